@@ -1,0 +1,105 @@
+"""Configuration and identity.
+
+An artifact's identity is the hash of its stage, the stage's version, its configuration and the identities of
+its inputs. Whatever only changes how the work is carried out (workers, device, paths) is no part of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pipeline.core.errors import InputError, nearest
+
+SHORT_ID = 12
+"""Hex digits of an identity shown in folder names."""
+
+_C = TypeVar("_C")
+_MULTIPLIERS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+
+
+def canonical(value: Any) -> Any:
+    """Return ``value`` as plain JSON data with one spelling for one meaning.
+
+    Raises:
+        TypeError: a type without a stable spelling (a path, a set, an array) is refused rather than guessed at.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise TypeError(f"{value} has no stable spelling in a configuration")
+        return value
+    if isinstance(value, list | tuple):
+        return [canonical(item) for item in value]
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("a mapping in a configuration needs strings as keys")
+        return {key: canonical(value[key]) for key in sorted(value)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: canonical(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    raise TypeError(f"{type(value).__name__} has no stable spelling; give a str, number, tuple or dataclass")
+
+
+def digest(value: Any) -> str:
+    """Return the SHA-256 of the canonical JSON of ``value``, 64 hex digits."""
+    text = json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def identity(stage: str, version: int, config: Any, inputs: Mapping[str, str]) -> str:
+    """Return the identity of an artifact, 64 hex digits."""
+    return digest({"stage": stage, "version": version, "config": config, "inputs": dict(inputs)})
+
+
+def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return ``"field: old -> new"`` for every field in which two canonical configurations differ."""
+    return [
+        f"{key}: {json.dumps(old.get(key))} -> {json.dumps(new.get(key))}"
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key)
+    ]
+
+
+def from_mapping(cls: type[_C], values: Mapping[str, Any]) -> _C:
+    """Build a configuration dataclass from ``values``; an unknown key is an error that names the nearest one."""
+    known = [f.name for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
+    for key in values:
+        if key not in known:
+            raise InputError(f"{cls.__name__} has no setting {key!r}", nearest(key, known))
+    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def parse_count(text: str, name: str) -> int:
+    """Read a count such as ``200k``, ``1.5M`` or ``380``.
+
+    Raises:
+        InputError: ``text`` is no positive whole number.
+    """
+    match = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?)([kKmMgG]?)", text.strip())
+    if match:
+        number = float(match[1].replace("_", "")) * _MULTIPLIERS[match[2].lower()]
+        if number == int(number) and number > 0:
+            return int(number)
+    raise InputError(f"{name} {text!r} is no number", "Write it like 200k, 1.5M or 380, or 'all'")
+
+
+def parse_bytes(text: str) -> int:
+    """Read an amount of memory such as ``4G``, ``500M`` (powers of 1024) or plain bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)i?[bB]?", text.strip())
+    if not match or float(match[1]) <= 0:
+        raise InputError(f"memory {text!r} is no amount", "Write it like 4G or 500M")
+    return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+
+
+def format_count(number: int) -> str:
+    """Write a count as users type it: 200000 -> ``200k``, 1500000 -> ``1.5M``, 78081 -> ``78081``."""
+    for letter, unit in (("M", 1_000_000), ("k", 1_000)):
+        if number >= unit and number % (unit // 10) == 0:
+            return f"{number / unit:g}{letter}"
+    return str(number)

@@ -1,0 +1,55 @@
+"""The one family of errors. Each says what, which value, where, and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MdcrError(Exception):
+    """Base of every error this package raises on purpose.
+
+    Args:
+        what: what went wrong, with the value and the place, as one sentence without a full stop.
+        remedy: what the user can do about it, as one sentence without a full stop.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what, remedy)
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.remedy}." if self.remedy else f"{self.what}."
+
+
+class InputError(MdcrError):
+    """Bad input or configuration (exit code 2)."""
+
+    exit_code = 2
+
+
+class CorruptError(InputError):
+    """A file of an artifact is not what its manifest says (exit code 2)."""
+
+
+class StageError(MdcrError):
+    """A stage could not finish (exit code 1)."""
+
+
+class DriftError(MdcrError):
+    """A figure is not what a golden table says (exit code 3)."""
+
+    exit_code = 3
+
+
+def nearest(value: str, known: Iterable[str]) -> str:
+    """Return a hint naming the known value closest to ``value``, else all of them."""
+    choices = list(known)
+    by_fold = {choice.casefold(): choice for choice in choices}
+    close = difflib.get_close_matches(value.casefold(), by_fold, n=1, cutoff=0.5)
+    if close:
+        return f"Did you mean {by_fold[close[0]]!r}"
+    return "Choose one of: " + ", ".join(choices) if choices else "There is none yet"

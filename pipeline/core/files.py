@@ -1,0 +1,102 @@
+"""Files: atomic writes, checksums, memory-mapped Arrow."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.core.errors import CorruptError, MdcrError, StageError
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, 64 hex digits."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Ask the system to put a file or a folder on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:  # some network file systems refuse this for folders
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary name beside ``path``; what is written there becomes ``path`` when the block ends well."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        sync(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small text file atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_arrow(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+    """Write an uncompressed Arrow IPC file and return its number of rows.
+
+    A file that is to be memory-mapped whole gets one batch.
+    """
+    rows = 0
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
+
+
+def read_arrow(path: Path) -> pa.Table:
+    """Open an Arrow IPC file by memory map; nothing is copied until used.
+
+    Raises:
+        CorruptError: the file is no Arrow file, or is cut.
+    """
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptError(f"{path} cannot be read as Arrow ({error})", "Run the stage again with --repair") from error
+
+
+@contextmanager
+def disk_errors(where: Path) -> Iterator[None]:
+    """Turn a full disk and refused access into errors that name the place and the remedy."""
+    try:
+        yield
+    except MdcrError:
+        raise
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "No space left" in str(error)
+        if full:
+            raise StageError(
+                f"the disk is full at {where} ({free_bytes(where) / 2**30:.1f} GiB free); nothing was published",
+                "Free some space and run the same command again: finished shards are kept",
+            ) from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            raise StageError(f"{error.filename or where} may not be written", "Choose another --root") from error
+        raise
+
+
+def free_bytes(path: Path) -> int:
+    """Return the free bytes of the file system that holds ``path`` or its nearest existing parent."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free

@@ -1,0 +1,37 @@
+"""What a run may use of the machine: no part of any identity."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+def available_memory() -> int:
+    """Return the bytes of memory this process could use: the machine's, or its control group's limit."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+        return min(total, int(text))
+    return total
+
+
+def available_cores() -> int:
+    """Return the number of processor cores this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Limits of a run.
+
+    Attributes:
+        memory: bytes a stage may hold at once, beside a constant its documentation states. Default: half the machine.
+        workers: processes or threads.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+    """
+
+    memory: int = field(default_factory=lambda: available_memory() // 2)
+    workers: int = field(default_factory=available_cores)
+    device: str = "auto"

@@ -1,0 +1,54 @@
+"""Randomness: one generator for each (seed, purpose, item), never a global one."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+
+def _key(seed: int, purpose: str, item: object) -> bytes:
+    return hashlib.sha256(f"{seed}\x1f{purpose}\x1f{item}".encode()).digest()
+
+
+def generator(seed: int, purpose: str, item: object = "") -> np.random.Generator:
+    """Return the random generator of one item of one purpose: the same whoever asks, and in whatever order."""
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(_key(seed, purpose, item)[:16], "little")))
+
+
+def priorities(
+    keys: npt.NDArray[np.uint64], seed: int, purpose: str, item: object = ""
+) -> npt.NDArray[np.uint64]:
+    """Return a pseudo-random uint64 priority for each key: SplitMix64 of the key under a salt.
+
+    Taking the N smallest priorities is a uniform sample without replacement that depends on the keys alone, not on
+    their order, their number or the number of workers; the sample of a smaller N is a subset of that of a larger one.
+
+    Args:
+        keys: uint64 ``[n]``, one stable key for each item.
+        seed: the user's seed.
+        purpose: what is sampled, so that two samples of the same items are independent.
+        item: what it is sampled for (a field, a sample number).
+    """
+    salt = np.frombuffer(_key(seed, purpose, item)[:16], dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = (keys ^ salt[0]) + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed = (mixed ^ (mixed >> np.uint64(31))) + salt[1]
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return mixed ^ (mixed >> np.uint64(31))
+
+
+def smallest(values: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.int64]:
+    """Return the positions of the ``count`` smallest values (ties: smaller position first), in rising order of value."""
+    if count >= len(values):
+        chosen = np.arange(len(values))
+    else:
+        bound = np.partition(values, count - 1)[count - 1] if count else np.uint64(0)
+        below = np.flatnonzero(values < bound)
+        equal = np.flatnonzero(values == bound)[: count - len(below)]
+        chosen = np.concatenate([below, equal]) if count else np.empty(0, np.int64)
+    return chosen[np.lexsort((chosen, values[chosen]))]

@@ -1,0 +1,146 @@
+"""The folder a stage writes into. Files are finished one by one, so that a killed stage goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.core import files
+from pipeline.core.artifact import matches
+from pipeline.core.manifest import Output
+
+_DONE = ".done"
+_SCRATCH = "scratch"
+
+
+@dataclass
+class Written:
+    """What the writer of a file says of it."""
+
+    rows: int | None = None
+    counts: dict[str, Any] = field(default_factory=dict)
+
+
+class Workdir:
+    """An artifact under construction.
+
+    Every finished file has a record beside it (``.NAME.done``: rows, bytes, SHA-256 and the counts of its making).
+    Opening the folder of a killed run drops every file without a record, or that differs from it, and keeps the rest.
+    Processes may finish different files of one folder at the same time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.notes: dict[str, Any] = {}
+
+    @classmethod
+    def prepare(cls, path: Path) -> Workdir:
+        """Open or create the folder, keeping what an earlier run finished."""
+        path.mkdir(parents=True, exist_ok=True)
+        work = cls(path)
+        for record in path.glob(f".*{_DONE}"):
+            if not _intact(path, record):
+                record.unlink()
+        for child in path.iterdir():
+            if child.is_dir() and child.name != _SCRATCH and not work.done(child.name):
+                shutil.rmtree(child)
+            elif child.is_file() and not child.name.endswith(_DONE) and not work.done(child.name):
+                child.unlink()
+        return work
+
+    def note(self, **facts: Any) -> None:
+        """Add facts of this run (device, model revision) to the manifest's provenance."""
+        self.notes.update(facts)
+
+    def done(self, name: str) -> bool:
+        """Whether the file or folder ``name`` is finished."""
+        return self._record(name).is_file()
+
+    def counts(self, name: str) -> dict[str, Any]:
+        """Return the counts recorded with a finished file."""
+        counts: dict[str, Any] = json.loads(self._record(name).read_text())["counts"]
+        return counts
+
+    @contextmanager
+    def file(self, name: str) -> Iterator[tuple[Path, Written]]:
+        """Give a path to write ``name`` at, and a :class:`Written` to fill in; finished when the block ends well."""
+        written = Written()
+        with files.disk_errors(self.path):
+            with files.replacing(self.path / name) as temporary:
+                yield temporary, written
+                output = Output(name, written.rows, temporary.stat().st_size, files.sha256(temporary))
+            self._finish(name, [output], written)
+
+    @contextmanager
+    def folder(self, name: str) -> Iterator[tuple[Path, Written]]:
+        """Give an empty folder to write in (an index); finished, with all files in it, when the block ends well."""
+        written = Written()
+        folder = self.path / name
+        shutil.rmtree(folder, ignore_errors=True)
+        with files.disk_errors(self.path):
+            folder.mkdir(parents=True)
+            yield folder, written
+            outputs = []
+            for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+                files.sync(path)
+                relative = path.relative_to(self.path).as_posix()
+                outputs.append(Output(relative, None, path.stat().st_size, files.sha256(path)))
+            self._finish(name, outputs, written)
+
+    def arrow(self, name: str, data: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, **counts: Any) -> int:
+        """Write ``name`` as one Arrow file (a table: as a single batch) and return its rows."""
+        if isinstance(data, pa.Table):
+            data = data.cast(schema).combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=schema)]
+        with self.file(name) as (path, written):
+            written.rows = files.write_arrow(path, data, schema)
+            written.counts = counts
+        return written.rows
+
+    def scratch(self) -> Path:
+        """Return a folder for intermediate files: kept after a kill, gone when the artifact is published."""
+        folder = self.path / _SCRATCH
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def outputs(self) -> list[Output]:
+        """Return every finished output, in order of path."""
+        found = [
+            Output(**output)
+            for record in self.path.glob(f".*{_DONE}")
+            for output in json.loads(record.read_text())["outputs"]
+        ]
+        return sorted(found, key=lambda output: output.path)
+
+    def clear_records(self) -> None:
+        """Remove records and scratch: what is left is the artifact."""
+        shutil.rmtree(self.path / _SCRATCH, ignore_errors=True)
+        for record in self.path.glob(f".*{_DONE}"):
+            record.unlink()
+
+    def adopt(self, outputs: Iterable[Output]) -> None:
+        """Write records for files that are here already and match ``outputs`` (used to repair one file alone)."""
+        grouped: dict[str, list[Output]] = {}
+        for output in outputs:
+            grouped.setdefault(output.path.split("/")[0], []).append(output)
+        for name, group in grouped.items():
+            if all(matches(self.path, output) for output in group):
+                self._finish(name, group, Written(rows=group[0].rows))
+
+    def _record(self, name: str) -> Path:
+        return self.path / f".{name}{_DONE}"
+
+    def _finish(self, name: str, outputs: list[Output], written: Written) -> None:
+        record = {"outputs": [asdict(output) for output in outputs], "counts": written.counts}
+        files.write_text(self._record(name), json.dumps(record))
+
+
+def _intact(folder: Path, record: Path) -> bool:
+    outputs = json.loads(record.read_text())["outputs"]
+    return all(matches(folder, Output(**output)) for output in outputs)

@@ -1,0 +1,48 @@
+"""The rooms of a workspace, and the names users give their corpora."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.core import files
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.errors import InputError, nearest
+
+CORPORA = "corpora"
+POOLS = "corpora/pools"
+VECTORS = "indexes/vectors"
+FITS = "indexes/fits"
+LUCENE = "indexes/lucene"
+RANKINGS = "runs/rankings"
+SCORES = "runs/scores"
+REPORTS = "runs/reports"
+
+
+def name_corpus(root: Path, name: str, artifact: Artifact) -> None:
+    """Let ``name`` mean ``artifact`` from now on."""
+    files.write_text(root / CORPORA / f"{name}.name", artifact.name + "\n")
+
+
+def corpus_names(root: Path) -> list[str]:
+    """Return the names of the corpora there are."""
+    return sorted(path.stem for path in (root / CORPORA).glob("*.name"))
+
+
+def find_corpus(root: Path, name: str | None) -> Artifact:
+    """Return the corpus a user means: by name, by folder name, or the only one.
+
+    Raises:
+        InputError: there is none of that name, or several and no name was given.
+    """
+    names = corpus_names(root)
+    if name is None:
+        if len(names) != 1:
+            remedy = f"Name one with --corpus: {', '.join(names)}" if names else "Build one first: mdcr corpus --help"
+            raise InputError(f"there are {len(names)} corpora in {root / CORPORA}", remedy)
+        name = names[0]
+    if name in names:
+        return Artifact.open(root / CORPORA / (root / CORPORA / f"{name}.name").read_text().strip())
+    for artifact in published(root / CORPORA):
+        if artifact.name == name:
+            return artifact
+    raise InputError(f"there is no corpus {name!r} in {root / CORPORA}", nearest(name, names))

@@ -1,0 +1,82 @@
+"""Reading a pool: queries, candidates, qrels and what is removed from each query's ranking."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.artifact import Artifact
+from pipeline.corpus.reader import Corpus, Rows, Text
+
+
+class Pool:
+    """A published pool of one corpus.
+
+    Attributes:
+        artifact: where it is, and its manifest.
+        corpus: the corpus its rows number.
+    """
+
+    def __init__(self, artifact: Artifact, corpus: Corpus) -> None:
+        self.artifact = artifact
+        self.corpus = corpus
+
+    @property
+    def queries_are_papers(self) -> bool:
+        """Whether query rows number the corpus's papers; otherwise they number its query texts."""
+        return bool(self.artifact.manifest.config["queries_are"] == "papers")
+
+    @functools.cached_property
+    def query_rows(self) -> Rows:
+        """Rows of the queries, uint32 ``[queries]``, rising."""
+        return self._column("queries.arrow", "row")
+
+    @functools.cached_property
+    def candidates(self) -> Rows:
+        """Rows of the candidates, uint32 ``[candidates]``, rising."""
+        return self._column("candidates.arrow", "row")
+
+    @functools.cached_property
+    def qrels(self) -> pa.Table:
+        """Judgements, schema :data:`pipeline.core.schema.JUDGEMENTS`."""
+        return self.artifact.arrow("qrels.arrow")
+
+    @functools.cached_property
+    def exclusions(self) -> tuple[npt.NDArray[np.int64], Rows]:
+        """CSR of the candidates removed from each query's ranking: offsets ``[queries + 1]``, rows."""
+        query = self._column("exclusions.arrow", "query")
+        offsets = np.searchsorted(query, np.arange(len(self.query_rows) + 1))
+        return offsets, self._column("exclusions.arrow", "row")
+
+    def excluded(self, query: int) -> Rows:
+        """Return the candidates removed from one query's ranking."""
+        offsets, rows = self.exclusions
+        return rows[offsets[query] : offsets[query + 1]]
+
+    def candidate_texts(self, block: int = 8192) -> Iterator[list[Text]]:
+        """Yield title and abstract of the candidates, in order of row."""
+        return self.corpus.texts(self.candidates, block)
+
+    def query_texts(self, block: int = 8192) -> Iterator[list[Text]]:
+        """Yield title and abstract of the queries, in order; an ad-hoc query is all title."""
+        if self.queries_are_papers:
+            yield from self.corpus.texts(self.query_rows, block)
+            return
+        texts = self.corpus.query_texts.column("text").take(self.query_rows)
+        for start in range(0, len(texts), block):
+            yield [Text(text, "") for text in texts.slice(start, block).to_pylist()]
+
+    def query_ids(self) -> list[str]:
+        """Return the queries' ids, in order."""
+        if self.queries_are_papers:
+            return self.corpus.ids(self.query_rows)
+        ids: list[str] = self.corpus.query_texts.column("query_id").take(self.query_rows).to_pylist()
+        return ids
+
+    def _column(self, file: str, name: str) -> Rows:
+        column: Rows = self.artifact.arrow(file).column(name).chunk(0).to_numpy()
+        return column

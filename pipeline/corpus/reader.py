@@ -1,0 +1,138 @@
+"""Reading a corpus: its attributes, texts and citation graph, all by memory map."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.core.artifact import Artifact
+
+Rows = npt.NDArray[np.uint32]
+
+
+class Text(NamedTuple):
+    """What an encoder or BM25 sees of a paper (an ad-hoc query has its text as title and no abstract)."""
+
+    title: str
+    abstract: str
+
+
+class Graph(NamedTuple):
+    """One direction of the citation graph in CSR form: ``indptr`` int64 ``[papers + 1]``, ``indices`` uint32."""
+
+    indptr: npt.NDArray[np.int64]
+    indices: Rows
+
+    def of(self, row: int) -> Rows:
+        """Return the neighbours of one paper, rising."""
+        return self.indices[self.indptr[row] : self.indptr[row + 1]]
+
+    def of_many(self, rows: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.int64], Rows]:
+        """Return the neighbours of several papers: for each edge the position in ``rows``, and the neighbour."""
+        starts, ends = self.indptr[rows], self.indptr[np.asarray(rows, np.int64) + 1]
+        lengths = ends - starts
+        owner = np.repeat(np.arange(len(rows)), lengths)
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return owner, self.indices[np.repeat(starts, lengths) + within]
+
+
+class Corpus:
+    """A published corpus. Its papers are named by row; ids appear only at the edges."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self._shards = [output.path for output in artifact.outputs("papers-*.arrow")]
+        rows = [output.rows or 0 for output in artifact.outputs("papers-*.arrow")]
+        self.starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def shards(self) -> int:
+        """Number of shards; shard ``i`` holds the rows from ``starts[i]`` to ``starts[i + 1]``."""
+        return len(self._shards)
+
+    def shard(self, number: int) -> pa.Table:
+        """Return one shard as a table of schema :data:`pipeline.core.schema.PAPERS`."""
+        return self.artifact.arrow(self._shards[number])
+
+    @functools.cached_property
+    def attributes(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Columns of :data:`pipeline.core.schema.ATTRIBUTES` as arrays in row order."""
+        table = self.artifact.arrow("attributes.arrow")
+        return {name: table.column(name).chunk(0).to_numpy() for name in table.column_names}
+
+    @functools.cached_property
+    def outgoing(self) -> Graph:
+        """Papers each paper cites, within the corpus."""
+        return self._graph("outgoing")
+
+    @functools.cached_property
+    def incoming(self) -> Graph:
+        """Papers that cite each paper, within the corpus."""
+        return self._graph("incoming")
+
+    def _graph(self, name: str) -> Graph:
+        indptr = self.artifact.arrow(f"{name}-indptr.arrow").column(0).chunk(0).to_numpy()
+        indices = self.artifact.arrow(f"{name}-indices.arrow").column(0).chunk(0).to_numpy()
+        return Graph(indptr, indices)
+
+    def by_shard(self, rows: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+        """Group rising ``rows`` by shard: yields (shard, rows counted from the shard's start)."""
+        rows = np.asarray(rows, np.int64)
+        bounds = np.searchsorted(rows, self.starts)
+        for number in range(self.shards):
+            if bounds[number] < bounds[number + 1]:
+                yield number, rows[bounds[number] : bounds[number + 1]] - self.starts[number]
+
+    def take(self, rows: npt.NDArray[np.integer], columns: Sequence[str]) -> pa.Table:
+        """Return columns of the papers at rising ``rows``, in that order."""
+        parts = [self.shard(number).select(columns).take(local) for number, local in self.by_shard(rows)]
+        return pa.concat_tables(parts) if parts else self.shard(0).select(columns).slice(0, 0)
+
+    def ids(self, rows: npt.NDArray[np.integer]) -> list[str]:
+        """Return the paper ids at ``rows``, in any order."""
+        order = np.argsort(rows, kind="stable")
+        inverse = np.empty_like(order)
+        inverse[order] = np.arange(len(order))
+        found: list[str] = self.take(np.asarray(rows)[order], ["paper_id"]).column(0).take(inverse).to_pylist()
+        return found
+
+    def rows_of(self, ids: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Return the row of each id, -1 where the corpus has no such paper."""
+        found = np.full(len(ids), -1, np.int64)
+        wanted = pa.array(ids, pa.large_string())
+        for number in range(self.shards):
+            index = pc.index_in(wanted, self.shard(number).column("paper_id").combine_chunks())
+            local = index.fill_null(-1).to_numpy(zero_copy_only=False)
+            found = np.where(local >= 0, local + self.starts[number], found)
+        return found
+
+    def texts(self, rows: npt.NDArray[np.integer], block: int = 8192) -> Iterator[list[Text]]:
+        """Yield title and abstract of the papers at rising ``rows``, at most ``block`` at a time."""
+        for number, local in self.by_shard(rows):
+            table = self.shard(number).select(["title", "abstract"])
+            for start in range(0, len(local), block):
+                part = table.take(local[start : start + block])
+                yield list(map(Text, part.column("title").to_pylist(), part.column("abstract").to_pylist()))
+
+    @functools.cached_property
+    def query_texts(self) -> pa.Table:
+        """Queries that are no papers, schema :data:`pipeline.core.schema.QUERY_TEXTS` (empty for most releases)."""
+        return self.artifact.arrow("queries.arrow")
+
+    @functools.cached_property
+    def judgements(self) -> pa.Table:
+        """Judgements of the query texts, schema :data:`pipeline.core.schema.JUDGEMENTS`."""
+        return self.artifact.arrow("judgements.arrow")
+
+    def has_query_texts(self) -> bool:
+        """Whether the release brought its own queries."""
+        return any(output.path == "queries.arrow" for output in self.artifact.manifest.outputs)

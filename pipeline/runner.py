@@ -1,0 +1,217 @@
+"""Making artifacts: plan, skip what is there, build what is missing, publish by one rename."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pipeline.core import files, provenance
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import canonical, changed_fields
+from pipeline.core.errors import CorruptError
+from pipeline.core.manifest import MANIFEST, Counts, Manifest
+from pipeline.core.progress import say
+from pipeline.core.resources import Resources
+from pipeline.core.task import Task
+from pipeline.core.workdir import Workdir
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a plan: the task, whether its artifact is there, and what differs from the nearest one."""
+
+    task: Task
+    path: Path
+    present: bool
+    changed: tuple[str, ...] = ()
+
+
+class Runner:
+    """Makes tasks' artifacts below one workspace folder.
+
+    Args:
+        root: the workspace: the folder that holds ``corpora/``, ``indexes/`` and ``runs/``.
+        resources: limits of the run.
+        repair: verify every artifact met and rebuild the damaged files alone.
+    """
+
+    def __init__(self, root: Path, resources: Resources, *, repair: bool = False) -> None:
+        self.root = root
+        self.resources = resources
+        self.repair = repair
+        self._made: dict[str, Artifact] = {}
+
+    def path(self, task: Task) -> Path:
+        """Return the folder a task's artifact has or will have."""
+        return self.root / task.room / task.name
+
+    def plan(self, tasks: Iterable[Task]) -> list[Step]:
+        """Return what :meth:`make` would do, inputs first; nothing is written."""
+        steps: dict[str, Step] = {}
+        for task in tasks:
+            for each in _in_order(task):
+                if each.id not in steps:
+                    steps[each.id] = self._step(each)
+        return list(steps.values())
+
+    def make(self, task: Task) -> Artifact:
+        """Return the artifact of a task, building it and whatever of its inputs is missing.
+
+        Of several processes that ask for one artifact at once, one builds it and the others wait for it.
+        """
+        if task.id in self._made:
+            return self._made[task.id]
+        path = self.path(task)
+        artifact = self._existing(path)
+        if artifact is None or (self.repair and artifact.damaged()):
+            inputs = {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.inputs.items()}
+            with files.disk_errors(path.parent), _lock(path):
+                artifact = self._existing(path)
+                if artifact is None:
+                    artifact = self._build(task, inputs, path)
+                elif self.repair and (damaged := artifact.damaged()):
+                    artifact = self._rebuild(task, inputs, artifact, damaged)
+        elif self.repair:
+            for each in task.inputs.values():
+                if isinstance(each, Task):
+                    self.make(each)
+        self._made[task.id] = artifact
+        return artifact
+
+    def _existing(self, path: Path) -> Artifact | None:
+        if not (path / MANIFEST).is_file():
+            return None
+        artifact = Artifact.open(path)
+        if not self.repair and not artifact.complete():
+            raise CorruptError(
+                f"{path} is damaged: {', '.join(artifact.damaged())}",
+                "Run the same command with --repair to rebuild it alone",
+            )
+        return artifact
+
+    def _build(self, task: Task, inputs: dict[str, Artifact], path: Path) -> Artifact:
+        work = Workdir.prepare(path.with_name(f".{path.name}.partial"))
+        say(f"{task.stage}: {task.slug}")
+        counts, manifest = self._run(task, inputs, work)
+        dataclasses.replace(manifest, counts=counts).write(work.path)
+        work.clear_records()
+        _publish(work.path, path)
+        return Artifact.open(path)
+
+    def _rebuild(
+        self, task: Task, inputs: dict[str, Artifact], artifact: Artifact, damaged: list[str]
+    ) -> Artifact:
+        say(f"{task.stage}: repairing {', '.join(damaged)} of {artifact.name}")
+        partial = artifact.path.with_name(f".{artifact.name}.repair")
+        shutil.rmtree(partial, ignore_errors=True)
+        for output in artifact.manifest.outputs:
+            source = artifact.path / output.path
+            if output.path not in damaged:
+                (partial / output.path).parent.mkdir(parents=True, exist_ok=True)
+                os.link(source, partial / output.path)
+        partial.mkdir(exist_ok=True)
+        work = Workdir(partial)
+        work.adopt(artifact.manifest.outputs)
+        work = Workdir.prepare(partial)
+        _, manifest = self._run(task, inputs, work)
+        before = {output.path: output.sha256 for output in artifact.manifest.outputs}
+        differing = [output.path for output in manifest.outputs if before.get(output.path) != output.sha256]
+        repaired = {"repaired": damaged, "rebuilt_with_other_bytes": differing}
+        dataclasses.replace(
+            manifest, counts=artifact.manifest.counts, provenance={**manifest.provenance, **repaired}
+        ).write(work.path)
+        work.clear_records()
+        _publish(work.path, artifact.path)
+        return Artifact.open(artifact.path)
+
+    def _run(self, task: Task, inputs: dict[str, Artifact], work: Workdir) -> tuple[Counts, Manifest]:
+        started = time.monotonic()
+        counts = task.run(inputs, work, self.resources)
+        facts = {**provenance.describe(), **work.notes, "wall_seconds": round(time.monotonic() - started, 2)}
+        manifest = Manifest(
+            id=task.id,
+            stage=task.stage,
+            stage_version=task.version,
+            slug=task.slug,
+            config=canonical(task.config),
+            inputs={name: artifact.id for name, artifact in inputs.items()},
+            outputs=tuple(work.outputs()),
+            counts=canonical(counts),
+            provenance=facts,
+        )
+        return manifest.counts, manifest
+
+    def _step(self, task: Task) -> Step:
+        path = self.path(task)
+        if (path / MANIFEST).is_file():
+            return Step(task, path, present=True)
+        config = canonical(task.config)
+        inputs = {name: i.id for name, i in task.inputs.items()}
+        nearest: list[str] | None = None
+        for other in published(path.parent):
+            if other.manifest.stage == task.stage:
+                changed = changed_fields(other.manifest.config, config)
+                changed += [f"input {name}" for name in inputs if inputs[name] != other.manifest.inputs.get(name)]
+                if other.manifest.stage_version != task.version:
+                    changed.append(f"stage version: {other.manifest.stage_version} -> {task.version}")
+                if nearest is None or len(changed) < len(nearest):
+                    nearest = changed
+        return Step(task, path, present=False, changed=tuple(nearest or ()))
+
+
+def _in_order(task: Task) -> Iterator[Task]:
+    for each in task.inputs.values():
+        if isinstance(each, Task):
+            yield from _in_order(each)
+    yield task
+
+
+def _publish(partial: Path, path: Path) -> None:
+    """Move a finished folder to its final name; an older one there is replaced."""
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    partial.rename(path)
+    files.sync(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Hold the builder's lock of an artifact; say so when another process has it.
+
+    The system frees the lock when its holder dies.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    handle = lock.open("a")
+    try:
+        while not _acquire(handle, lock):
+            handle.close()
+            handle = lock.open("a")
+        yield
+        lock.unlink(missing_ok=True)
+    finally:
+        handle.close()
+
+
+def _acquire(handle: IO[str], lock: Path) -> bool:
+    """Lock an open file; False when its holder removed it meanwhile, so that a new one must be opened."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"another process is building {lock.stem.removeprefix('.')}: waiting for it")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as error:
+        say(f"no locks on {lock.parent} ({error.strerror}): run one builder at a time there")
+        return True
+    return lock.exists() and os.fstat(handle.fileno()).st_ino == lock.stat().st_ino
