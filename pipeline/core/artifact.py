@@ -14,7 +14,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Manifest, Output
 
 _verified: dict[str, tuple[int, int, int]] = {}
-"""Files this process has checked already, with the stamp they had: checking again would cost a read and tell nothing."""
+"""Files this process has checked, with the stamp they had: checking again would cost a read and tell nothing."""
 
 
 @dataclass(frozen=True)

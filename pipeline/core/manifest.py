@@ -1,4 +1,7 @@
-"""The manifest: what an artifact is, what it was made from, and what it holds. Written last; without one there is no artifact."""
+"""The manifest: what an artifact is, what it was made from, and what it holds.
+
+It is written last: a folder without one is no artifact.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _quiet = False
 
 def set_quiet(quiet: bool) -> None:
     """Silence messages and bars (errors still show)."""
-    global _quiet  # noqa: PLW0603 - one switch for the process, set by the command line alone
+    global _quiet
     _quiet = quiet
 
 

@@ -17,9 +17,7 @@ def generator(seed: int, purpose: str, item: object = "") -> np.random.Generator
     return np.random.Generator(np.random.Philox(key=int.from_bytes(_key(seed, purpose, item)[:16], "little")))
 
 
-def priorities(
-    keys: npt.NDArray[np.uint64], seed: int, purpose: str, item: object = ""
-) -> npt.NDArray[np.uint64]:
+def priorities(keys: npt.NDArray[np.uint64], seed: int, purpose: str, item: object = "") -> npt.NDArray[np.uint64]:
     """Return a pseudo-random uint64 priority for each key: SplitMix64 of the key under a salt.
 
     Taking the N smallest priorities is a uniform sample without replacement that depends on the keys alone, not on
@@ -33,17 +31,18 @@ def priorities(
     """
     salt = np.frombuffer(_key(seed, purpose, item)[:16], dtype=np.uint64)
     with np.errstate(over="ignore"):
-        mixed = (keys ^ salt[0]) + np.uint64(0x9E3779B97F4A7C15)
+        mixed: npt.NDArray[np.uint64] = (keys ^ salt[0]) + np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed = (mixed ^ (mixed >> np.uint64(31))) + salt[1]
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return mixed ^ (mixed >> np.uint64(31))
+        mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
 def smallest(values: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.int64]:
-    """Return the positions of the ``count`` smallest values (ties: smaller position first), in rising order of value."""
+    """Return the positions of the ``count`` smallest values, in rising order of (value, position)."""
     if count >= len(values):
         chosen = np.arange(len(values))
     else:

@@ -40,8 +40,8 @@ NO_YEAR = -32_768
 
 INDPTR = pa.schema([pa.field("offset", pa.int64(), nullable=False)])
 INDICES = pa.schema([pa.field("row", pa.uint32(), nullable=False)])
-"""CSR of the citation graph: ``outgoing-indptr.arrow`` (papers + 1 offsets) with ``outgoing-indices.arrow`` (cited rows,
-rising within a paper), and ``incoming-*`` the other way."""
+"""CSR of the citation graph: ``outgoing-indptr.arrow`` (papers + 1 offsets) with ``outgoing-indices.arrow`` (cited
+rows, rising within a paper), and ``incoming-*`` the other way."""
 
 QUERY_TEXTS = pa.schema(
     [

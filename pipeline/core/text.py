@@ -7,6 +7,8 @@ import unicodedata
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 
 def normalise(text: str | None) -> str:
@@ -41,10 +43,16 @@ def id_key(paper_id: str) -> int:
     """
     if len(paper_id) <= 18 and paper_id.isascii() and paper_id.isdecimal() and (paper_id[0] != "0" or paper_id == "0"):
         return int(paper_id)
-    hashed = int.from_bytes(hashlib.blake2b(paper_id.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    hashed = int.from_bytes(
+        hashlib.blake2b(paper_id.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+    )
     return hashed | (1 << 63)
 
 
-def id_keys(paper_ids: list[str]) -> npt.NDArray[np.uint64]:
-    """Return :func:`id_key` of each id, uint64 ``[n]``."""
-    return np.fromiter(map(id_key, paper_ids), dtype=np.uint64, count=len(paper_ids))
+def id_keys(paper_ids: list[str] | pa.Array) -> npt.NDArray[np.uint64]:
+    """Return :func:`id_key` of each id, uint64 ``[n]``; decimal ids are converted together."""
+    ids = pa.array(paper_ids, pa.large_string()) if isinstance(paper_ids, list) else paper_ids
+    decimal = pc.match_substring_regex(ids, r"\A(0|[1-9][0-9]{0,17})\z")
+    if pc.all(decimal, min_count=0).as_py():
+        return np.asarray(pc.cast(ids, pa.uint64()))
+    return np.fromiter(map(id_key, ids.to_pylist()), dtype=np.uint64, count=len(ids))

@@ -1,0 +1,66 @@
+"""The same function over many items, in several processes."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+_PR_SET_PDEATHSIG = 1
+
+
+def unordered(
+    function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int
+) -> Iterator[tuple[_Item, _Result]]:
+    """Yield (item, ``function(item)``) as they are finished.
+
+    One worker, or one item, runs in this process. Worker processes start fresh (no fork of a process that may run
+    threads or a JVM) and die with this process, however it ends.
+
+    Args:
+        function: importable, with everything it needs in the item or bound by :func:`functools.partial`.
+        items: picklable.
+        workers: processes at most.
+    """
+    todo = list(items)
+    if workers <= 1 or len(todo) <= 1:
+        for item in todo:
+            yield item, function(item)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        min(workers, len(todo)), mp_context=context, initializer=_die_with, initargs=(os.getpid(),)
+    ) as pool:
+        futures = {pool.submit(function, item): item for item in todo}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _die_with(parent: int) -> None:
+    """End this process when its parent ends, even by SIGKILL."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)

@@ -1,0 +1,67 @@
+"""The prefilter of MDCR (Medić & Šnajder 2022, section 3; protocol 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.errors import InputError
+from pipeline.core.schema import NO_YEAR
+
+Direction = Literal["outbound", "inbound", "total"]
+Attributes = Mapping[str, npt.NDArray[np.generic]]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class PrefilterConfig:
+    """Which papers take part.
+
+    Attributes:
+        min_abstract_chars: characters of the normalised abstract.
+        min_citations: distinct citations as the release lists them, self removed, inside the corpus or not.
+        citation_direction: which citations count: ``outbound`` (references), ``inbound``, or ``total`` of both.
+    """
+
+    min_abstract_chars: int = 30
+    min_citations: int = 3
+    citation_direction: Direction = "outbound"
+
+    def __post_init__(self) -> None:
+        if self.citation_direction not in ("outbound", "inbound", "total"):
+            raise InputError(
+                f"citation_direction {self.citation_direction!r} is unknown", "Choose outbound, inbound or total"
+            )
+
+
+def has_text(attributes: Attributes, config: PrefilterConfig) -> Mask:
+    """Return which papers have a title and a long enough abstract, bool ``[papers]``."""
+    long_enough = attributes["abstract_chars"] >= config.min_abstract_chars
+    mask: Mask = (attributes["title_chars"] > 0) & long_enough
+    return mask
+
+
+def prefilter(attributes: Attributes, config: PrefilterConfig) -> tuple[Mask, dict[str, int]]:
+    """Return which papers are kept, bool ``[papers]``, and the counts: each dropped one under its first reason."""
+    citations = {
+        "outbound": lambda: attributes["n_outbound"],
+        "inbound": lambda: attributes["n_inbound"],
+        "total": lambda: attributes["n_outbound"].astype(np.int64) + attributes["n_inbound"],
+    }[config.citation_direction]()
+    tests = {
+        "no_year": attributes["year"] == NO_YEAR,
+        "no_title": attributes["title_chars"] == 0,
+        "short_abstract": attributes["abstract_chars"] < config.min_abstract_chars,
+        "few_citations": citations < config.min_citations,
+    }
+    kept = np.ones(len(attributes["year"]), dtype=bool)
+    counts = {"read": len(kept)}
+    for reason, failing in tests.items():
+        counts[f"dropped_{reason}"] = int(np.count_nonzero(kept & failing))
+        kept &= ~failing
+    counts["kept"] = int(np.count_nonzero(kept))
+    return kept, counts

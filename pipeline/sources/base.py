@@ -1,0 +1,146 @@
+"""What every release looks like to corpus building: parts that are read apart from each other, in batches of papers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from pipeline.core import files
+from pipeline.core.errors import InputError
+
+RAW_PAPERS = pa.schema(
+    [
+        pa.field("paper_id", pa.large_string(), nullable=False),
+        pa.field("title", pa.large_string(), nullable=False),
+        pa.field("abstract", pa.large_string(), nullable=False),
+        pa.field("year", pa.int16(), nullable=False),
+        pa.field("fields", pa.uint32(), nullable=False),
+        pa.field("outbound", pa.large_list(pa.field("item", pa.uint64(), nullable=False)), nullable=False),
+        pa.field("n_inbound", pa.int32(), nullable=False),
+    ]
+)
+"""Papers as a source gives them. Title and abstract are normalised (:func:`pipeline.core.text.normalise`), empty where
+missing; ``year`` is :data:`pipeline.core.schema.NO_YEAR` where missing; ``fields`` is a mask of
+:data:`pipeline.core.fields.FIELD_BIT`; ``outbound`` holds the distinct :func:`pipeline.core.text.id_key` of the cited
+ids, self removed; ``n_inbound`` counts the distinct citing ids, self removed."""
+
+BATCH_ROWS = 8_192
+"""Papers of one batch, about."""
+
+EXAMPLES = 3
+"""Bad lines shown of each reason in each part."""
+
+
+@dataclass
+class Batch:
+    """Some papers, and what was read for them.
+
+    Attributes:
+        papers: schema :data:`RAW_PAPERS`; no order is asked for.
+        read: records read, kept or not.
+        dropped: records dropped, by reason; ``read == len(papers) + sum(dropped)``.
+        noted: other things worth counting (a field name that is none of the 19, an impossible year), by name.
+        examples: the first bad records, each as ``reason: file:line: excerpt``.
+    """
+
+    papers: pa.RecordBatch
+    read: int
+    dropped: Counter[str] = field(default_factory=Counter)
+    noted: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class QuerySet:
+    """Queries that are no papers, with their judgements, as a BEIR or TREC folder brings them.
+
+    Attributes:
+        query_ids: ids, sorted.
+        texts: their texts.
+        judgements: ``(query id, paper id, grade)`` of each judgement.
+    """
+
+    query_ids: Sequence[str]
+    texts: Sequence[str]
+    judgements: Sequence[tuple[str, str, int]]
+
+
+class Release(Protocol):
+    """A release on disk, or a generated one. Instances travel to worker processes by pickling."""
+
+    @property
+    def source(self) -> str:
+        """Name of the source, such as ``s2orc2020``."""
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what decides the content, as plain data: checksums of the files, or the generator's settings."""
+
+    def parts(self) -> Sequence[str]:
+        """Return the names of the parts, in the release's order; each is read on its own, in any process."""
+
+    def read(self, part: str) -> Iterator[Batch]:
+        """Yield the papers of one part, in its order."""
+
+    def queries(self) -> QuerySet | None:
+        """Return the queries the release brings, if any."""
+
+
+def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
+    """Return the files of a release below ``folder``, sorted by name with numbers as numbers.
+
+    Raises:
+        InputError: the folder is missing, or holds no such file.
+    """
+    if not folder.is_dir():
+        raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
+    found = sorted({path for pattern in patterns for path in folder.glob(pattern)}, key=_natural)
+    if not found:
+        raise InputError(
+            f"{folder} holds no {what} ({', '.join(patterns)})", "Give the folder that holds the release's files"
+        )
+    return found
+
+
+def fingerprint(paths: Sequence[Path], folder: Path) -> dict[str, str]:
+    """Return a checksum for each file of a release, by its path below ``folder``.
+
+    Files up to 16 MiB are hashed whole. Of larger ones the size, both ends (the end of a gzip file holds the checksum
+    of its content) and 64 blocks between are: a release of hundreds of gigabytes must not be read twice.
+    """
+    return {path.relative_to(folder).as_posix(): _fingerprint(path) for path in paths}
+
+
+_WHOLE = 16 * 2**20
+_BLOCK = 64 * 2**10
+
+
+def _fingerprint(path: Path) -> str:
+    size = path.stat().st_size
+    if size <= _WHOLE:
+        return files.sha256(path)
+    hashed = hashlib.sha256(str(size).encode())
+    with path.open("rb") as handle:
+        for block in range(66):
+            handle.seek(min(block * (size // 65), size - _BLOCK))
+            hashed.update(handle.read(_BLOCK))
+    return "sampled:" + hashed.hexdigest()
+
+
+def _natural(path: Path) -> tuple[list[tuple[int, str]], str]:
+    parts: list[tuple[int, str]] = []
+    digits = ""
+    for character in path.as_posix() + "/":
+        if character.isdecimal():
+            digits += character
+            continue
+        if digits:
+            parts.append((int(digits), ""))
+            digits = ""
+        parts.append((-1, character))
+    return parts, path.as_posix()
