@@ -16,8 +16,8 @@ from typing import IO
 from pipeline.core import files, provenance
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import canonical, changed_fields
-from pipeline.core.errors import CorruptError
-from pipeline.core.manifest import MANIFEST, Counts, Manifest
+from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.manifest import MANIFEST, Manifest
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
@@ -100,15 +100,18 @@ class Runner:
     def _build(self, task: Task, inputs: dict[str, Artifact], path: Path) -> Artifact:
         work = Workdir.prepare(path.with_name(f".{path.name}.partial"))
         say(f"{task.stage}: {task.slug}")
-        counts, manifest = self._run(task, inputs, work)
-        dataclasses.replace(manifest, counts=counts).write(work.path)
+        try:
+            manifest = self._run(task, inputs, work)
+        except InputError:
+            if not work.outputs():
+                shutil.rmtree(work.path)
+            raise
+        manifest.write(work.path)
         work.clear_records()
         _publish(work.path, path)
         return Artifact.open(path)
 
-    def _rebuild(
-        self, task: Task, inputs: dict[str, Artifact], artifact: Artifact, damaged: list[str]
-    ) -> Artifact:
+    def _rebuild(self, task: Task, inputs: dict[str, Artifact], artifact: Artifact, damaged: list[str]) -> Artifact:
         say(f"{task.stage}: repairing {', '.join(damaged)} of {artifact.name}")
         partial = artifact.path.with_name(f".{artifact.name}.repair")
         shutil.rmtree(partial, ignore_errors=True)
@@ -121,22 +124,20 @@ class Runner:
         work = Workdir(partial)
         work.adopt(artifact.manifest.outputs)
         work = Workdir.prepare(partial)
-        _, manifest = self._run(task, inputs, work)
+        manifest = self._run(task, inputs, work)
         before = {output.path: output.sha256 for output in artifact.manifest.outputs}
         differing = [output.path for output in manifest.outputs if before.get(output.path) != output.sha256]
         repaired = {"repaired": damaged, "rebuilt_with_other_bytes": differing}
-        dataclasses.replace(
-            manifest, counts=artifact.manifest.counts, provenance={**manifest.provenance, **repaired}
-        ).write(work.path)
+        dataclasses.replace(manifest, provenance={**manifest.provenance, **repaired}).write(work.path)
         work.clear_records()
         _publish(work.path, artifact.path)
         return Artifact.open(artifact.path)
 
-    def _run(self, task: Task, inputs: dict[str, Artifact], work: Workdir) -> tuple[Counts, Manifest]:
+    def _run(self, task: Task, inputs: dict[str, Artifact], work: Workdir) -> Manifest:
         started = time.monotonic()
         counts = task.run(inputs, work, self.resources)
         facts = {**provenance.describe(), **work.notes, "wall_seconds": round(time.monotonic() - started, 2)}
-        manifest = Manifest(
+        return Manifest(
             id=task.id,
             stage=task.stage,
             stage_version=task.version,
@@ -147,7 +148,6 @@ class Runner:
             counts=canonical(counts),
             provenance=facts,
         )
-        return manifest.counts, manifest
 
     def _step(self, task: Task) -> Step:
         path = self.path(task)
@@ -198,8 +198,10 @@ def _lock(path: Path) -> Iterator[None]:
         while not _acquire(handle, lock):
             handle.close()
             handle = lock.open("a")
-        yield
-        lock.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
     finally:
         handle.close()
 

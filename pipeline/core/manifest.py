@@ -25,12 +25,21 @@ Counts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Output:
-    """One file of an artifact: path below its folder, rows (None where it has none), bytes and SHA-256."""
+    """One file of an artifact.
+
+    Attributes:
+        path: below the artifact's folder.
+        rows: rows of a table, None of another file.
+        bytes: its size.
+        sha256: 64 hex digits.
+        counts: what was counted while it was made.
+    """
 
     path: str
     rows: int | None
     bytes: int
     sha256: str
+    counts: Counts = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

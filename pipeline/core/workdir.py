@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class Workdir:
 
     def counts(self, name: str) -> dict[str, Any]:
         """Return the counts recorded with a finished file."""
-        counts: dict[str, Any] = json.loads(self._record(name).read_text())["counts"]
+        counts: dict[str, Any] = json.loads(self._record(name).read_text())["outputs"][0]["counts"]
         return counts
 
     @contextmanager
@@ -75,8 +75,9 @@ class Workdir:
         with files.disk_errors(self.path):
             with files.replacing(self.path / name) as temporary:
                 yield temporary, written
-                output = Output(name, written.rows, temporary.stat().st_size, files.sha256(temporary))
-            self._finish(name, [output], written)
+                size, digest = temporary.stat().st_size, files.sha256(temporary)
+                output = Output(name, written.rows, size, digest, written.counts)
+            self._finish(name, [output])
 
     @contextmanager
     def folder(self, name: str) -> Iterator[tuple[Path, Written]]:
@@ -92,7 +93,8 @@ class Workdir:
                 files.sync(path)
                 relative = path.relative_to(self.path).as_posix()
                 outputs.append(Output(relative, None, path.stat().st_size, files.sha256(path)))
-            self._finish(name, outputs, written)
+            outputs[0] = replace(outputs[0], counts=written.counts)
+            self._finish(name, outputs)
 
     def arrow(self, name: str, data: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, **counts: Any) -> int:
         """Write ``name`` as one Arrow file (a table: as a single batch) and return its rows."""
@@ -131,14 +133,13 @@ class Workdir:
             grouped.setdefault(output.path.split("/")[0], []).append(output)
         for name, group in grouped.items():
             if all(matches(self.path, output) for output in group):
-                self._finish(name, group, Written(rows=group[0].rows))
+                self._finish(name, group)
 
     def _record(self, name: str) -> Path:
         return self.path / f".{name}{_DONE}"
 
-    def _finish(self, name: str, outputs: list[Output], written: Written) -> None:
-        record = {"outputs": [asdict(output) for output in outputs], "counts": written.counts}
-        files.write_text(self._record(name), json.dumps(record))
+    def _finish(self, name: str, outputs: list[Output]) -> None:
+        files.write_text(self._record(name), json.dumps({"outputs": [asdict(output) for output in outputs]}))
 
 
 def _intact(folder: Path, record: Path) -> bool:

@@ -136,7 +136,7 @@ def run_files(scratch: Path, kind: str, runs_of_parts: list[int]) -> list[Path]:
     return [scratch / f"{kind}-{p:05d}-{r:05d}.arrow" for p, runs in enumerate(runs_of_parts) for r in range(runs)]
 
 
-def columns(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+def columns(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Return the numeric columns of a run or references file by memory map."""
     table = files.read_arrow(path)
     return {

@@ -88,7 +88,7 @@ def _scatter(spills: list[Spill], first: npt.NDArray[np.uint32], second: npt.NDA
     pairs.sort()
     bounds = np.arange(len(spills) + 1, dtype=np.uint64) * np.uint64(width) << np.uint64(32)
     cuts = np.searchsorted(pairs, bounds)
-    for spill, start, end in zip(spills, cuts[:-1], cuts[1:]):
+    for spill, start, end in zip(spills, cuts[:-1], cuts[1:], strict=True):
         if start < end:
             spill.append(pairs[start:end])
 

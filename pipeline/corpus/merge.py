@@ -68,8 +68,11 @@ class Merge:
         starts = [0] * len(self._tables)
         row = 0
         for bound in [*self._bounds(), None]:
-            ends = [len(i) if bound is None else bisect_left(_Ids(i), bound, lo=s) for i, s in zip(self._ids, starts)]
-            slices = [t.slice(s, e - s) for t, s, e in zip(self._tables, starts, ends)]
+            ends = [
+                len(ids) if bound is None else bisect_left(_Ids(ids), bound, lo=start)
+                for ids, start in zip(self._ids, starts, strict=True)
+            ]
+            slices = [t.slice(s, e - s) for t, s, e in zip(self._tables, starts, ends, strict=True)]
             joined = pa.concat_tables(slices)
             order = np.asarray(pc.sort_indices(joined.column("paper_id").combine_chunks()))
             table = joined.take(order)
@@ -77,10 +80,11 @@ class Merge:
             self._count_duplicates(table, first)
             rows = np.full(len(order), DUPLICATE)
             rows[order[first]] = np.arange(row, row + len(first), dtype=np.uint32)
-            for spill, part in zip(self._rows, np.split(rows, np.cumsum([len(s) for s in slices])[:-1])):
+            parts = np.split(rows, np.cumsum([len(s) for s in slices])[:-1])
+            for spill, part in zip(self._rows, parts, strict=True):
                 spill.append(part)
             kept = table if len(first) == len(table) else table.take(first)
-            for field, spill in zip(ATTRIBUTES, self._attributes):
+            for field, spill in zip(ATTRIBUTES, self._attributes, strict=True):
                 spill.append(kept.column(field.name).combine_chunks().to_numpy())
             row += len(first)
             starts = ends

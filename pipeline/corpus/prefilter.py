@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.schema import NO_YEAR
 
 Direction = Literal["outbound", "inbound", "total"]
-Attributes = Mapping[str, npt.NDArray[np.generic]]
+Attributes = Mapping[str, npt.NDArray[Any]]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -47,11 +47,10 @@ def has_text(attributes: Attributes, config: PrefilterConfig) -> Mask:
 
 def prefilter(attributes: Attributes, config: PrefilterConfig) -> tuple[Mask, dict[str, int]]:
     """Return which papers are kept, bool ``[papers]``, and the counts: each dropped one under its first reason."""
-    citations = {
-        "outbound": lambda: attributes["n_outbound"],
-        "inbound": lambda: attributes["n_inbound"],
-        "total": lambda: attributes["n_outbound"].astype(np.int64) + attributes["n_inbound"],
-    }[config.citation_direction]()
+    outbound, inbound = attributes["n_outbound"], attributes["n_inbound"]
+    citations = {"outbound": outbound, "inbound": inbound}.get(config.citation_direction)
+    if citations is None:
+        citations = outbound.astype(np.int64) + inbound
     tests = {
         "no_year": attributes["year"] == NO_YEAR,
         "no_title": attributes["title_chars"] == 0,

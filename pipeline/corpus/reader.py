@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,7 @@ class Corpus:
         return self.artifact.arrow(self._shards[number])
 
     @functools.cached_property
-    def attributes(self) -> dict[str, npt.NDArray[np.generic]]:
+    def attributes(self) -> dict[str, npt.NDArray[Any]]:
         """Columns of :data:`pipeline.core.schema.ATTRIBUTES` as arrays in row order."""
         table = self.artifact.arrow("attributes.arrow")
         return {name: table.column(name).chunk(0).to_numpy() for name in table.column_names}

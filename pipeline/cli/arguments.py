@@ -1,0 +1,118 @@
+"""The command line: every subcommand and option, and nothing else, so that ``mdcr --help`` is instant."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pipeline
+
+_SELECTION = "which pools"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``mdcr``."""
+    top = argparse.ArgumentParser(
+        prog="mdcr",
+        description="How well does an article encoder retrieve, among millions of papers, beside a tuned BM25?",
+        epilog="The chain: corpus -> pool -> embed -> index -> search -> score -> report; eval runs what is missing.",
+    )
+    top.add_argument("--version", action="version", version=f"mdcr {pipeline.__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    corpus = _command(commands, "corpus", "build a corpus from a release")
+    corpus.add_argument("--source", required=True, help="s2orc2020, beir or synthetic")
+    corpus.add_argument("--input", type=Path, help="folder of the release")
+    corpus.add_argument("--corpus", help="name to give it (default: the source's)")
+    corpus.add_argument("--papers", default="30k", help="synthetic: how many papers (default: 30k)")
+    corpus.add_argument("--seed", type=int, default=13, help="synthetic: seed (default: 13)")
+    corpus.add_argument("--judged", default="test", metavar="SPLIT", help="beir: which qrels (default: test)")
+    corpus.add_argument(
+        "--allow-truncated", action="store_true", help="keep the whole lines of a gzip file that breaks off"
+    )
+
+    pool = _command(commands, "pool", "draw queries, candidates and qrels")
+    _selection(pool)
+    for name, what in (
+        ("embed", "embed the papers of the pools"),
+        ("index", "build the indexes of the pools"),
+        ("search", "rank the candidates of the pools"),
+    ):
+        _systems(_command(commands, name, what))
+    for name, what in (
+        ("score", "score the rankings of the pools"),
+        ("eval", "run whatever of the chain is missing, and print the table"),
+    ):
+        command = _command(commands, name, what)
+        _systems(command)
+        _measures(command)
+    for name, what in (
+        ("report", "write the tables and plots of what was scored"),
+        ("show", "print what there is: table, corpus, pool, vectors, run"),
+    ):
+        command = _command(commands, name, what)
+        if name == "show":
+            command.add_argument(
+                "what", nargs="?", default="table", help="table (default), corpus, pools, vectors or artifacts"
+            )
+        else:
+            command.add_argument("--output", type=Path, help="folder for the files (default: runs/reports)")
+        _systems(command, required=False)
+        _measures(command)
+        command.add_argument("--format", default="terminal", help="terminal, markdown, csv or latex")
+        command.add_argument("--baseline", default="bm25", help="system that significance is tested against")
+    _command(commands, "doctor", "say what this machine has, and what is missing")
+    return top
+
+
+def _command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
+    common = command.add_argument_group("how it runs (changes no result)")
+    common.add_argument("--root", type=Path, default=Path(), help="workspace with corpora/, indexes/ and runs/")
+    common.add_argument("--memory", help="bytes a stage may hold, such as 4G (default: half the machine)")
+    common.add_argument("--workers", type=int, help="processes or threads (default: the machine's cores)")
+    common.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    common.add_argument("--repair", action="store_true", help="verify what is there and rebuild damaged files alone")
+    common.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    common.add_argument("--json", action="store_true", help="results as JSON on standard output")
+    common.add_argument("--quiet", action="store_true", help="no progress and no messages")
+    return command
+
+
+def _selection(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group(_SELECTION)
+    group.add_argument("--corpus", help="name of the corpus (may be left out where there is only one)")
+    group.add_argument("--field", help="one of the 19 fields, several with commas, or all; none: dataset-level pools")
+    group.add_argument("--year", type=int, help="publication year of the queries (default: 2019)")
+    group.add_argument("--size", help="candidates: 200k, 2M, all; several with commas (default: 200k; by field 100k)")
+    group.add_argument("--queries", help="number of queries, or all (default: 3800; by field 200)")
+    group.add_argument("--samples", type=int, help="samples of the candidates (default: 3)")
+    group.add_argument("--seed", type=int, default=13, help="seed of every draw (default: 13)")
+    group.add_argument("--split", default="test", help="test, or validation: other queries, for tuning")
+    group.add_argument("--nested", action="store_true", help="smaller pools are subsets of larger ones")
+    group.add_argument(
+        "--exclude", type=Path, action="append", default=[], metavar="FILE", help="ids that may not be queries"
+    )
+    rules = command.add_argument_group("rules of the pools (protocols 1 and 2)")
+    rules.add_argument("--citation-direction", default="outbound", help="outbound, inbound or total")
+    rules.add_argument("--min-citations", type=int, default=3)
+    rules.add_argument("--min-abstract-chars", type=int, default=30)
+    rules.add_argument("--positives", default="corpus", help="corpus (every cited paper with a title) or prefiltered")
+    rules.add_argument("--keep-same-title", action="store_true", help="keep candidates with the query's own title")
+
+
+def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+    group = command.add_argument_group("which systems")
+    group.add_argument(
+        "--model",
+        required=required,
+        help="systems with commas: bm25, bm25:k1=1.2,b=0.75, scincl, lsa, hf:org/name, a folder",
+    )
+    group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
+    group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
+    group.add_argument("--engine", default="exact", help="dense search: exact or faiss")
+    _selection(command)
+
+
+def _measures(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--measures", help="ranx names with commas (default: map, ndcg, recall@30, precision@1, mrr, recall@100)")

@@ -1,0 +1,142 @@
+"""Building pools: queries, candidates, qrels and exclusions (Medić & Šnajder 2022, sections 3.1 and 3.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.config import format_count
+from pipeline.core.errors import InputError
+from pipeline.core.rng import priorities, smallest
+from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, NO_YEAR, POOL_QUERIES
+from pipeline.core.workdir import Workdir
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.prefilter import Mask, has_text, prefilter
+from pipeline.corpus.queries import Queries, choose_queries, field_cited
+from pipeline.corpus.reader import Corpus, Rows
+
+
+def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Write a pool of queries that are papers into ``out`` and return its counts.
+
+    Args:
+        corpus: where queries and candidates come from.
+        config: settings of the pool.
+        out: where the tables go.
+        excluded: rows that may not be queries.
+
+    Raises:
+        InputError: fewer queries or candidates exist than asked for; the numbers are named.
+    """
+    attributes = corpus.attributes
+    prefiltered, prefilter_counts = prefilter(attributes, config.prefilter)
+    queries = choose_queries(corpus, config, prefiltered, excluded)
+    positives = np.unique(queries.positives)
+    if config.field is None:
+        source = prefiltered & (attributes["year"] <= config.year)
+    else:
+        source = field_cited(corpus, config.field) & has_text(attributes, config.prefilter)
+        source &= (attributes["year"] <= config.year) & (attributes["year"] != NO_YEAR)
+    candidates, drawn = _draw(attributes["key"], config, positives, source)
+    self_rows, title_rows = _exclusions(corpus, config, queries.rows, candidates)
+
+    _write(out, queries, config.field, candidates, np.concatenate([self_rows, title_rows]))
+    return {
+        **queries.counts,
+        "candidates": len(candidates),
+        "candidates_positive": len(positives),
+        "candidates_drawn": drawn,
+        "candidates_available": int(np.count_nonzero(source)),
+        "excluded_self": len(self_rows),
+        "excluded_same_title": len(title_rows),
+        "prefilter": prefilter_counts,
+    }
+
+
+def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[str, Any]:
+    """Write the pool a release brings: its queries and judgements, and every paper as candidate."""
+    judgements = corpus.judgements
+    query_ids = corpus.query_texts.column("query_id").to_pylist()
+    grades = judgements.column("grade").to_numpy()
+    identical = corpus.rows_of(query_ids) if config.drop_identical_id else np.full(len(query_ids), -1)
+    query = np.flatnonzero(identical >= 0)
+    rows = np.arange(len(query_ids), dtype=np.uint32)
+    out.arrow("queries.arrow", _table(POOL_QUERIES, rows, pa.nulls(len(rows), pa.string())), POOL_QUERIES)
+    out.arrow("candidates.arrow", _table(CANDIDATES, np.arange(len(corpus), dtype=np.uint32)), CANDIDATES)
+    out.arrow("exclusions.arrow", _table(EXCLUSIONS, query, identical[query]), EXCLUSIONS)
+    out.arrow("qrels.arrow", judgements, JUDGEMENTS)
+    judged = np.unique(judgements.column("query").to_numpy()[grades > 0])
+    return {
+        "queries": len(rows),
+        "queries_without_positive": len(rows) - len(judged),
+        "positives": int(np.count_nonzero(grades > 0)),
+        "judgements": len(grades),
+        "candidates": len(corpus),
+        "excluded_self": len(query),
+        "excluded_same_title": 0,
+    }
+
+
+def _draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, source: Mask) -> tuple[Rows, int]:
+    """Return the candidates, rising, and how many of them were drawn."""
+    drawable = source.copy()
+    drawable[positives] = False
+    rows = np.flatnonzero(drawable)
+    wanted = len(rows) if config.size == "all" else int(config.size) - len(positives)
+    if wanted < 0:
+        raise InputError(
+            f"the {len(positives):,} positives alone exceed a pool of {format_count(int(config.size))}",
+            "Ask for a larger --size or fewer --queries",
+        )
+    if wanted > len(rows):
+        raise InputError(
+            f"a pool of {format_count(int(config.size))} was asked for, but only {len(positives) + len(rows):,} papers "
+            f"exist for it ({len(positives):,} positives and {len(rows):,} others)",
+            f"Ask for --size {len(positives) + len(rows)} or less, or for all",
+        )
+    item = f"{config.split}|{config.field}|{config.sample}" + ("" if config.nested else f"|{config.size}")
+    drawn = rows[smallest(priorities(keys[rows], config.seed, "candidates", item), wanted)]
+    return np.sort(np.concatenate([positives, drawn])).astype(np.uint32), len(drawn)
+
+
+def _exclusions(
+    corpus: Corpus, config: PoolConfig, queries: Rows, candidates: Rows
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return (query, row) pairs, int64 ``[n, 2]``: the queries themselves, and candidates of a query's own title."""
+    place = np.minimum(np.searchsorted(candidates, queries), len(candidates) - 1)
+    own = np.flatnonzero(candidates[place] == queries)
+    self_pairs = np.stack([own, queries[own].astype(np.int64)], axis=1)
+    if not config.drop_same_title:
+        return self_pairs, self_pairs[:0]
+    keys = corpus.attributes["title_key"]
+    candidate_keys = keys[candidates]
+    order = np.argsort(candidate_keys, kind="stable")
+    rising = candidate_keys[order]
+    query_keys = keys[queries]
+    starts, ends = np.searchsorted(rising, query_keys), np.searchsorted(rising, query_keys, side="right")
+    lengths = np.where(query_keys != 0, ends - starts, 0)
+    owner = np.repeat(np.arange(len(queries)), lengths)
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    rows = candidates[order[np.repeat(starts, lengths) + within]].astype(np.int64)
+    others = rows != queries[owner]
+    return self_pairs, np.stack([owner[others], rows[others]], axis=1)
+
+
+def _write(
+    out: Workdir, queries: Queries, field: str | None, candidates: Rows, exclusions: npt.NDArray[np.int64]
+) -> None:
+    names = pa.array([field] * len(queries.rows), pa.string())
+    out.arrow("queries.arrow", _table(POOL_QUERIES, queries.rows, names), POOL_QUERIES)
+    out.arrow("candidates.arrow", _table(CANDIDATES, candidates), CANDIDATES)
+    grades = np.ones(len(queries.positives), np.int16)
+    out.arrow("qrels.arrow", _table(JUDGEMENTS, queries.owner, queries.positives, grades), JUDGEMENTS)
+    exclusions = exclusions[np.lexsort((exclusions[:, 1], exclusions[:, 0]))]
+    out.arrow("exclusions.arrow", _table(EXCLUSIONS, exclusions[:, 0], exclusions[:, 1]), EXCLUSIONS)
+
+
+def _table(schema: pa.Schema, *columns: Any) -> pa.Table:
+    arrays = [pa.array(c).cast(f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,0 +1,136 @@
+"""Choosing queries and their positives (protocols 2 and 3)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.config import format_count
+from pipeline.core.errors import InputError
+from pipeline.core.fields import FIELD_BIT
+from pipeline.core.rng import priorities, smallest
+from pipeline.core.schema import NO_YEAR
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.prefilter import Mask
+from pipeline.corpus.reader import Corpus, Rows
+
+
+class Queries(NamedTuple):
+    """Queries with at least one positive.
+
+    Attributes:
+        rows: uint32 ``[queries]``, rising.
+        owner: int64 ``[positives]``, position in ``rows`` of each positive's query, rising.
+        positives: uint32 ``[positives]``, rising within a query.
+        counts: what was eligible, excluded, replaced and removed.
+    """
+
+    rows: Rows
+    owner: npt.NDArray[np.int64]
+    positives: Rows
+    counts: dict[str, int]
+
+
+def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: npt.NDArray[np.int64]) -> Queries:
+    """Draw the queries of a pool: prefiltered papers of the year, in random order, that have a positive.
+
+    Args:
+        corpus: where they come from.
+        config: year, field, number of queries, seed.
+        prefiltered: bool ``[papers]``.
+        excluded: rows that may not be queries (training queries; for a validation pool the test queries too).
+
+    Raises:
+        InputError: no paper of the year is eligible, or fewer than asked for.
+    """
+    attributes = corpus.attributes
+    of_year = prefiltered & _of_field(attributes["fields"], config.field)
+    eligible = of_year & (attributes["year"] == config.year)
+    if not eligible.any():
+        raise InputError(f"no paper {_where(config)} can be a query", _years_with(attributes["year"][of_year]))
+    before = int(np.count_nonzero(eligible))
+    eligible[excluded] = False
+    rows = np.flatnonzero(eligible)
+    counts = {"eligible_queries": len(rows), "excluded_queries": before - len(rows)}
+
+    wanted = len(rows) if config.queries == "all" else int(config.queries)
+    order = smallest(
+        priorities(attributes["key"][rows], config.seed, "queries", f"{config.split}|{config.field}"), len(rows)
+    )
+    ordered = rows[order]
+    accepted: list[npt.NDArray[np.int64]] = []
+    found = tried = 0
+    while found < wanted and tried < len(ordered):
+        block = ordered[tried : tried + max(1024, 2 * (wanted - found))]
+        with_positive = np.unique(_positives(corpus, config, prefiltered, block)[0])[: wanted - found]
+        accepted.append(block[with_positive])
+        found += len(with_positive)
+        tried += int(with_positive[-1]) + 1 if found == wanted else len(block)
+    if found < wanted and config.queries != "all":
+        raise InputError(
+            f"{format_count(wanted)} queries asked for, but only {found} papers {_where(config)} have a positive",
+            f"Ask for --queries {found} or fewer, or for all",
+        )
+    if not found:
+        raise InputError(f"no paper {_where(config)} cites a paper of the corpus", "Choose another year or field")
+    chosen = np.sort(np.concatenate(accepted))
+    without = tried - found
+    counts["queries_without_positive" if config.queries == "all" else "queries_replaced"] = without
+    owner, positives, same_title = _positives(corpus, config, prefiltered, chosen)
+    years = attributes["year"][positives]
+    counts |= {
+        "queries": len(chosen),
+        "positives": len(positives),
+        "positives_dropped_same_title": same_title,
+        "positives_after_query_year": int(np.count_nonzero(years > config.year)),
+        "positives_without_year": int(np.count_nonzero(years == NO_YEAR)),
+    }
+    return Queries(chosen.astype(np.uint32), owner, positives, counts)
+
+
+def _positives(
+    corpus: Corpus, config: PoolConfig, prefiltered: Mask, rows: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], Rows, int]:
+    """Return (owner, positive) of every positive of the papers at ``rows``, and how many the title rule removed."""
+    attributes = corpus.attributes
+    owner, cited = corpus.outgoing.of_many(rows)
+    kept = attributes["title_chars"][cited] > 0
+    if config.positives == "prefiltered":
+        kept &= prefiltered[cited]
+    owner, cited = owner[kept], cited[kept]
+    if not config.drop_same_title:
+        return owner, cited, 0
+    keys = attributes["title_key"]
+    same = (keys[cited] == keys[rows[owner]]) & (keys[cited] != 0)
+    return owner[~same], cited[~same], int(np.count_nonzero(same))
+
+
+def field_cited(corpus: Corpus, field: str) -> Mask:
+    """Return which papers are cited by any paper of a field, bool ``[papers]`` (protocol 3)."""
+    cited = np.zeros(len(corpus), dtype=bool)
+    rows = np.flatnonzero(_of_field(corpus.attributes["fields"], field))
+    for start in range(0, len(rows), 1_000_000):
+        cited[corpus.outgoing.of_many(rows[start : start + 1_000_000])[1]] = True
+    return cited
+
+
+def _of_field(masks: npt.NDArray[Any], field: str | None) -> Mask:
+    if field is None:
+        return np.ones(len(masks), dtype=bool)
+    mask: Mask = (masks >> np.uint32(FIELD_BIT[field])) & np.uint32(1) == 1
+    return mask
+
+
+def _where(config: PoolConfig) -> str:
+    return f"of {config.year}" + (f" in {config.field}" if config.field else "")
+
+
+def _years_with(years: npt.NDArray[Any]) -> str:
+    values, numbers = np.unique(years, return_counts=True)
+    if not len(values):
+        return "No paper of any year passes the prefilter here: choose another field or prefilter"
+    top = np.argsort(-numbers, kind="stable")[:5]
+    listed = ", ".join(f"{values[i]} ({numbers[i]:,} papers)" for i in sorted(top))
+    return f"Choose another --year; most papers are of {listed}"

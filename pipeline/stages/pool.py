@@ -1,0 +1,69 @@
+"""Stage ``pool``: queries, candidates, qrels and exclusions from a corpus."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import POOLS
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.pools import build_given_pool, build_pool
+from pipeline.corpus.reader import Corpus
+
+
+def pool_task(
+    corpus: Artifact, config: PoolConfig, exclude: Sequence[Path] = (), test: Task | Artifact | None = None
+) -> Task:
+    """Return the task that builds one pool.
+
+    Args:
+        corpus: the corpus it is drawn from.
+        config: its settings; ``exclude`` is filled in here.
+        exclude: files with one paper id a line that may not be queries (training queries of an encoder).
+        test: for a validation pool, the test pool whose queries it must not share.
+
+    Raises:
+        InputError: an exclusion list cannot be read.
+    """
+    lists = [_read_list(path) for path in exclude]
+    config = dataclasses.replace(
+        config,
+        exclude=tuple(
+            (path.name, hashlib.sha256("\n".join(ids).encode()).hexdigest())
+            for path, ids in zip(exclude, lists, strict=True)
+        ),
+    )
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus}
+    if test is not None:
+        inputs["test"] = test
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        opened = Corpus(inputs["corpus"])
+        if config.queries_are == "texts":
+            return build_given_pool(opened, config, out)
+        excluded = opened.rows_of([paper_id for ids in lists for paper_id in ids])
+        excluded = excluded[excluded >= 0]
+        if "test" in inputs:
+            excluded = np.concatenate([excluded, Pool(inputs["test"], opened).query_rows])
+        return build_pool(opened, config, out, excluded)
+
+    return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, inputs, run)
+
+
+def _read_list(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the exclusion list {path} cannot be read ({error})", "Give one paper id a line") from error
+    return sorted({line.strip() for line in lines} - {""})

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.config import (
+    canonical,
+    changed_fields,
+    digest,
+    format_count,
+    from_mapping,
+    identity,
+    parse_bytes,
+    parse_count,
+)
+from pipeline.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Settings:
+    name: str
+    depth: int = 500
+    grid: tuple[float, ...] = (0.5, 0.7)
+
+
+def test_identity_is_the_same_for_equal_settings_and_differs_in_every_field() -> None:
+    base = identity("search", 1, Settings("a"), {"pool": "p"})
+    assert base == identity("search", 1, Settings("a", 500, (0.5, 0.7)), {"pool": "p"})
+    others = [
+        identity("score", 1, Settings("a"), {"pool": "p"}),
+        identity("search", 2, Settings("a"), {"pool": "p"}),
+        identity("search", 1, Settings("b"), {"pool": "p"}),
+        identity("search", 1, Settings("a", 501), {"pool": "p"}),
+        identity("search", 1, Settings("a", 500, (0.5,)), {"pool": "p"}),
+        identity("search", 1, Settings("a"), {"pool": "q"}),
+    ]
+    assert len({base, *others}) == 7
+
+
+def test_identity_is_pinned_so_that_published_artifacts_stay_found() -> None:
+    assert digest({"b": 1, "a": [None, True, 0.5, "é"]}) == (
+        "33b193b81ee9d09a2447a6b6c3a8850f041b1a509f328e9b4ab19489383f9208"
+    )
+
+
+def test_a_number_and_its_text_are_not_the_same_setting() -> None:
+    assert digest({"size": 1}) != digest({"size": "1"})
+    assert digest({"size": 1}) != digest({"size": 1.0})
+
+
+@pytest.mark.parametrize("value", [Path("x"), {1, 2}, object(), b"x", float("nan"), {1: 2}])
+def test_what_has_no_stable_spelling_is_refused(value: object) -> None:
+    with pytest.raises(TypeError):
+        canonical({"setting": value})
+
+
+def test_changed_fields_names_old_and_new() -> None:
+    assert changed_fields({"year": 2018, "size": 5}, {"year": 2019, "size": 5}) == ["year: 2018 -> 2019"]
+
+
+def test_unknown_setting_names_the_nearest() -> None:
+    assert from_mapping(Settings, {"name": "a", "grid": [1.0]}) == Settings("a", 500, (1.0,))
+    with pytest.raises(InputError, match="'depht'.*Did you mean 'depth'"):
+        from_mapping(Settings, {"name": "a", "depht": 3})
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("200k", 200_000), ("2M", 2_000_000), ("1.5M", 1_500_000), ("380", 380), ("1_000", 1000)]
+)
+def test_counts_as_users_write_them(text: str, number: int) -> None:
+    assert parse_count(text, "--size") == number
+    assert parse_count(format_count(number), "--size") == number
+
+
+@pytest.mark.parametrize("text", ["", "many", "-5", "0", "1.2345k5", "2MM", "0.5", "nan"])
+def test_a_size_that_is_no_number_is_refused_by_name(text: str) -> None:
+    with pytest.raises(InputError, match="--size .* is no number"):
+        parse_count(text, "--size")
+
+
+def test_bytes() -> None:
+    assert parse_bytes("4G") == 4 * 2**30
+    assert parse_bytes("500M") == 500 * 2**20
+    assert parse_bytes("1.5 GiB") == 3 * 2**29
+    with pytest.raises(InputError, match="memory"):
+        parse_bytes("lots")

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import CorruptError, InputError, StageError
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.runner import Runner
+
+
+@dataclass(frozen=True)
+class Letters:
+    letters: str
+    pause: float = 0.0
+
+
+def write_letters(config: Letters, inputs: Inputs, out: Workdir) -> Counts:
+    """A stage that writes one file a letter, with what its input says in front."""
+    prefix = "".join(inputs["before"].file(o.path).read_text() for o in inputs["before"].outputs()) if inputs else ""
+    made = []
+    for letter in config.letters:
+        if not out.done(letter):
+            with out.file(letter) as (path, written):
+                time.sleep(config.pause)
+                path.write_text(prefix + letter)
+                written.counts = {"bytes": 1}
+            made.append(letter)
+    out.note(made=made)
+    return {"bytes": sum(out.counts(letter)["bytes"] for letter in config.letters)}
+
+
+def letters(text: str, before: Task | None = None, pause: float = 0.0) -> Task:
+    config = Letters(text, pause)
+    inputs: dict[str, Task | Artifact] = {} if before is None else {"before": before}
+    return Task("letters", 1, "room", text, config, inputs, lambda i, out, _: write_letters(config, i, out))
+
+
+def runner(root: Path, *, repair: bool = False) -> Runner:
+    return Runner(root, Resources(memory=2**30, workers=1), repair=repair)
+
+
+def test_builds_inputs_first_and_records_everything(tmp_path: Path) -> None:
+    artifact = runner(tmp_path).make(letters("xy", letters("ab")))
+    assert artifact.file("x").read_text() == "abx"
+    manifest = json.loads((artifact.path / "manifest.json").read_text())
+    assert manifest["config"] == {"letters": "xy", "pause": 0.0}
+    assert manifest["counts"] == {"bytes": 2}
+    assert list(manifest["inputs"]) == ["before"]
+    assert {"code", "packages", "python", "wall_seconds"} <= manifest["provenance"].keys()
+    assert sorted(p.name for p in artifact.path.iterdir()) == ["manifest.json", "x", "y"]
+    assert sorted(p.name.split("-")[0] for p in (tmp_path / "room").iterdir()) == ["ab", "xy"]
+
+
+def test_what_is_there_is_not_built_again(tmp_path: Path) -> None:
+    first = runner(tmp_path).make(letters("ab"))
+    stamp = (first.path / "a").stat().st_mtime_ns
+    assert runner(tmp_path).make(letters("ab")).path == first.path
+    assert (first.path / "a").stat().st_mtime_ns == stamp
+
+
+def test_plan_names_what_changed_and_writes_nothing(tmp_path: Path) -> None:
+    runner(tmp_path).make(letters("ab"))
+    before = sorted(p for p in tmp_path.rglob("*"))
+    (step,) = runner(tmp_path).plan([letters("ac")])
+    assert not step.present
+    assert step.changed == ('letters: "ab" -> "ac"',)
+    assert [s.present for s in runner(tmp_path).plan([letters("xy", letters("ab"))])] == [True, False]
+    assert sorted(p for p in tmp_path.rglob("*")) == before
+
+
+def test_a_damaged_file_is_named_and_repaired_alone(tmp_path: Path) -> None:
+    inner, outer = letters("ab"), letters("xyz", letters("ab"))
+    artifact = runner(tmp_path).make(outer)
+    (artifact.path / "y").write_text("aby!")
+    with pytest.raises(CorruptError, match=r"/xyz-\w+ is damaged: y.*--repair"):
+        runner(tmp_path).make(letters("xyz", letters("ab")))
+    repaired = runner(tmp_path, repair=True).make(letters("xyz", letters("ab")))
+    assert repaired.file("y").read_text() == "aby"
+    assert repaired.manifest.provenance["made"] == ["y"]
+    assert repaired.manifest.provenance["rebuilt_with_other_bytes"] == []
+    assert repaired.manifest.counts == artifact.manifest.counts
+    below = runner(tmp_path).make(inner)
+    (below.path / "b").write_text("B")  # same size: only a full check sees it
+    fixed = runner(tmp_path, repair=True).make(letters("xyz", letters("ab")))
+    assert fixed.id == artifact.id
+    assert (below.path / "b").read_text() == "b"
+
+
+def test_an_error_publishes_nothing_and_leaves_no_litter(tmp_path: Path) -> None:
+    def fail(_i: Inputs, _o: Workdir, _r: Resources) -> Counts:
+        raise InputError("no such year", "Choose another")
+
+    task = dataclasses.replace(letters("ab"), run=fail)
+    with pytest.raises(InputError):
+        runner(tmp_path).make(task)
+    assert [p.name for p in (tmp_path / "room").iterdir()] == []
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from tests.test_runner import letters, runner
+runner(Path(sys.argv[1])).make(letters("abcdefgh", letters("xyz", pause=0.05), pause=0.05))
+"""
+
+
+def _start(root: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(root)],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_killed_at_any_moment_it_goes_on_and_publishes_the_same_bytes(tmp_path: Path) -> None:
+    whole = _start(tmp_path / "whole")
+    assert whole.wait() == 0
+    expected = _bytes(tmp_path / "whole")
+    chance = random.Random(5)
+    root = tmp_path / "killed"
+    kills = 0
+    for _ in range(6):
+        process = _start(root)
+        try:
+            process.wait(timeout=chance.uniform(0.25, 0.6))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+    assert kills >= 3
+    last = _start(root)
+    assert last.wait() == 0
+    assert _bytes(root) == expected
+
+
+def test_of_two_builders_one_builds_and_the_other_waits(tmp_path: Path) -> None:
+    processes = [_start(tmp_path), _start(tmp_path)]
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert sum("letters: abcdefgh" in text for text in said) == 1
+    assert sum("another process is building" in text for text in said) >= 1
+    assert not list((tmp_path / "room").glob(".*"))
+
+
+def _bytes(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system takes root")
+def test_a_full_disk_is_said_and_nothing_is_half_published(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small)], check=False).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+
+        def fill(_i: Inputs, out: Workdir, _r: Resources) -> Counts:
+            for name in ("a", "b", "c"):
+                if not out.done(name):
+                    with out.file(name) as (path, _):
+                        path.write_bytes(bytes(24_000))
+            return {}
+
+        task = dataclasses.replace(letters("ab"), run=fill)
+        with pytest.raises(StageError, match=r"disk is full.*nothing was published.*again"):
+            runner(small).make(task)
+        assert not [p for p in (small / "room").iterdir() if not p.name.startswith(".")]
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
