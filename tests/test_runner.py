@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -131,18 +130,14 @@ def test_killed_at_any_moment_it_goes_on_and_publishes_the_same_bytes(tmp_path: 
     whole = _start(tmp_path / "whole")
     assert whole.wait() == 0
     expected = _bytes(tmp_path / "whole")
-    chance = random.Random(5)
     root = tmp_path / "killed"
-    kills = 0
-    for _ in range(6):
+    for finished in (1, 2, 4, 5, 9):
         process = _start(root)
-        try:
-            process.wait(timeout=chance.uniform(0.25, 0.6))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
-    assert kills >= 3
+        while len(list(root.rglob("?"))) + len(list(root.rglob(".?.done"))) < finished:
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
     last = _start(root)
     assert last.wait() == 0
     assert _bytes(root) == expected
