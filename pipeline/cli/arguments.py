@@ -65,7 +65,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str) -> argparse.ArgumentParser:
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
+) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
     common = command.add_argument_group("how it runs (changes no result)")
     common.add_argument("--root", type=Path, default=Path(), help="workspace with corpora/, indexes/ and runs/")
@@ -115,4 +117,6 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
 
 
 def _measures(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--measures", help="ranx names with commas (default: map, ndcg, recall@30, precision@1, mrr, recall@100)")
+    command.add_argument(
+        "--measures", help="ranx names with commas (default: map, ndcg, recall@30, precision@1, mrr, recall@100)"
+    )

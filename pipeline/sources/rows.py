@@ -86,7 +86,7 @@ class RowBuffer:
         keys = id_keys(self._ids)
         lengths = np.array(self._lengths, np.int64)
         offsets, cited = distinct_references(keys, lengths, id_keys(self._outbound))
-        self._noted["repeated_reference_or_self"] += len(self._outbound) - len(cited)
+        self._noted["references_repeated_or_self"] += len(self._outbound) - len(cited)
         papers = pa.RecordBatch.from_arrays(
             [
                 pa.array(self._ids, pa.large_string()),

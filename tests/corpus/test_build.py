@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.resources import Resources
+from pipeline.corpus import build, merge
+from pipeline.corpus.prefilter import PrefilterConfig, prefilter
+from pipeline.corpus.reader import Corpus
+from pipeline.runner import Runner
+from pipeline.sources.s2orc2020 import S2orc2020
+from pipeline.stages.corpus import corpus_task
+from tests.corpus.oracle import first_drop, papers_of
+from tests.releases import random_s2orc, s2orc_record, write_s2orc
+from tests.shared import real
+
+
+def corpus_of(root: Path, release: Path, workers: int = 1) -> Artifact:
+    return Runner(root, Resources(2**30, workers)).make(corpus_task("c", S2orc2020(release)))
+
+
+def contents(artifact: Artifact) -> dict[str, str]:
+    return {output.path: output.sha256 for output in artifact.manifest.outputs}
+
+
+def check_against_oracle(artifact: Artifact, records: list[dict[str, Any]]) -> None:
+    corpus = Corpus(artifact)
+    papers = papers_of(records)
+    ids = list(papers)
+    assert corpus.ids(np.arange(len(corpus))) == ids
+    rows = corpus.take(np.arange(len(corpus)), ["title", "abstract", "year", "fields", "n_outbound", "n_inbound"])
+    for paper, row in zip(papers.values(), rows.to_pylist(), strict=True):
+        assert [row[name] for name in ("title", "abstract", "year")] == [
+            paper[name] for name in ("title", "abstract", "year")
+        ]
+        assert sorted(row["fields"]) == paper["fields"]
+        assert (row["n_outbound"], row["n_inbound"]) == (len(paper["out"]), len(paper["in"]))
+    row_of = {paper_id: row for row, paper_id in enumerate(ids)}
+    edges = {(row_of[i], row_of[c]) for i, p in papers.items() for c in p["out"] if c in row_of}
+    for graph, flip in ((corpus.outgoing, 1), (corpus.incoming, -1)):
+        owner, neighbour = graph.of_many(np.arange(len(corpus)))
+        assert sorted((row, n)[::flip] for row, n in zip(owner.tolist(), neighbour.tolist(), strict=True)) == sorted(
+            edges
+        )
+        assert all(np.all(np.diff(graph.of(row).astype(int)) > 0) for row in range(len(corpus)))
+    counts = artifact.manifest.counts
+    assert counts["read"] == counts["kept"] + sum(counts["dropped"].values())
+    assert counts["references"] == sum(len(p["out"]) for p in papers.values())
+    assert counts["references_in_corpus"] == len(edges)
+    for direction in ("outbound", "inbound", "total"):
+        kept, found = prefilter(corpus.attributes, PrefilterConfig(citation_direction=direction))
+        reasons = Counter(first_drop(paper, direction) for paper in papers.values())
+        assert found == {
+            "read": len(papers),
+            **{f"dropped_{r}": reasons[r] for r in ("no_year", "no_title", "short_abstract", "few_citations")},
+            "kept": reasons[None],
+        }
+        assert [ids[row] for row in np.flatnonzero(kept)] == [
+            i for i in ids if first_drop(papers[i], direction) is None
+        ]
+
+
+@pytest.mark.parametrize(("papers", "parts"), [(1, 1), (400, 3)])
+def test_a_corpus_is_what_plain_python_says(tmp_path: Path, papers: int, parts: int) -> None:
+    records = random_s2orc(papers, seed=papers)
+    release = write_s2orc(tmp_path / "release", records, parts)
+    check_against_oracle(corpus_of(tmp_path, release), records)
+
+
+def test_memory_shards_and_workers_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = random_s2orc(900, seed=3)
+    release = write_s2orc(tmp_path / "release", records, parts=5)
+    monkeypatch.setattr(merge, "SHARD_ROWS", 128)
+    whole = corpus_of(tmp_path / "a", release)
+    assert len(whole.outputs("papers-*.arrow")) == 8
+    parallel = corpus_of(tmp_path / "b", release, workers=2)
+    monkeypatch.setattr(build, "_RUN_BYTES", 20_000)
+    monkeypatch.setattr(build, "_RANGE_BYTES", 5_000)
+    tight = Runner(tmp_path / "c", Resources(40_000, 1)).make(corpus_task("c", S2orc2020(release)))
+    assert contents(whole) == contents(parallel) == contents(tight)
+    assert whole.manifest.counts == parallel.manifest.counts == tight.manifest.counts
+    check_against_oracle(tight, records)
+
+
+def test_of_papers_with_one_id_the_first_is_kept_and_the_rest_counted(tmp_path: Path) -> None:
+    records = [
+        s2orc_record("5", title="First", outbound_citations=["3"]),
+        s2orc_record("3"),
+        s2orc_record("5", title="First", outbound_citations=["4"]),
+        s2orc_record("4"),
+        s2orc_record("5", title="Another", outbound_citations=["4"]),
+    ]
+    artifact = corpus_of(tmp_path, write_s2orc(tmp_path / "release", records, parts=3))
+    assert artifact.manifest.counts["dropped"] == {"duplicate_id": 1, "duplicate_id_other_text": 1}
+    check_against_oracle(artifact, records)
+
+
+def test_ids_are_ordered_as_trec_eval_compares_them(tmp_path: Path) -> None:
+    ids = ["10", "9", "a b", "Z", "é", "\U0001f600", "\uffee", "x/1", "100"]
+    records = [s2orc_record(i) for i in ids]
+    corpus = Corpus(corpus_of(tmp_path, write_s2orc(tmp_path / "release", records)))
+    assert corpus.ids(np.arange(len(ids))) == sorted(ids, key=lambda i: i.encode())
+    assert corpus.rows_of(["9", "nothing", "10"]).tolist() == [2, -1, 0]
+    assert corpus.ids(np.array([3, 0, 3])) == ["Z", "10", "Z"]
+
+
+def test_an_empty_release_gives_an_empty_corpus(tmp_path: Path) -> None:
+    artifact = corpus_of(tmp_path, write_s2orc(tmp_path / "release", [b"{}\n"]))
+    assert len(Corpus(artifact)) == 0
+    assert artifact.manifest.counts["dropped"] == {"wrong_type": 1}
+    assert Corpus(artifact).outgoing.indptr.tolist() == [0]
+
+
+@pytest.mark.realdata
+def test_the_official_sample_keeps_every_record(tmp_path: Path) -> None:
+    folder = real("s2orc-2020-sample")
+    with gzip.open(folder / "metadata_0.jsonl.gz", "rt", encoding="utf-8") as handle:
+        records = [json.loads(line) for line in handle]
+    check_against_oracle(corpus_of(tmp_path, folder), records)

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import gzip
+import json
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.fields import FIELD_BIT
+from pipeline.core.schema import NO_YEAR
+from pipeline.core.text import id_key
+from pipeline.sources import lines
+from pipeline.sources.base import Batch
+from pipeline.sources.s2orc2020 import S2orc2020
+from tests.releases import s2orc_record, write_s2orc
+from tests.shared import real
+
+
+def read(release: S2orc2020) -> Batch:
+    """Return everything of a release as one batch's worth of rows and counts."""
+    import pyarrow as pa
+
+    batches = [batch for part in release.parts() for batch in release.read(part)]
+    total = Batch(pa.Table.from_batches([b.papers for b in batches]), sum(b.read for b in batches))
+    for batch in batches:
+        total.dropped += batch.dropped
+        total.noted += batch.noted
+        total.examples += batch.examples
+    return total
+
+
+def test_texts_years_fields_and_references(tmp_path: Path) -> None:
+    records = [
+        s2orc_record(
+            "7",
+            title=" Two\u00a0 words ",
+            abstract=None,
+            year=1999,
+            mag_field_of_study=["Physics", "Art", "Alchemy"],
+            outbound_citations=["9", "7", "9", "x/1"],
+            inbound_citations=["8", "8", "7"],
+        ),
+        s2orc_record("8", title=None, year=None, outbound_citations=None, inbound_citations=None),
+        s2orc_record("9", year=2999),
+    ]
+    total = read(S2orc2020(write_s2orc(tmp_path, records)))
+    rows = total.papers.to_pylist()
+    assert rows[0] == {
+        "paper_id": "7",
+        "title": "Two words",
+        "abstract": "",
+        "year": 1999,
+        "fields": 1 << FIELD_BIT["Physics"] | 1 << FIELD_BIT["Art"],
+        "outbound": sorted([9, id_key("x/1")]),
+        "n_inbound": 1,
+    }
+    assert [row["year"] for row in rows] == [1999, NO_YEAR, NO_YEAR]
+    assert rows[1]["title"] == ""
+    assert total.noted == {"unknown_field: Alchemy": 1, "impossible_year": 1, "references_repeated_or_self": 2}
+    assert total.read == 3
+    assert not total.dropped
+
+
+def test_bad_records_are_dropped_by_reason_with_file_and_line(tmp_path: Path) -> None:
+    good = s2orc_record("1")
+    bad = [
+        b'{"paper_id": "2", "title": \n',
+        b"not json\n",
+        b'{"title": "no id"}\n',
+        b'{"paper_id": ""}\n',
+        b'{"paper_id": "3", "year": "2019"}\n',
+        b'{"paper_id": "4", "title": "bad \xff byte"}\n',
+        b"[1, 2]\n",
+        b"\n",
+        b'{"paper_id": "5", "title": "lone \\ud83d surrogate"}\n',
+        b'{"paper_id": "6", "title": "null \\u0000 byte"}',
+    ]
+    total = read(S2orc2020(write_s2orc(tmp_path, [good, *bad])))
+    assert total.dropped == {"bad_json": 2, "no_paper_id": 1, "wrong_type": 3, "bad_utf8": 1}
+    assert total.papers.column("paper_id").to_pylist() == ["1", "5", "6"]
+    assert total.papers.column("title").to_pylist()[1:] == ["lone \ufffd surrogate", "null \x00 byte"]
+    assert total.read == 10 == len(total.papers) + total.dropped.total()
+    assert any(e.startswith("bad_utf8: metadata_0.jsonl.gz:7: ") for e in total.examples)
+
+
+def test_a_line_too_long_is_dropped_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE", 10_000)
+    monkeypatch.setattr(lines, "_BLOCK", 1_000)
+    records = [s2orc_record("1"), s2orc_record("2", abstract="z" * 50_000), s2orc_record("3", abstract="w" * 8_000)]
+    total = read(S2orc2020(write_s2orc(tmp_path, records)))
+    assert total.papers.column("paper_id").to_pylist() == ["1", "3"]
+    assert total.dropped == {"line_too_long": 1}
+    assert total.examples == ["line_too_long: metadata_0.jsonl.gz:2: "]
+
+
+def test_a_truncated_file_is_refused_by_name_unless_allowed(tmp_path: Path) -> None:
+    folder = write_s2orc(tmp_path, [s2orc_record(str(i), abstract=f"{i} " * 99) for i in range(5000)])
+    path = folder / "metadata_0.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-5_000])
+    with pytest.raises(CorruptError, match=r"metadata_0\.jsonl\.gz breaks off.*--allow-truncated"):
+        read(S2orc2020(folder))
+    total = read(S2orc2020(folder, allow_truncated=True))
+    assert 0 < len(total.papers) < 5000
+    assert total.papers.column("paper_id").to_pylist() == [str(i) for i in range(len(total.papers))]
+    assert total.dropped.total() <= 1
+
+
+def test_a_damaged_file_is_refused_and_concatenated_members_are_read(tmp_path: Path) -> None:
+    line = (json.dumps(s2orc_record("1")) + "\n").encode()
+    path = tmp_path / "metadata_0.jsonl.gz"
+    path.write_bytes(gzip.compress(line) + gzip.compress(line.replace(b'"1"', b'"2"')))
+    assert len(read(S2orc2020(tmp_path)).papers) == 2
+    damaged = bytearray(path.read_bytes())
+    damaged[60] ^= 0xFF
+    path.write_bytes(damaged)
+    with pytest.raises(CorruptError, match=r"metadata_0\.jsonl\.gz is damaged"):
+        read(S2orc2020(tmp_path))
+
+
+def test_a_folder_without_metadata_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no S2ORC metadata"):
+        S2orc2020(tmp_path).parts()
+    with pytest.raises(InputError, match="does not exist"):
+        S2orc2020(tmp_path / "nowhere").parts()
+
+
+def test_shards_are_read_in_order_of_number(tmp_path: Path) -> None:
+    write_s2orc(tmp_path, [s2orc_record(str(i)) for i in range(12)], parts=12)
+    assert S2orc2020(tmp_path).parts() == [f"metadata_{i}.jsonl.gz" for i in range(12)]
+
+
+def test_identity_follows_content_not_place(tmp_path: Path) -> None:
+    one = S2orc2020(write_s2orc(tmp_path / "a", [s2orc_record("1")]))
+    same = S2orc2020(write_s2orc(tmp_path / "b", [s2orc_record("1")]))
+    other = S2orc2020(write_s2orc(tmp_path / "c", [s2orc_record("2")]))
+    assert one.identity() == same.identity() != other.identity()
+
+
+@pytest.mark.realdata
+def test_the_official_sample_is_read_without_loss() -> None:
+    folder = real("s2orc-2020-sample")
+    total = read(S2orc2020(folder))
+    assert (total.read, len(total.papers), total.dropped.total()) == (1000, 1000, 0)
+    with gzip.open(folder / "metadata_0.jsonl.gz", "rt", encoding="utf-8") as handle:
+        raw = {record["paper_id"]: record for record in map(json.loads, handle)}
+    fields: Counter[int] = Counter()
+    for row in total.papers.to_pylist():
+        record = raw.pop(row["paper_id"])
+        for name in ("title", "abstract"):
+            assert row[name] == " ".join(unicodedata.normalize("NFC", record[name] or "").split())
+        assert row["year"] == (record["year"] or NO_YEAR)
+        names = {name for name, bit in FIELD_BIT.items() if row["fields"] >> bit & 1}
+        assert names == set(record["mag_field_of_study"] or ())
+        own = {record["paper_id"]}
+        assert row["outbound"] == sorted(id_key(i) for i in set(record["outbound_citations"]) - own)
+        assert row["n_inbound"] == len(set(record["inbound_citations"]) - own)
+        fields[len(names)] += 1
+    assert not raw
+    assert fields == {0: 47, 1: 882, 2: 67, 3: 4}
+    assert sum(not row for row in total.papers.column("abstract").to_pylist()) == 512
