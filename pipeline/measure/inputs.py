@@ -1,0 +1,177 @@
+"""What every engine measures: rankings and relevance judgements as CSR arrays, one list for each query."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.errors import InputError
+
+Offsets = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.uint32]
+
+_CONTRACT = "Rankings are sorted by query, then score descending, then paper id descending, with ranks from 1"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Retrieved papers of every query, best first.
+
+    Attributes:
+        offsets: int64 ``[queries + 1]``; query ``i`` retrieved ``rows[offsets[i]:offsets[i + 1]]``.
+        rows: uint32 ``[entries]``.
+    """
+
+    offsets: Offsets
+    rows: Rows
+
+    @classmethod
+    def from_table(cls, table: pa.Table, queries: int) -> Ranking:
+        """Take over a table of schema :data:`pipeline.core.schema.RANKING`, after checking its order.
+
+        Engines count ranks by position and know no ties, so the one total order has to hold already.
+
+        Args:
+            table: the ranking.
+            queries: number of queries; those without entries retrieved nothing.
+
+        Raises:
+            InputError: an entry breaks the contract; it is named.
+        """
+        query, row = column(table, "query"), column(table, "row")
+        score, rank = column(table, "score"), column(table, "rank")
+        offsets = _offsets(query, queries, "ranking")
+        expected = np.arange(len(query)) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
+        _refuse(rank != expected, query, rank, "has a rank out of place")
+        _refuse(~np.isfinite(score), query, rank, "has a score that is not finite")
+        inside = query[1:] == query[:-1]
+        risen = inside & ((score[1:] > score[:-1]) | ((score[1:] == score[:-1]) & (row[1:] >= row[:-1])))
+        _refuse(np.concatenate([[False], risen])[: len(query)], query, rank, "stands below a worse one")
+        _refuse(_repeated(query, row), query, rank, "names a paper that stands in this ranking already")
+        return cls(offsets, row)
+
+    def retrieved(self) -> Offsets:
+        """Return how many papers each query retrieved, int64 ``[queries]``."""
+        return np.diff(self.offsets)
+
+    @functools.cached_property
+    def depth(self) -> int:
+        """Length of the longest list."""
+        return int(self.retrieved().max(initial=0))
+
+
+@dataclass(frozen=True)
+class Qrels:
+    """Papers relevant to each query. A grade of 1 or more is relevant; other judgements are not kept.
+
+    Attributes:
+        offsets: int64 ``[queries + 1]``.
+        rows: uint32 ``[positives]``.
+        grades: int16 ``[positives]``, falling within a query.
+    """
+
+    offsets: Offsets
+    rows: Rows
+    grades: npt.NDArray[np.int16]
+
+    @classmethod
+    def from_table(cls, table: pa.Table, queries: int) -> Qrels:
+        """Take the positives out of a table of schema :data:`pipeline.core.schema.JUDGEMENTS`.
+
+        Raises:
+            InputError: a query is out of range or order, or judges one paper twice.
+        """
+        query, row, grade = column(table, "query"), column(table, "row"), column(table, "grade")
+        _offsets(query, queries, "qrels")
+        repeated = _repeated(query, row)
+        if repeated.any():
+            at = int(np.flatnonzero(repeated)[0])
+            raise InputError(f"query {query[at]} has two judgements of row {row[at]}", "Keep one of them")
+        kept = np.flatnonzero(grade >= 1)
+        kept = kept[np.lexsort((row[kept], -grade[kept].astype(np.int32), query[kept]))]
+        return cls(np.searchsorted(query[kept], np.arange(queries + 1)), row[kept], grade[kept])
+
+    def positives(self) -> Offsets:
+        """Return how many relevant papers each query has, int64 ``[queries]``."""
+        return np.diff(self.offsets)
+
+
+def refuse_without_positives(qrels: Qrels) -> None:
+    """Raise for queries that have no relevant paper: no measure is defined for them, and 0 would be a lie.
+
+    Raises:
+        InputError: there are such queries; the first is named.
+    """
+    without = np.flatnonzero(qrels.positives() == 0)
+    if len(without):
+        raise InputError(
+            f"{len(without):,} queries have no relevant paper, first query {without[0]}",
+            "Leave them out before measuring: they can be counted, not scored",
+        )
+
+
+def same_queries(qrels: Qrels, ranking: Ranking) -> int:
+    """Return the number of queries.
+
+    Raises:
+        InputError: qrels and ranking are not of equally many.
+    """
+    queries, ranked = len(qrels.offsets) - 1, len(ranking.offsets) - 1
+    if queries != ranked:
+        raise InputError(f"the qrels have {queries:,} queries, the ranking {ranked:,}", "Rank the queries of this pool")
+    return queries
+
+
+def select(ranking: Ranking, qrels: Qrels, queries: npt.NDArray[np.int64]) -> tuple[Ranking, Qrels]:
+    """Return both for some queries alone, in the order given."""
+    offsets, entries = _take(ranking.offsets, queries)
+    judged, positives = _take(qrels.offsets, queries)
+    return Ranking(offsets, ranking.rows[entries]), Qrels(judged, qrels.rows[positives], qrels.grades[positives])
+
+
+def column(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    """Return a column as an array, without a copy where it is one chunk."""
+    chunks = table.column(name)
+    whole = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
+    values: npt.NDArray[Any] = whole.to_numpy()
+    return values
+
+
+def _take(offsets: Offsets, queries: npt.NDArray[np.int64]) -> tuple[Offsets, Offsets]:
+    """Return the offsets of some lists put one behind the other, and the positions of their entries."""
+    starts, lengths = offsets[queries], np.diff(offsets)[queries]
+    taken = np.concatenate([[0], np.cumsum(lengths)])
+    return taken, np.repeat(starts - taken[:-1], lengths) + np.arange(taken[-1])
+
+
+def _offsets(query: npt.NDArray[Any], queries: int, what: str) -> Offsets:
+    if len(query) and int(query.max()) >= queries:
+        raise InputError(
+            f"the {what} name query {int(query.max())}, but there are only {queries:,} queries",
+            "Use the pool they were made for",
+        )
+    fallen = np.flatnonzero(query[1:] < query[:-1])
+    if len(fallen):
+        raise InputError(f"the {what} are not sorted by query (entry {fallen[0] + 1})", _CONTRACT)
+    offsets: Offsets = np.searchsorted(query, np.arange(queries + 1))
+    return offsets
+
+
+def _repeated(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which entries name a (query, row) that an earlier entry names."""
+    pairs = query.astype(np.uint64) << np.uint64(32) | row.astype(np.uint64)
+    order = np.argsort(pairs, kind="stable")
+    repeated = np.zeros(len(pairs), dtype=bool)
+    repeated[order[1:]] = pairs[order[1:]] == pairs[order[:-1]]
+    return repeated
+
+
+def _refuse(broken: npt.NDArray[np.bool_], query: npt.NDArray[Any], rank: npt.NDArray[Any], how: str) -> None:
+    if broken.any():
+        at = int(np.flatnonzero(broken)[0])
+        raise InputError(f"entry {at} of the ranking (query {query[at]}, rank {rank[at]}) {how}", _CONTRACT)

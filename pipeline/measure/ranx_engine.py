@@ -1,0 +1,148 @@
+"""Measures by ranx (Bassani 2022), through its array path: no dictionaries, no string ids, no sorting.
+
+What ranx leaves to its caller is settled here:
+
+* It does not define ties and ranks arrays by position: entries come in the one total order already
+  (:class:`pipeline.measure.inputs.Ranking` checks it), under scores that fall by one a rank.
+* The ideal ranking of its NDCG is the order in which qrels are given: :class:`pipeline.measure.inputs.Qrels` has them
+  by falling grade.
+* Its kernels are compiled by numba, 3 to 4 s a measure, unless a cache folder that can be written is found.
+* ``ranx.evaluate`` fails on one lone measure with a cutoff, and leaves numba on one thread after fewer than ten
+  queries: its measure functions are called instead.
+* Its thread pool aborts the process when two threads enter it: one lock.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.errors import StageError
+from pipeline.measure.inputs import Qrels, Ranking, refuse_without_positives, same_queries
+from pipeline.measure.names import Measure
+
+_BLOCK_BYTES = 64 * 2**20
+"""Memory of the arrays handed to ranx at a time."""
+
+_PAIR_BYTES = 16
+_PADDING = (-1.0, 0.0)
+"""Row and grade of a judgement that is none: ranx drops grades below 1 before anything else."""
+
+_FUNCTIONS = {
+    "map": "average_precision",
+    "ndcg": "ndcg",
+    "recall": "recall",
+    "precision": "precision",
+    "mrr": "reciprocal_rank",
+    "hit_rate": "hit_rate",
+    "r-precision": "r_precision",
+    "f1": "f1",
+}
+
+Lists = npt.NDArray[np.float64]
+"""``[queries, length, 2]``: row and score, or row and grade. Any uint32 row is exact in float64."""
+
+_lock = threading.Lock()
+
+
+def evaluate(qrels: Qrels, ranking: Ranking, measures: Sequence[Measure]) -> npt.NDArray[np.float64]:
+    """Return the value of each measure for each query, as :func:`pipeline.measure.reference.evaluate` defines them.
+
+    Args:
+        qrels: relevant papers; every query has one.
+        ranking: retrieved papers of the same queries; a query that retrieved nothing scores 0.
+        measures: what to compute.
+
+    Returns:
+        Fractions, float64 ``[measures, queries]``, the same whatever the number of threads.
+
+    Raises:
+        InputError: a query has no positive, or qrels and ranking are of different queries.
+        StageError: numba finds no folder to cache its kernels in.
+    """
+    queries = same_queries(qrels, ranking)
+    refuse_without_positives(qrels)
+    values = np.zeros((len(measures), queries))
+    for members in _blocks(qrels, ranking):
+        judged = _qrels_lists(qrels, members)
+        run = _run_lists(ranking, members)
+        for number, measure in enumerate(measures):
+            with _lock:
+                values[number, members] = _function(measure.name)(judged, run, measure.cutoff or 0)
+    return values
+
+
+def _blocks(qrels: Qrels, ranking: Ranking) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield queries with equally long rankings, as many as fit in memory; those without results are left at 0.
+
+    Equal lengths, because a padded ranking would change precision and F1 without a cutoff, which divide by it.
+    """
+    retrieved, positives = ranking.retrieved(), qrels.positives()
+    for length in np.unique(retrieved[retrieved > 0]):
+        members = np.flatnonzero(retrieved == length)
+        widest = int(length) + int(positives[members].max())
+        step = max(1, _BLOCK_BYTES // (_PAIR_BYTES * widest))
+        for start in range(0, len(members), step):
+            yield members[start : start + step]
+
+
+def _run_lists(ranking: Ranking, members: npt.NDArray[np.int64]) -> Lists:
+    depth = int(ranking.offsets[members[0] + 1] - ranking.offsets[members[0]])
+    lists = np.empty((len(members), depth, 2))
+    lists[:, :, 0] = ranking.rows[ranking.offsets[members][:, None] + np.arange(depth)]
+    lists[:, :, 1] = np.arange(depth, 0, -1)
+    return lists
+
+
+def _qrels_lists(qrels: Qrels, members: npt.NDArray[np.int64]) -> Lists:
+    starts, lengths = qrels.offsets[members], qrels.positives()[members]
+    within = np.arange(lengths.max())
+    real = within < lengths[:, None]
+    places = (starts[:, None] + within)[real]
+    lists = np.empty((*real.shape, 2))
+    lists[:] = _PADDING
+    lists[real, 0] = qrels.rows[places]
+    lists[real, 1] = qrels.grades[places]
+    return lists
+
+
+def _function(name: str) -> Callable[[Lists, Lists, int], npt.NDArray[np.float64]]:
+    function: Callable[[Lists, Lists, int], npt.NDArray[np.float64]] = getattr(_metrics(), _FUNCTIONS[name])
+    return function
+
+
+@functools.cache
+def _metrics() -> object:
+    """Import ranx, with a place for its compiled kernels."""
+    _set_cache_folder()
+    try:
+        from ranx import metrics
+    except RuntimeError as error:
+        if "cannot cache function" not in str(error):
+            raise
+        raise StageError(
+            f"numba finds no folder to keep compiled measures in ({error})",
+            "Set NUMBA_CACHE_DIR to a folder that can be written",
+        ) from error
+    return metrics
+
+
+def _set_cache_folder() -> None:
+    """Let numba cache below the user's cache folder, unless the user has chosen one."""
+    if os.environ.get("NUMBA_CACHE_DIR"):
+        return
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mdcr" / "numba"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # numba looks for another place, and says so if there is none
+    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    if "numba" in sys.modules:  # it has read the environment already
+        sys.modules["numba"].config.CACHE_DIR = str(folder)

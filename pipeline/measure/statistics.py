@@ -1,0 +1,175 @@
+"""Uncertainty of means over queries: bootstrap intervals, paired permutation tests, Holm's correction.
+
+All of it is seeded, vectorised over many rows of values that share their queries, and independent of the number of
+threads: sums run in NumPy's own loops, in one order, never through BLAS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.errors import InputError
+from pipeline.core.rng import generator
+
+Floats = npt.NDArray[np.float64]
+
+RESAMPLES = 1_000
+PERMUTATIONS = 10_000
+LEVEL = 0.95
+
+_BLOCK = 1 << 22
+"""Random numbers held at a time. Part of what the seed means: changing it changes every interval."""
+
+_CACHED = 1 << 15
+"""Weights that stay in a core's cache while every row meets them."""
+
+_EXACT_QUERIES = 13
+"""Up to here all sign patterns (2**13) are fewer than the permutations drawn, so they are enumerated instead."""
+
+
+class Spread(NamedTuple):
+    """Mean and sample standard deviation (``n - 1``); the latter is None for a single value."""
+
+    mean: float
+    deviation: float | None
+
+
+def spread(values: npt.ArrayLike) -> Spread:
+    """Return mean and standard deviation of the figures of several samples, ``[samples]``.
+
+    Raises:
+        InputError: there is no value.
+    """
+    figures = np.asarray(values, dtype=np.float64)
+    if figures.size == 0:
+        raise InputError("there are no samples to average", "Score at least one")
+    return Spread(float(figures.mean()), float(figures.std(ddof=1)) if figures.size > 1 else None)
+
+
+def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: int = RESAMPLES) -> Floats:
+    """Return the mean of each row over queries drawn with replacement, once a resample.
+
+    All rows see the same draws, so differences between systems keep their pairing.
+
+    Args:
+        values: one row a system or measure, float64 ``[rows, queries]``.
+        seed: the user's seed.
+        item: what the queries are of (a field); different items draw independently.
+        resamples: number of draws.
+
+    Returns:
+        float64 ``[rows, resamples]``.
+
+    Raises:
+        InputError: there are no queries, or no resamples.
+    """
+    rows, queries = values.shape
+    _require(queries, resamples)
+    random = generator(seed, "bootstrap", item)
+    means = np.empty((rows, resamples))
+    for part in _blocks(resamples, queries):
+        drawn = random.integers(0, queries, size=(part.stop - part.start, queries))
+        # How often each query was drawn turns every row's resampled sum into one dot product.
+        cells = drawn + queries * np.arange(len(drawn))[:, None]
+        times = np.bincount(cells.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
+        means[:, part] = _dots(values, times) / queries
+    return means
+
+
+def percentile_interval(means: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
+    """Return the percentile interval of bootstrapped means ``[rows, resamples]``: low ``[rows]``, high ``[rows]``.
+
+    Raises:
+        InputError: ``level`` is no share between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise InputError(f"a confidence level of {level} is none", "Give a share such as 0.95")
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=1)
+    return low, high
+
+
+def paired_permutation(
+    differences: Floats, *, seed: int, item: object = "", permutations: int = PERMUTATIONS
+) -> Floats:
+    """Test whether two systems differ, by flipping the signs of their differences query by query.
+
+    Two-sided, on the mean difference. Up to 13 queries every pattern of signs is tried and the p-value is exact; else
+    patterns are drawn, and the observed one counts among them, so that no p-value is 0.
+
+    Args:
+        differences: value of one system less that of the other, float64 ``[comparisons, queries]``.
+        seed: the user's seed.
+        item: what the queries are of (a field).
+        permutations: patterns drawn.
+
+    Returns:
+        p-values, float64 ``[comparisons]``; 1 where no query differs.
+
+    Raises:
+        InputError: there are no queries, or no permutations.
+    """
+    comparisons, queries = differences.shape
+    _require(queries, permutations)
+    total = differences.sum(axis=1)
+    # Patterns that give the observed sum by another order of additions must count as equal to it.
+    threshold = np.abs(total) - 1e-12 * np.abs(differences).sum(axis=1)
+    extreme = np.zeros(comparisons, dtype=np.int64)
+    exact = queries <= _EXACT_QUERIES and 2**queries <= permutations
+    patterns = _all_signs(queries) if exact else _drawn_signs(queries, permutations, seed, item)
+    for flipped in patterns:
+        sums = total[:, None] - 2 * _dots(differences, flipped)
+        extreme += np.count_nonzero(np.abs(sums) >= threshold[:, None], axis=1)
+    p_values: Floats = extreme / 2**queries if exact else (extreme + 1) / (permutations + 1)
+    return p_values
+
+
+def holm(p_values: npt.ArrayLike) -> Floats:
+    """Return p-values adjusted for being many, by Holm's step-down procedure (Holm 1979), float64 ``[n]``."""
+    raw = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(raw, kind="stable")
+    stepped = raw[order] * np.arange(len(raw), 0, -1)
+    adjusted = np.empty(len(raw))
+    adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
+    return adjusted
+
+
+def _require(queries: int, draws: int) -> None:
+    if queries == 0:
+        raise InputError("there are no queries to draw from", "Score at least one")
+    if draws < 1:
+        raise InputError(f"{draws} random draws are none", "Ask for at least 1, such as 1000")
+
+
+def _blocks(draws: int, queries: int) -> Iterator[slice]:
+    step = max(1, _BLOCK // queries)
+    for start in range(0, draws, step):
+        yield slice(start, min(start + step, draws))
+
+
+def _all_signs(queries: int) -> Iterator[Floats]:
+    patterns = np.arange(2**queries)[:, None] >> np.arange(queries)
+    yield (patterns & 1).astype(np.float64)
+
+
+def _drawn_signs(queries: int, permutations: int, seed: int, item: object) -> Iterator[Floats]:
+    random = generator(seed, "permutation", item)
+    width = -(-queries // 8)
+    for part in _blocks(permutations, queries):
+        drawn = part.stop - part.start
+        bits = np.unpackbits(np.frombuffer(random.bytes(drawn * width), np.uint8).reshape(drawn, width), axis=1)
+        yield bits[:, :queries].astype(np.float64)
+
+
+def _dots(values: Floats, weights: Floats) -> Floats:
+    """Return ``values @ weights.T``, float64 ``[rows, draws]``, on one thread: BLAS adds in an order of its own."""
+    sums = np.empty((len(values), len(weights)))
+    values = np.ascontiguousarray(values)
+    step = max(1, _CACHED // weights.shape[1])
+    for start in range(0, len(weights), step):
+        part = slice(start, start + step)
+        np.einsum("dq,rq->rd", weights[part], values, out=sums[:, part])
+    return sums

@@ -1,0 +1,240 @@
+"""What a report is made of; every format renders the same objects."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.fields import MAG_FIELDS
+from pipeline.measure.statistics import LEVEL, PERMUTATIONS, RESAMPLES
+
+AVERAGE = "AVG"
+"""Stands where a field's name stands, for the macro average over fields."""
+
+
+class Setup(NamedTuple):
+    """What the samples of one pool have in common: its field (None: dataset-level) and its number of candidates."""
+
+    field: str | None
+    size: int
+
+
+@dataclass(frozen=True)
+class PoolFacts:
+    """What a report says of a pool.
+
+    Attributes:
+        name: folder name of its artifact.
+        setup: field and number of candidates.
+        sample: which of the samples it is.
+        positives: relevant papers of all queries.
+        corpus: identity of its corpus.
+        settings: its configuration without the sample: equal for all samples of one pool.
+    """
+
+    name: str
+    setup: Setup
+    sample: int
+    positives: int
+    corpus: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """One scored ranking.
+
+    Attributes:
+        system: what made it.
+        pool: what it ranks.
+        measures: canonical names.
+        queries: int64 ``[queries]``, positions in the pool.
+        values: fractions, float64 ``[measures, queries]``.
+        counts: what the stage ``score`` counted.
+        corpus: folder name of the corpus.
+    """
+
+    system: str
+    pool: PoolFacts
+    measures: tuple[str, ...]
+    queries: npt.NDArray[np.int64]
+    values: npt.NDArray[np.float64]
+    counts: Mapping[str, Any]
+    corpus: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the figures of a report beside the scores.
+
+    Attributes:
+        seed: of the bootstrap and the permutation test.
+        resamples: of the bootstrap over queries.
+        level: of its percentile interval.
+        permutations: sign flips of the paired test.
+        alpha: adjusted p-values below it are marked.
+        baseline: system the others are tested against, or None.
+    """
+
+    seed: int = 13
+    resamples: int = RESAMPLES
+    level: float = LEVEL
+    permutations: int = PERMUTATIONS
+    alpha: float = 0.05
+    baseline: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measure of one system on one pool: an entry of ``mdcr eval --json``.
+
+    Values are fractions; ``low`` and ``high`` bound the bootstrap interval over queries; ``size`` counts candidates.
+    """
+
+    system: str
+    pool: str
+    field: str | None
+    size: int
+    sample: int
+    measure: str
+    value: float
+    low: float
+    high: float
+    queries: int
+    positives: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One measure of one system over all samples of a pool, or its macro average over fields.
+
+    Attributes:
+        field: a field, None (dataset-level) or :data:`AVERAGE`.
+        size: candidates; None for an average over pools of different sizes.
+        value: mean over samples of the mean over queries, a fraction.
+        deviation: standard deviation over samples; None for a single one.
+        low: lower end of the bootstrap interval over queries (each query's mean over samples).
+        high: upper end.
+        samples: how many.
+        queries: of one sample; summed over fields in an average.
+        positives: likewise.
+        pools: folder names.
+        p_value: of the paired permutation test against the baseline; None where none was made.
+        p_adjusted: the same after Holm's correction over the fields, or sizes, of its family.
+    """
+
+    system: str
+    field: str | None
+    size: int | None
+    measure: str
+    value: float
+    deviation: float | None
+    low: float
+    high: float
+    samples: int
+    queries: int
+    positives: int
+    pools: tuple[str, ...]
+    p_value: float | None = None
+    p_adjusted: float | None = None
+
+
+@dataclass(frozen=True)
+class Family:
+    """Setups that are shown, and corrected for being many, together.
+
+    Attributes:
+        kind: ``fields`` (one setup a field) or ``sizes`` (one field, or the dataset, at rising sizes).
+        setups: in the order shown.
+    """
+
+    kind: Literal["fields", "sizes"]
+    setups: tuple[Setup, ...]
+
+    @property
+    def size(self) -> int | None:
+        """Candidates, where all setups have equally many."""
+        sizes = {setup.size for setup in self.setups}
+        return sizes.pop() if len(sizes) == 1 else None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything a table, a plot or a file shows.
+
+    Attributes:
+        summaries: every figure.
+        families: how they belong together.
+        systems: in the order shown.
+        measures: canonical names, in the order shown.
+        settings: what decided the figures.
+        corpus: folder name of the corpus.
+        pools: folder names of all pools.
+        pool_seeds: seeds they were drawn with.
+        depth: longest ranking that was scored.
+        tied: share of each system's ranked entries that share their score with a neighbour.
+        without_results: queries of each system that retrieved nothing and scored 0.
+        without_positive: queries of all pools that no measure is defined for.
+    """
+
+    summaries: tuple[Summary, ...]
+    families: tuple[Family, ...]
+    systems: tuple[str, ...]
+    measures: tuple[str, ...]
+    settings: Settings
+    corpus: str
+    pools: tuple[str, ...]
+    pool_seeds: tuple[int, ...]
+    depth: int
+    tied: Mapping[str, float] = field(default_factory=dict)
+    without_results: Mapping[str, int] = field(default_factory=dict)
+    without_positive: int = 0
+
+    def find(self, system: str, field: str | None, size: int | None, measure: str) -> Summary | None:
+        """Return one figure, or None where it was not measured."""
+        return self._index.get((system, field, size, measure))
+
+    @functools.cached_property
+    def _index(self) -> Mapping[tuple[str, str | None, int | None, str], Summary]:
+        return {(each.system, each.field, each.size, each.measure): each for each in self.summaries}
+
+
+def families(setups: Iterable[Setup]) -> tuple[Family, ...]:
+    """Return how setups are shown together.
+
+    Fields that have one setup each form one family, whatever their sizes (a field with few papers gives a smaller
+    pool). Fields at several sizes form one for each size that all of them have. What is left, and the dataset-level
+    pools, are families of rising sizes.
+    """
+    ordered = sorted(set(setups), key=lambda setup: (field_order(setup.field), setup.size))
+    by_field: dict[str | None, list[Setup]] = {}
+    for setup in ordered:
+        by_field.setdefault(setup.field, []).append(setup)
+    dataset = by_field.pop(None, [])
+    found: list[Family] = [Family("sizes", tuple(dataset))] if dataset else []
+    if len(by_field) > 1:
+        if all(len(each) == 1 for each in by_field.values()):
+            return (*found, Family("fields", tuple(setup for each in by_field.values() for setup in each)))
+        for size in sorted({setup.size for setup in ordered}):
+            at_size = [setup for each in by_field.values() for setup in each if setup.size == size]
+            if len(at_size) == len(by_field):
+                found.append(Family("fields", tuple(at_size)))
+                by_field = {name: [s for s in each if s.size != size] for name, each in by_field.items()}
+    return (*found, *(Family("sizes", tuple(each)) for each in by_field.values() if each))
+
+
+def field_order(name: str | None) -> tuple[int, str]:
+    """Sorts the dataset first, then the 19 fields, then other names."""
+    if name is None:
+        return -1, ""
+    return (MAG_FIELDS.index(name), name) if name in MAG_FIELDS else (len(MAG_FIELDS), name)
+
+
+def unique(values: Sequence[str]) -> tuple[str, ...]:
+    """Return each value once, in order of first appearance."""
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,191 @@
+"""Tables as objects: what stands in which cell, and the notes below. Formats only render them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.core.config import format_count
+from pipeline.measure.names import parse_measures
+from pipeline.report.model import AVERAGE, Family, Report, Setup, Summary
+from pipeline.report.notes import notes
+
+DATASET = "dataset level"
+
+_EQUAL = 1e-12
+"""Means that differ by less differ by rounding alone."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a table, as fractions.
+
+    Attributes:
+        best: whether it is the best of those it is compared with.
+        marked: whether it differs significantly from the baseline.
+    """
+
+    value: float
+    deviation: float | None
+    low: float
+    high: float
+    best: bool
+    marked: bool
+
+
+Cell = Figure | str | None
+"""None: not measured, which is not zero. Text stands as it is."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of figures: its label, below the label of its group."""
+
+    group: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row; ``summary`` sets it off from those above."""
+
+    label: str
+    cells: tuple[Cell, ...]
+    summary: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        title: what it shows.
+        corner: label of the row labels.
+        columns: in order; those of one group stand together.
+        lines: in order, one cell a column.
+        notes: what must be known to read it, its provenance last.
+    """
+
+    title: str
+    corner: str
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+
+
+def build_tables(report: Report) -> tuple[Table, ...]:
+    """Return the tables of a report.
+
+    Pool sizes give one table, systems by size and measure (the layout of Medić & Šnajder 2022, table 1); fields give
+    one a measure, fields by system, with the macro average below (their tables 2, 7 and 8, turned on their side).
+    """
+    tables: list[Table] = []
+    for family in report.families:
+        if family.kind == "sizes":
+            tables.append(_by_size(report, family))
+        else:
+            tables += [_by_field(report, family, measure) for measure in report.measures]
+    return tuple(tables)
+
+
+def percent(value: float) -> str:
+    """Return a fraction in percent with one decimal, without the sign."""
+    return f"{100 * value:.1f}"
+
+
+def label_of(measure: str) -> str:
+    """Return what tables and plots call a measure."""
+    return parse_measures(measure)[0].label
+
+
+def _by_size(report: Report, family: Family) -> Table:
+    places = [(setup, measure) for setup in family.setups for measure in report.measures]
+    found = [[report.find(system, *setup, measure) for system in report.systems] for setup, measure in places]
+    kept = [place for place, column in enumerate(found) if any(column)]
+    figures = [_figures(found[place], report.settings.alpha) for place in kept]
+    return Table(
+        title=f"Retrieval by pool size, {family.setups[0].field or DATASET}",
+        corner="system",
+        columns=tuple(Column(_size(places[place][0]), label_of(places[place][1])) for place in kept),
+        lines=tuple(
+            Line(system, tuple(column[number] for column in figures)) for number, system in enumerate(report.systems)
+        ),
+        notes=notes(report, _summaries(report, family), "column"),
+    )
+
+
+def _by_field(report: Report, family: Family, measure: str) -> Table:
+    facts = [Column("", name) for name in ("candidates", "queries", "positives")]
+    places: list[tuple[str | None, int | None]] = [*family.setups, (AVERAGE, family.size)]
+    lines = []
+    for field, size in places:
+        found = [report.find(system, field, size, measure) for system in report.systems]
+        some = next((each for each in found if each is not None), None)
+        if some is not None:
+            known = ("" if some.size is None else f"{some.size:,}", f"{some.queries:,}", f"{some.positives:,}")
+            lines.append(Line(str(field), (*_figures(found, report.settings.alpha), *known), field == AVERAGE))
+    label = label_of(measure)
+    sized = "" if family.size is None else f", {format_count(family.size)} candidates"
+    return Table(
+        title=f"{label} by field{sized}",
+        corner="field",
+        columns=(*(Column(label, system) for system in report.systems), *facts),
+        lines=tuple(lines),
+        notes=notes(report, _summaries(report, family), "row"),
+    )
+
+
+def _figures(found: Sequence[Summary | None], alpha: float) -> list[Figure | None]:
+    """Return the figures that are compared with each other; all that share the highest value are best."""
+    best = max((each.value for each in found if each is not None), default=0.0)
+    alone = sum(each is not None for each in found) < 2
+    return [
+        None
+        if each is None
+        else Figure(
+            each.value,
+            each.deviation,
+            each.low,
+            each.high,
+            best=not alone and each.value >= best - _EQUAL,
+            marked=each.p_adjusted is not None and each.p_adjusted < alpha,
+        )
+        for each in found
+    ]
+
+
+def _summaries(report: Report, family: Family) -> list[Summary]:
+    setups: set[Setup] = set(family.setups)
+    return [each for each in report.summaries if (each.field, each.size) in setups]
+
+
+def _size(setup: Setup) -> str:
+    return format_count(setup.size)
+
+
+def groups(columns: Iterable[Column]) -> list[tuple[str, int]]:
+    """Return the label of each group of columns, and how many columns it spans."""
+    return [(label, len(list(members))) for label, members in itertools.groupby(column.group for column in columns)]
+
+
+def blocks(table: Table, widths: Sequence[int], room: int) -> Iterator[Table]:
+    """Yield the table in parts whose columns fit into ``room``, the row labels in each of them; at least one column.
+
+    Groups of columns stay together where they fit.
+    """
+    start = 0
+    while start < len(table.columns):
+        end = start + 1
+        while end < len(table.columns) and sum(widths[start : end + 1]) <= room:
+            end += 1
+        whole = end
+        while start < whole < len(table.columns) and table.columns[whole - 1].group == table.columns[whole].group:
+            whole -= 1
+        end = whole if whole > start else end
+        yield replace(
+            table,
+            columns=table.columns[start:end],
+            lines=tuple(replace(line, cells=line.cells[start:end]) for line in table.lines),
+        )
+        start = end

@@ -1,0 +1,133 @@
+"""Stage ``score``: measures of every query of a ranking."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.order import tied_share
+from pipeline.core.resources import Resources
+from pipeline.core.schema import SCORES
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import SCORES as ROOM
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.measure import ranx_engine
+from pipeline.measure.candidates import refuse_strangers
+from pipeline.measure.inputs import Qrels, Ranking, column, select
+from pipeline.measure.names import parse_measures
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """Settings of one scoring.
+
+    Attributes:
+        system: the name of what made the ranking.
+        sample: which sample of the pool it ranks, from 1.
+        measures: canonical names, in canonical order.
+    """
+
+    system: str
+    sample: int
+    measures: tuple[str, ...]
+
+
+def score_task(
+    ranking: Task | Artifact,
+    pool: Task | Artifact,
+    corpus: Artifact,
+    *,
+    system: str,
+    sample: int,
+    measures: tuple[str, ...],
+) -> Task:
+    """Return the task that scores one ranking of one pool.
+
+    Its artifact is ``scores.arrow``: measure by measure, a row for each query that has a positive. A query without
+    results scores 0 and is counted; a query without a positive cannot be scored and is counted.
+
+    Args:
+        ranking: what is scored; its manifest counts the queries that were run.
+        pool: the pool it ranks.
+        corpus: the corpus of the pool.
+        system: name in every table and figure.
+        sample: sample of the pool.
+        measures: as users type them; their order and spelling do not matter.
+
+    Raises:
+        InputError: a measure is unknown. Once run: the ranking leaves out a query, ranks what is no candidate or is
+            not in order; or ``sample`` is not the pool's.
+    """
+    parsed = sorted(parse_measures(measures), key=lambda measure: measure.order)
+    config = ScoreConfig(system, sample, tuple(map(str, parsed)))
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        _require_sample(opened, sample)
+        _require_all_run(inputs["ranking"], opened)
+        table = inputs["ranking"].arrow("ranking.arrow")
+        queries = len(opened.query_rows)
+        ranked, judged = Ranking.from_table(table, queries), Qrels.from_table(opened.qrels, queries)
+        refuse_strangers(ranked, opened)
+        scored = np.flatnonzero(judged.positives())
+        ranked_scored, judged_scored = select(ranked, judged, scored)
+        values = ranx_engine.evaluate(judged_scored, ranked_scored, parsed)
+        out.arrow("scores.arrow", _table(config, opened, scored, values), SCORES)
+        out.note(corpus=inputs["corpus"].name)
+        return {
+            "queries": len(scored),
+            "queries_without_positive": queries - len(scored),
+            "queries_without_results": int(np.count_nonzero(ranked_scored.retrieved() == 0)),
+            "positives": len(judged_scored.rows),
+            "retrieved": len(ranked.rows),
+            "depth": ranked.depth,
+            "tied_share": tied_share(column(table, "query"), column(table, "score")),
+        }
+
+    slug = pool.slug if isinstance(pool, Task) else pool.manifest.slug
+    inputs: dict[str, Task | Artifact] = {"ranking": ranking, "pool": pool, "corpus": corpus}
+    return Task("score", 1, ROOM, f"{_folder_name(system)}-{slug}", config, inputs, run)
+
+
+def _require_sample(pool: Pool, sample: int) -> None:
+    own = pool.artifact.manifest.config.get("sample", sample)
+    if own != sample:
+        raise InputError(f"{pool.artifact.name} is sample {own}, not {sample}", f"Score it as sample {own}")
+
+
+def _require_all_run(ranking: Artifact, pool: Pool) -> None:
+    run, queries = ranking.manifest.counts["queries"], len(pool.query_rows)
+    if run != queries:
+        raise InputError(
+            f"{ranking.name} ran {run:,} of the {queries:,} queries of {pool.artifact.name}; a query that was not run "
+            "is not a query without results",
+            "Rank the whole pool, then score it",
+        )
+
+
+def _table(
+    config: ScoreConfig, pool: Pool, queries: npt.NDArray[np.int64], values: npt.NDArray[np.float64]
+) -> pa.Table:
+    rows = values.size
+    columns = {
+        "system": pa.repeat(config.system, rows),
+        "pool": pa.repeat(pool.artifact.name, rows),
+        "sample": pa.repeat(pa.scalar(config.sample, pa.int16()), rows),
+        "query": pa.array(np.tile(queries, len(config.measures)).astype(np.uint32)),
+        "measure": pa.array(np.repeat(np.array(config.measures), len(queries)).tolist(), pa.string()),
+        "value": pa.array(values.ravel()),
+    }
+    return pa.Table.from_arrays([columns[name] for name in SCORES.names], schema=SCORES)
+
+
+def _folder_name(system: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", system).strip("-.").lower() or "system"

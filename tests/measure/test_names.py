@@ -1,0 +1,70 @@
+"""Measure names as users type them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.errors import InputError
+from pipeline.measure.names import _LABELS, DEFAULT, Measure, parse_measures
+
+
+def test_the_papers_measures_by_default() -> None:
+    assert [str(measure) for measure in DEFAULT] == ["map", "ndcg", "recall@30", "precision@1", "mrr", "recall@100"]
+    assert [measure.label for measure in DEFAULT] == ["MAP", "NDCG", "R@30", "P@1", "MRR", "R@100"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "canonical"),
+    [
+        ("ndcg@10,map@100", ["ndcg@10", "map@100"]),
+        ("P@1 r@30\trr", ["precision@1", "recall@30", "mrr"]),
+        ("MAP, nDCG@10,", ["map", "ndcg@10"]),
+        ("rprec,R-Precision,r_precision", ["r-precision"]),
+        ("success@5,hit@5,f1,ap,mrr@10", ["hit_rate@5", "f1", "map", "mrr@10"]),
+    ],
+)
+def test_spellings(typed: str, canonical: list[str]) -> None:
+    assert [str(measure) for measure in parse_measures(typed)] == canonical
+
+
+def test_names_one_by_one() -> None:
+    assert parse_measures(["map", "p@1"]) == (Measure("map"), Measure("precision", 1))
+
+
+@given(st.sampled_from(sorted(_LABELS)), st.none() | st.integers(1, 10**6))
+def test_what_is_printed_is_parsed(name: str, cutoff: int | None) -> None:
+    measure = Measure(name, None if name == "r-precision" else cutoff)
+    assert parse_measures(str(measure)) == (measure,)
+
+
+def test_every_unknown_name_is_listed_with_its_nearest() -> None:
+    expected = "unknown measures 'ndgc@10', 'recal'. Did you mean 'ndcg'. Did you mean 'recall'."
+    with pytest.raises(InputError, match=re.escape(expected)):
+        parse_measures("ndgc@10,map,recal")
+
+
+@pytest.mark.parametrize(
+    ("typed", "remedy"),
+    [
+        ("map@0", "such as map@10"),
+        ("p@-1", "such as precision@10"),
+        ("ndcg@ten", "such as ndcg@10"),
+        ("ndcg@", "such as ndcg@10"),
+        ("rprec@5", "write it without '@5'"),
+        ("zzz", "Choose one of: map, ndcg"),
+        (" , ", "Name some, such as map,ndcg"),
+    ],
+)
+def test_what_is_wrong_is_said(typed: str, remedy: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_measures(typed)
+    assert remedy in caught.value.remedy
+
+
+def test_order_is_canonical() -> None:
+    typed = parse_measures("r@100,mrr,recall,r@30,map")
+    assert [str(m) for m in sorted(typed, key=lambda m: m.order)] == ["map", "recall", "recall@30", "recall@100", "mrr"]

@@ -1,0 +1,162 @@
+"""Statistics against SciPy and closed forms."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.errors import InputError
+from pipeline.measure.statistics import (
+    bootstrap_means,
+    holm,
+    paired_permutation,
+    percentile_interval,
+    spread,
+)
+
+
+def values(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).random(shape)
+
+
+def test_bootstrap_has_the_standard_error_of_the_mean() -> None:
+    data = values(1, 2, 400)
+    means = bootstrap_means(data, seed=3, resamples=4_000)
+    assert means.shape == (2, 4_000)
+    error = data.std(axis=1) / np.sqrt(400)
+    np.testing.assert_allclose(means.mean(axis=1), data.mean(axis=1), atol=4 * error.max() / np.sqrt(4_000))
+    np.testing.assert_allclose(means.std(axis=1), error, rtol=0.06)
+
+
+def test_interval_is_scipys_but_for_the_draws() -> None:
+    data = values(2, 1, 300) ** 3
+    low, high = percentile_interval(bootstrap_means(data, seed=1, resamples=9_000))
+    theirs = scipy.stats.bootstrap(
+        data, np.mean, n_resamples=9_000, method="percentile", random_state=np.random.default_rng(0)
+    ).confidence_interval
+    width = theirs.high - theirs.low
+    assert low[0] == pytest.approx(theirs.low, abs=0.05 * width)
+    assert high[0] == pytest.approx(theirs.high, abs=0.05 * width)
+
+
+def test_interval_is_of_percentiles() -> None:
+    low, high = percentile_interval(np.arange(1001.0)[None, :] / 1000, level=0.9)
+    assert (low[0], high[0]) == (pytest.approx(0.05), pytest.approx(0.95))
+
+
+def test_a_row_does_not_depend_on_the_others() -> None:
+    data = values(3, 5, 97)
+    together = bootstrap_means(data, seed=5)
+    for row in range(5):
+        assert (bootstrap_means(data[row : row + 1], seed=5)[0] == together[row]).all()
+
+
+def test_rows_share_their_draws() -> None:
+    data = values(4, 1, 50)
+    means = bootstrap_means(np.concatenate([data, data + 0.25]), seed=9)
+    np.testing.assert_allclose(means[1] - means[0], 0.25)
+
+
+def test_seed_and_item_decide() -> None:
+    data = values(5, 1, 60)
+    first = bootstrap_means(data, seed=1, item="Art")
+    assert (first == bootstrap_means(data, seed=1, item="Art")).all()
+    assert (first != bootstrap_means(data, seed=2, item="Art")).any()
+    assert (first != bootstrap_means(data, seed=1, item="History")).any()
+
+
+def test_more_draws_than_a_block_holds() -> None:
+    means = bootstrap_means(np.ones((1, 50_000)), seed=1, resamples=200)
+    np.testing.assert_allclose(means, 1.0)
+
+
+def test_one_query_has_no_spread() -> None:
+    assert (bootstrap_means(np.array([[0.5]]), seed=1) == 0.5).all()
+
+
+@given(st.lists(st.integers(-16, 16), min_size=1, max_size=10))
+def test_exact_permutation_is_the_share_of_sign_patterns(differences: list[int]) -> None:
+    sums = [abs(sum(np.multiply(differences, signs))) for signs in itertools.product((1, -1), repeat=len(differences))]
+    expected = np.mean([each >= abs(sum(differences)) for each in sums])
+    assert paired_permutation(np.array([differences]) / 10, seed=1)[0] == expected
+
+
+def test_drawn_permutation_is_scipys() -> None:
+    first, second = values(6, 80), values(7, 80) + 0.08
+    theirs = scipy.stats.permutation_test(
+        (first, second),
+        lambda a, b, axis: (a - b).mean(axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=20_000,
+        random_state=np.random.default_rng(1),
+    ).pvalue
+    ours = paired_permutation((first - second)[None, :], seed=4, permutations=20_000)[0]
+    assert 0.01 < theirs < 0.5
+    assert ours == pytest.approx(theirs, abs=5 * np.sqrt(theirs / 20_000))
+
+
+def test_permutation_extremes() -> None:
+    data = np.stack([np.zeros(100), np.full(100, 0.1), np.tile([0.1, -0.1], 50)])
+    assert paired_permutation(data, seed=1, permutations=999).tolist() == [1.0, 1 / 1000, 1.0]
+
+
+def test_permutation_is_seeded_and_two_sided() -> None:
+    data = values(8, 3, 40) - 0.45
+    p = paired_permutation(data, seed=1)
+    assert (p == paired_permutation(data, seed=1)).all()
+    assert (p == paired_permutation(-data, seed=1)).all()
+    assert (p[1:2] == paired_permutation(data[1:2], seed=1)).all()
+    assert (p != paired_permutation(data, seed=2)).any()
+
+
+def test_permutation_keeps_its_level_under_the_null() -> None:
+    data = np.random.default_rng(9).normal(size=(400, 30))
+    p = paired_permutation(data, seed=1, permutations=500)
+    assert 0.02 < np.mean(p < 0.05) < 0.09
+
+
+@pytest.mark.parametrize(
+    ("raw", "adjusted"),
+    [
+        ([], []),
+        ([0.04], [0.04]),
+        ([0.01, 0.04, 0.03], [0.03, 0.06, 0.06]),
+        ([0.5, 0.9, 0.6], [1.0, 1.0, 1.0]),
+        ([0.02, 0.01], [0.02, 0.02]),
+    ],
+)
+def test_holm_by_hand(raw: list[float], adjusted: list[float]) -> None:
+    assert holm(raw).tolist() == pytest.approx(adjusted)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_holm_rejects_what_the_step_down_procedure_rejects(raw: list[float]) -> None:
+    level = 0.05
+    rejected = set()
+    for step, place in enumerate(np.argsort(raw, kind="stable")):
+        if raw[place] * (len(raw) - step) > level:
+            break
+        rejected.add(int(place))
+    assert set(np.flatnonzero(holm(raw) <= level).tolist()) == rejected
+
+
+def test_spread_over_samples() -> None:
+    assert spread([1.0, 2.0, 4.0]) == (pytest.approx(7 / 3), pytest.approx(np.sqrt(7 / 3)))
+    assert spread([0.25]) == (0.25, None)
+
+
+def test_nothing_to_draw_from_is_said() -> None:
+    with pytest.raises(InputError, match="no queries"):
+        bootstrap_means(np.empty((2, 0)), seed=1)
+    with pytest.raises(InputError, match="0 random draws"):
+        paired_permutation(np.ones((1, 20)), seed=1, permutations=0)
+    with pytest.raises(InputError, match="confidence level of 95"):
+        percentile_interval(np.ones((1, 10)), level=95)
+    with pytest.raises(InputError, match="no samples"):
+        spread([])

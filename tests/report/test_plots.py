@@ -1,0 +1,86 @@
+"""Figures: what they draw, and that they are the same bytes each time."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+
+from pipeline.core.errors import InputError
+from pipeline.report import plots
+from pipeline.report.aggregate import summarise
+from pipeline.report.model import AVERAGE, Report, Settings
+from pipeline.report.plots import save_plots
+from tests.report.cases import made_up
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    setups = [(None, 200_000), (None, 2_000_000), ("Art", 78_081), ("Physics", 100_000)]
+    return summarise(made_up(["BM25", "SciNCL"], setups, measures=["map", "recall@30"]), Settings(resamples=50))
+
+
+def test_every_family_and_measure_in_every_format(report: Report, tmp_path: Path) -> None:
+    written = save_plots(report, tmp_path / "plots")
+    names = [f"{family}-{m}" for family in ("sizes-dataset", "fields") for m in ("map", "recall-at-30")]
+    assert [path.name for path in written] == [f"{name}.{each}" for name in names for each in ("svg", "pdf", "png")]
+    starts = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}
+    for path in written:
+        content = path.read_bytes()
+        assert content.startswith(starts[path.suffix[1:]])
+        assert b"corpus tiny-0123456789ab; pools dataset-200000-s1" in content.replace(b"\\", b"")
+    assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == sorted(path.name for path in written)
+
+
+def test_the_same_bytes_whatever_the_users_style(report: Report, tmp_path: Path) -> None:
+    first = save_plots(report, tmp_path / "a")
+    with mpl.rc_context({"font.size": 20, "axes.facecolor": "red", "svg.hashsalt": "other"}):
+        second = save_plots(report, tmp_path / "b")
+        assert mpl.rcParams["font.size"] == 20
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+        assert not re.search(rb"<dc:date>|CreationDate", one.read_bytes())
+
+
+def test_lines_and_bands_are_the_figures(report: Report) -> None:
+    figure = plots._by_size(Figure, report, report.families[0], "map")
+    (axes,) = figure.axes
+    assert [line.get_label() for line in axes.lines] == ["BM25", "SciNCL"]
+    expected = [report.find("SciNCL", None, size, "map") for size in (200_000, 2_000_000)]
+    assert axes.lines[1].get_xydata().tolist() == [[each.size, 100 * each.value] for each in expected if each]
+    band = axes.collections[1].get_paths()[0].vertices[:, 1]
+    assert band.min() == pytest.approx(min(100 * each.low for each in expected if each))
+    assert band.max() == pytest.approx(max(100 * each.high for each in expected if each))
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["200k", "2M"]
+    assert axes.get_ylabel() == "MAP (%)"
+
+
+def test_dots_are_the_figures(report: Report) -> None:
+    figure = plots._by_field(Figure, report, report.families[1], "recall@30")
+    (axes,) = figure.axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["Art", "Physics", AVERAGE]
+    places = (("Art", 78_081), ("Physics", 100_000), (AVERAGE, None))
+    for container, system in zip(axes.containers, report.systems, strict=True):
+        found = [report.find(system, *place, "recall@30") for place in places]
+        dots, _, (bars,) = container
+        assert dots.get_xdata() == pytest.approx([100 * each.value for each in found if each])
+        for bar, each in zip(bars.get_segments(), found, strict=True):
+            assert each is not None
+            assert bar[:, 0] == pytest.approx([100 * each.low, 100 * each.high])
+
+
+def test_without_matplotlib_the_remedy_is_named(
+    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"matplotlib, which is not installed. pip install matplotlib"):
+        save_plots(report, tmp_path)
+
+
+def test_an_unknown_format_is_refused(report: Report, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no figure format 'jpeg'"):
+        save_plots(report, tmp_path, ["jpeg"])

@@ -1,0 +1,155 @@
+"""Golden text of small tables in every format, and how they are laid out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.report.aggregate import summarise
+from pipeline.report.latex import escape
+from pipeline.report.model import Report, Scored, Settings
+from pipeline.report.render import FORMATS, render
+from pipeline.report.tables import Column, Figure, Line, Table, blocks, build_tables
+from tests.report.cases import made_up, scored
+
+GOLDEN = Path(__file__).with_name("golden")
+
+
+def flat(system: str, value: float, *, field: str | None = None, size: int = 200_000, sample: int = 1) -> Scored:
+    """Equal values of all queries: the interval is the value itself, so golden text can be checked by eye."""
+    values = {"map": [value] * 20, "recall@30": [value + 0.125] * 20}
+    return scored(system, values, field=field, size=size, sample=sample, tied_share=0.015)
+
+
+@pytest.fixture
+def by_size() -> Report:
+    """BM25 and SciNCL at 200k, two samples; BM25 alone at 2M, one sample."""
+    scores = [flat("BM25", 0.25 * sample, sample=sample) for sample in (1, 2)]
+    scores += [flat("SciNCL_v1", 0.25 + 0.25 * sample, sample=sample) for sample in (1, 2)]
+    return summarise([*scores, flat("BM25", 0.125, size=2_000_000)], Settings(baseline="BM25", resamples=10))
+
+
+@pytest.fixture
+def by_field() -> Report:
+    scores = [flat("BM25", 0.5, field="Art", size=78_081), flat("SciNCL", 0.375, field="Art", size=78_081)]
+    scores += [flat("BM25", 0.25, field="Physics", size=100_000), flat("SciNCL", 0.625, field="Physics", size=100_000)]
+    return summarise(scores, Settings(resamples=10, permutations=99, baseline="BM25"), ["map"])
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "width"),
+    [
+        ("by_size.txt", "terminal", 80),
+        ("by_size.md", "markdown", 80),
+        ("by_size.tex", "latex", 80),
+        ("by_size.csv", "csv", 80),
+        ("by_field.txt", "terminal", 100),
+        ("by_field.md", "markdown", 100),
+        ("by_field.tex", "latex", 100),
+        ("by_field.csv", "csv", 100),
+    ],
+)
+def test_golden(request: pytest.FixtureRequest, name: str, output: str, width: int) -> None:
+    report = request.getfixturevalue(Path(name).stem)
+    assert render(report, output, width=width) == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def test_csv_is_the_report_in_full_precision() -> None:
+    report = summarise(made_up(["a", "b"], [("Art", 10), ("Physics", 20)]), Settings(baseline="a"))
+    lines = list(csv.DictReader(io.StringIO(render(report, "csv"))))
+    assert len(lines) == len(report.summaries) == 2 * 2 * 3
+    for line, summary in zip(lines, report.summaries, strict=True):
+        assert line["size"] == ("" if summary.size is None else str(summary.size))
+        for name in ("value", "deviation", "low", "high", "p_value", "p_adjusted"):
+            expected = getattr(summary, name)
+            assert (float(line[name]) if line[name] else None) == expected
+        assert line["pools"].split(";") == list(summary.pools)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 400])
+@pytest.mark.parametrize("ansi", [True, False])
+def test_terminal_keeps_to_the_width(width: int, ansi: bool) -> None:
+    setups = [(None, 200_000), (None, 500_000), ("Art", 10), ("Computer Science", 20)]
+    report = summarise(made_up(["BM25", "SciNCL", "SPECTER"], setups), Settings(baseline="BM25"))
+    text = render(report, width=width, ansi=ansi)
+    assert max(len(re.sub(r"\x1b\[[01]m", "", line)) for line in text.splitlines()) <= width
+    tables = build_tables(report)
+    for table in tables:
+        for column in table.columns:
+            assert column.label in text
+
+
+def test_bold_does_not_shift_columns(by_size: Report) -> None:
+    text = render(by_size, ansi=True)
+    assert "\x1b[1m62.5\x1b[0m†" in text
+    plain = re.sub(r"\x1b\[[01]m", "", text).splitlines()
+    assert len({line.rindex("]") for line in plain[5:7]}) == 1
+
+
+def test_what_is_not_measured_is_no_zero(by_size: Report) -> None:
+    (table,) = build_tables(by_size)
+    assert table.lines[1].label == "SciNCL_v1"
+    assert table.lines[1].cells[2:] == (None, None)
+
+
+def test_best_and_marks() -> None:
+    scores = [
+        scored("a", {"map": [0.1, 0.2, 0.3]}),
+        scored("b", {"map": [0.3, 0.2, 0.1]}),
+        scored("c", {"map": [0.0, 0.1, 0.0]}),
+    ]
+    (table,) = build_tables(summarise(scores, Settings(baseline="a", alpha=1.0)))
+    cells = [line.cells[0] for line in table.lines]
+    assert [cell.best for cell in cells if isinstance(cell, Figure)] == [True, True, False]
+    assert [cell.marked for cell in cells if isinstance(cell, Figure)] == [False, False, True]
+
+
+def test_a_lone_system_is_not_best_of_anything() -> None:
+    (table,) = build_tables(summarise([scored("a", {"map": [0.5]})], Settings()))
+    assert isinstance(table.lines[0].cells[0], Figure)
+    assert not table.lines[0].cells[0].best
+    assert "best" not in " ".join(table.notes)
+    assert "†" not in " ".join(table.notes)
+
+
+def test_notes_count_what_was_empty() -> None:
+    scores = [
+        scored("a", {"map": [0.5]}, queries_without_results=3, queries_without_positive=2, depth=7),
+        scored("b", {"map": [0.5]}, queries_without_positive=2, depth=7),
+    ]
+    notes = " ".join(build_tables(summarise(scores, Settings()))[0].notes)
+    assert "Queries without results, scored 0: a 3. Queries without a positive, left out: 2." in notes
+    assert "top 7 of each query" in notes
+
+
+def test_blocks_keep_groups_together() -> None:
+    columns = tuple(Column(group, label) for group in ("x", "y") for label in "abc")
+    table = Table("t", "", columns, (Line("l", tuple("123456")),), ())
+
+    def cut(room: int) -> list[str]:
+        parts = list(blocks(table, [1] * 6, room))
+        assert "".join(str(cell) for part in parts for cell in part.lines[0].cells) == "123456"
+        return ["".join(column.group + column.label for column in part.columns) for part in parts]
+
+    assert cut(9) == ["xaxbxcyaybyc"]
+    assert cut(5) == ["xaxbxc", "yaybyc"]
+    assert cut(2) == ["xaxb", "xc", "yayb", "yc"]
+    assert cut(0) == ["xa", "xb", "xc", "ya", "yb", "yc"]
+
+
+def test_markup_in_names_is_escaped() -> None:
+    report = summarise([scored("a|b_c%", {"map": [0.5]})], Settings())
+    assert "| a\\|b_c% |" in render(report, "markdown")
+    assert r"a|b\_c\% & " in render(report, "latex")
+    assert escape(r"\{&") == r"\textbackslash{}\{\&"
+
+
+def test_an_unknown_format_is_refused(by_size: Report) -> None:
+    with pytest.raises(InputError, match="no format 'latx'.*'latex'"):
+        render(by_size, "latx")
+    assert all(render(by_size, each).endswith("\n") for each in FORMATS)

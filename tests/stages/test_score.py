@@ -1,0 +1,137 @@
+"""Stage ``score``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.schema import RANKING, SCORES
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import RANKINGS
+from pipeline.runner import Runner
+from pipeline.stages.score import score_task
+from tests.builders import make_corpus, make_pool
+from tests.measure.cases import Run, ranking_table
+
+MEASURES = ("r@30", "map", "ndcg")
+
+
+def ranking_task(run: Run | pa.Table, queries: int) -> Task:
+    table = run if isinstance(run, pa.Table) else ranking_table(run)
+
+    def write(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        out.arrow("ranking.arrow", table, RANKING)
+        return {"queries": queries, "entries": table.num_rows}
+
+    return Task("rank", 1, RANKINGS, "bm25", {"content": repr(table.to_pydict())}, {}, write)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Artifact:
+    return make_corpus(tmp_path, 8, [("00000", "00003"), ("00000", "00005"), ("00001", "00003"), ("00002", "00007")])
+
+
+def make_score(
+    root: Path, corpus: Artifact, run: Run | pa.Table, *, ran: int = 3, sample: int = 2, **pool: Any
+) -> tuple[Artifact, Artifact]:
+    """Score ``run`` of the papers 0, 1 and 2; returns scores and pool."""
+    opened = make_pool(root, corpus, [0, 1, 2], **{"sample": 2, **pool})
+    task = score_task(ranking_task(run, ran), opened, corpus, system="My BM25", sample=sample, measures=MEASURES)
+    return Runner(root, Resources(workers=1)).make(task), opened
+
+
+def test_one_row_for_each_query_and_measure(tmp_path: Path, corpus: Artifact) -> None:
+    scores, pool = make_score(tmp_path, corpus, [{5: 3.0, 4: 2.0, 3: 1.0}, {6: 1.0, 3: 1.0}, {}])
+    table = scores.arrow("scores.arrow")
+    assert table.schema == SCORES
+    assert set(table.column("system").to_pylist()) == {"My BM25"}
+    assert set(table.column("pool").to_pylist()) == {pool.name}
+    assert set(table.column("sample").to_pylist()) == {2}
+    assert table.column("measure").to_pylist() == ["map"] * 3 + ["ndcg"] * 3 + ["recall@30"] * 3
+    assert table.column("query").to_pylist() == [0, 1, 2] * 3
+    both = 1 + 1 / np.log2(3)
+    expected = [(1 + 2 / 3) / 2, 1 / 2, 0, 1.5 / both, 1 / np.log2(3), 0, 1, 1, 0]
+    assert table.column("value").to_pylist() == pytest.approx(expected)
+    assert scores.manifest.counts == {
+        "queries": 3,
+        "queries_without_positive": 0,
+        "queries_without_results": 1,
+        "positives": 4,
+        "retrieved": 5,
+        "depth": 3,
+        "tied_share": 2 / 5,
+    }
+    assert scores.manifest.provenance["corpus"] == corpus.name
+    assert scores.name.startswith("my-bm25-pool-")
+
+
+def test_spelling_and_order_of_measures_are_no_identity(corpus: Artifact, tmp_path: Path) -> None:
+    pool, ranking = make_pool(tmp_path, corpus, [0]), ranking_task([{}], 1)
+    first, second, third = (
+        score_task(ranking, pool, corpus, system="x", sample=1, measures=measures)
+        for measures in (("map", "recall@30"), ("R@30", "MAP", "map"), ("map",))
+    )
+    assert first.id == second.id
+    assert first.id != third.id
+
+
+def test_a_query_without_positive_is_left_out_and_counted(tmp_path: Path, corpus: Artifact) -> None:
+    qrels = [(0, 3, 1), (1, 3, 0), (2, 7, 2), (2, 3, -1)]
+    scores, _ = make_score(tmp_path, corpus, [{3: 1.0}, {3: 1.0}, {7: 1.0}], qrels=qrels)
+    table = scores.arrow("scores.arrow")
+    assert table.column("query").to_pylist() == [0, 2] * 3
+    assert table.column("value").to_pylist() == [1.0] * 6
+    counts = scores.manifest.counts
+    assert (counts["queries"], counts["queries_without_positive"], counts["positives"]) == (2, 1, 2)
+    assert counts["retrieved"] == 3
+
+
+def test_a_run_without_any_result(tmp_path: Path, corpus: Artifact) -> None:
+    scores, _ = make_score(tmp_path, corpus, [{}, {}, {}])
+    assert scores.arrow("scores.arrow").column("value").to_pylist() == [0.0] * 9
+    assert scores.manifest.counts["queries_without_results"] == 3
+
+
+def test_a_query_that_was_not_run_is_an_error(tmp_path: Path, corpus: Artifact) -> None:
+    with pytest.raises(InputError, match="ran 2 of the 3 queries"):
+        make_score(tmp_path, corpus, [{3: 1.0}, {3: 1.0}, {}], ran=2)
+
+
+def test_the_sample_must_be_the_pools(tmp_path: Path, corpus: Artifact) -> None:
+    with pytest.raises(InputError, match="is sample 2, not 1"):
+        make_score(tmp_path, corpus, [{}, {}, {}], sample=1)
+
+
+def test_what_is_no_candidate_is_refused(tmp_path: Path, corpus: Artifact) -> None:
+    candidates = [0, 1, 3, 5, 7]
+    with pytest.raises(InputError, match=r"row 4, ranked for query 1, is no candidate of pool-"):
+        make_score(tmp_path, corpus, [{3: 1.0, 5: 0.5}, {4: 1.0}, {}], candidates=candidates)
+    with pytest.raises(InputError, match=r"row 8, ranked for query 2, is no candidate"):
+        make_score(tmp_path, corpus, [{}, {}, {8: 1.0}], candidates=candidates)
+
+
+def test_a_query_does_not_retrieve_itself(tmp_path: Path, corpus: Artifact) -> None:
+    with pytest.raises(InputError, match=r"row 1, ranked for query 1, is excluded"):
+        make_score(tmp_path, corpus, [{1: 1.0}, {1: 1.0}, {}])
+
+
+def test_a_ranking_out_of_order_is_refused(tmp_path: Path, corpus: Artifact) -> None:
+    worse = ranking_table([{3: 1.0, 4: 2.0}, {}, {}]).take([1, 0])
+    with pytest.raises(InputError, match="rank out of place"):
+        make_score(tmp_path, corpus, worse)
+
+
+def test_an_unknown_measure_is_refused_before_anything_runs(tmp_path: Path, corpus: Artifact) -> None:
+    with pytest.raises(InputError, match="unknown measure 'mpa'"):
+        score_task(
+            ranking_task([], 0), make_pool(tmp_path, corpus, [0]), corpus, system="x", sample=1, measures=("mpa",)
+        )
