@@ -48,13 +48,11 @@ def parser() -> argparse.ArgumentParser:
         _measures(command)
     for name, what in (
         ("report", "write the tables and plots of what was scored"),
-        ("show", "print what there is: table, corpus, pool, vectors, run"),
+        ("show", "print what there is: scores, corpora, pools, artifacts"),
     ):
         command = _command(commands, name, what)
         if name == "show":
-            command.add_argument(
-                "what", nargs="?", default="table", help="table (default), corpus, pools, vectors or artifacts"
-            )
+            command.add_argument("what", nargs="?", default="table", help="table (default), corpus, pools or artifacts")
         else:
             command.add_argument("--output", type=Path, help="folder for the files (default: runs/reports)")
         _systems(command, required=False)
@@ -112,7 +110,7 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
     )
     group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
-    group.add_argument("--engine", default="exact", help="dense search: exact or faiss")
+    group.add_argument("--engine", default="auto", help="dense search: auto, exact or faiss; the ranking is the same")
     _selection(command)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pipeline.core import files
@@ -16,6 +17,13 @@ LUCENE = "indexes/lucene"
 RANKINGS = "runs/rankings"
 SCORES = "runs/scores"
 REPORTS = "runs/reports"
+
+
+def checked_name(name: str) -> str:
+    """Return a corpus's name, refusing what could not be part of a folder's."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name):
+        raise InputError(f"{name!r} is no name for a corpus", "Use letters, digits, '-', '_' and '.'")
+    return name
 
 
 def name_corpus(root: Path, name: str, artifact: Artifact) -> None:

@@ -73,7 +73,7 @@ def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]
                     data = member.unconsumed_tail
                     if member.eof:
                         data, member, inside = member.unused_data, isal_zlib.decompressobj(31), False
-    except isal_zlib.error as error:
+    except isal_zlib.error as error:  # type: ignore[misc]  # an exception class; the stub says otherwise
         raise CorruptError(f"{path} is damaged ({error})", "Fetch it again") from error
     if inside and not allow_truncated:
         raise CorruptError(

@@ -1,0 +1,108 @@
+"""``mdcr doctor``: what this machine has, and what each missing thing would take."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.core import files, provenance
+from pipeline.core.errors import MdcrError
+from pipeline.core.resources import available_cores, available_memory
+
+
+class Finding(NamedTuple):
+    """One line: what was looked at, whether it is fine, what was found, and the remedy where it is not."""
+
+    what: str
+    fine: bool
+    found: str
+    remedy: str = ""
+
+
+def examine(root: Path) -> list[Finding]:
+    """Return everything worth knowing before a run."""
+    memory = available_memory() / 2**30
+    return [
+        Finding("mdcr", fine=True, found=provenance.code_version()),
+        Finding("machine", fine=True, found=f"{available_cores()} cores, {memory:.1f} GiB memory"),
+        _disk(root),
+        _java(),
+        _lucene(),
+        _faiss(),
+        *_gpus(),
+        *_models(),
+    ]
+
+
+def render(findings: list[Finding]) -> str:
+    """Return the findings as one screen of text."""
+    lines = []
+    for finding in findings:
+        lines.append(f"{'ok' if finding.fine else '--':4}{finding.what:12}{finding.found}")
+        if finding.remedy:
+            lines.append(f"{'':16}{finding.remedy}")
+    return "\n".join(lines)
+
+
+def _disk(root: Path) -> Finding:
+    free = files.free_bytes(root.resolve()) / 2**30
+    remedy = "" if free > 20 else "2M papers with one encoder take about 10 GiB: free some, or choose another --root"
+    return Finding("disk", free > 20, f"{free:.0f} GiB free at {root.resolve()}", remedy)
+
+
+def _java() -> Finding:
+    from pipeline.retrieve.java import describe_java
+
+    try:
+        java = describe_java()
+    except MdcrError as error:
+        return Finding("Java", fine=False, found=error.what, remedy=error.remedy)
+    return Finding("Java", fine=True, found=f"{java.version} ({java.origin}, {java.home})")
+
+
+def _lucene() -> Finding:
+    version = _version("pyserini")
+    if version is None:
+        return Finding("Lucene", fine=False, found="pyserini is not installed", remedy="pip install 'pyserini>=1.6,<2'")
+    return Finding("Lucene", fine=True, found=f"pyserini {version}")
+
+
+def _faiss() -> Finding:
+    builds = {name: version for name in ("faiss-cpu", "faiss-gpu") if (version := _version(name))}
+    if not builds:
+        return Finding("Faiss", False, "not installed", "pip install faiss-cpu, or faiss-gpu on a GPU node (one only)")
+    found = ", ".join(f"{name} {version}" for name, version in builds.items())
+    if len(builds) > 1:
+        return Finding("Faiss", False, found, "Both give the module faiss: pip uninstall one of them")
+    return Finding("Faiss", fine=True, found=found)
+
+
+def _gpus() -> list[Finding]:
+    if shutil.which("nvidia-smi") is None:
+        return [Finding("GPU", False, "none", "Not needed; encoders run 20 to 100 times faster on one")]
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
+    if answer.returncode != 0:
+        return [Finding("GPU", False, "nvidia-smi fails", "Check the driver: nvidia-smi must list the GPUs")]
+    return [Finding("GPU", fine=True, found=line) for line in answer.stdout.strip().splitlines()]
+
+
+def _models() -> list[Finding]:
+    from pipeline.encode.registry import listings
+
+    findings = []
+    for model in listings():
+        where = str(model.folder) if model.folder else "fitted on the corpus" if model.available else "not in the cache"
+        remedy = "" if model.available else f"huggingface-cli download {model.source}"
+        findings.append(Finding(f"{model.name}", model.available, where, remedy))
+    return findings
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

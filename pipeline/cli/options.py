@@ -1,0 +1,64 @@
+"""From parsed arguments to the objects the stages take."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+from pipeline.core.config import parse_bytes
+from pipeline.core.errors import InputError
+from pipeline.core.progress import set_quiet
+from pipeline.core.resources import Resources
+from pipeline.core.workspace import find_corpus
+from pipeline.corpus.prefilter import PrefilterConfig
+from pipeline.measure.names import DEFAULT, parse_measures
+from pipeline.runner import Runner
+from pipeline.stages.chain import Cell
+from pipeline.stages.chain import cells as make_cells
+from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
+from pipeline.stages.systems import parse_systems
+
+
+def runner(options: argparse.Namespace) -> Runner:
+    """Return the runner of a command's workspace."""
+    set_quiet(options.quiet)
+    resources = Resources(device=options.device)
+    if options.memory:
+        resources = dataclasses.replace(resources, memory=parse_bytes(options.memory))
+    if options.workers is not None:
+        if options.workers < 1:
+            raise InputError(f"--workers {options.workers} is out of range", "Ask for one or more")
+        resources = dataclasses.replace(resources, workers=options.workers)
+    return Runner(options.root, resources, repair=options.repair)
+
+
+def selection(options: argparse.Namespace) -> Selection:
+    """Return the pools a command selects."""
+    return Selection(
+        fields=parse_fields(options.field),
+        year=options.year,
+        sizes=parse_sizes(options.size),
+        queries=None if options.queries is None else parse_count_or_all(options.queries, "--queries"),
+        samples=options.samples,
+        seed=options.seed,
+        split=options.split,
+        nested=options.nested,
+        positives=options.positives,
+        drop_same_title=not options.keep_same_title,
+        prefilter=PrefilterConfig(options.min_abstract_chars, options.min_citations, options.citation_direction),
+        exclude=tuple(options.exclude),
+    )
+
+
+def cells(options: argparse.Namespace, root: Path) -> list[Cell]:
+    """Return every selected pool with every selected system.
+
+    Raises:
+        InputError: a corpus, field, size, system or measure is unknown.
+    """
+    systems = parse_systems(options.model, options.precision)
+    measures = tuple(map(str, parse_measures(options.measures) if options.measures else DEFAULT))
+    corpus = find_corpus(root, options.corpus)
+    pools = selection(options).pools(corpus)
+    return make_cells(corpus, pools, systems, measures, depth=options.depth, engine=options.engine)

@@ -1,0 +1,157 @@
+"""Scores that are there, as tables, files and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pipeline.core import files
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import digest
+from pipeline.core.errors import InputError
+from pipeline.core.progress import say
+from pipeline.core.workspace import POOLS, REPORTS, SCORES, find_corpus
+from pipeline.measure.names import parse_measures
+from pipeline.report import collect
+from pipeline.report.aggregate import summarise
+from pipeline.report.model import Report, Row, Settings
+from pipeline.report.render import FORMATS, render
+from pipeline.stages.selection import parse_fields, parse_sizes
+
+SHOWN = ("map", "ndcg", "recall@30")
+"""Measures of a table unless others are asked for: the paper's. JSON and CSV hold all that were scored."""
+
+_SUFFIX = {"markdown": "md", "csv": "csv", "latex": "tex", "terminal": "txt"}
+
+
+def print_scores(root: Path, made: Sequence[Artifact], options: argparse.Namespace) -> None:
+    """Print what was just scored: as JSON alone, as a table beside the systems scored before."""
+    pools = list(published(root / POOLS))
+    settings = Settings(seed=options.seed)
+    if options.json:
+        json.dump(collect.as_json(collect.rows(collect.load(made, pools), settings)), sys.stdout)
+        print()
+        return
+    for group in _groups([*made, *_beside(root, made)], pools):
+        print(_table(_report(group, pools, options), "terminal"))
+
+
+def print_table(root: Path, options: argparse.Namespace) -> None:
+    """Print everything that was scored and is meant, in one of the formats."""
+    pools = list(published(root / POOLS))
+    chosen = _chosen(root, pools, options)
+    if options.json:
+        loaded = [row for group in _groups(chosen, pools) for row in _rows(group, pools, options)]
+        json.dump(collect.as_json(loaded), sys.stdout)
+        print()
+        return
+    for group in _groups(chosen, pools):
+        print(_table(_report(group, pools, options), options.format))
+
+
+def write_report(root: Path, options: argparse.Namespace) -> None:
+    """Write everything that was scored and is meant as Markdown, CSV, LaTeX and figures."""
+    pools = list(published(root / POOLS))
+    folder = options.output or root / REPORTS
+    written: list[Path] = []
+    for group in _groups(_chosen(root, pools, options), pools):
+        report = _report(group, pools, options)
+        place = folder / f"{report.corpus}-{digest([artifact.id for artifact in group])[:8]}"
+        place.mkdir(parents=True, exist_ok=True)
+        for name in ("markdown", "csv", "latex"):
+            files.write_text(place / f"table.{_SUFFIX[name]}", render(report, name))
+        written.append(place)
+        try:
+            from pipeline.report.plots import save_plots
+
+            save_plots(report, place)
+        except InputError as error:
+            say(f"no figures: {error}")
+    if options.json:
+        print(json.dumps({"reports": [str(place) for place in written]}))
+    else:
+        for place in written:
+            print(place)
+
+
+def _rows(group: Sequence[Artifact], pools: Sequence[Artifact], options: argparse.Namespace) -> list[Row]:
+    return collect.rows(collect.load(group, pools), Settings(seed=options.seed))
+
+
+def _report(group: Sequence[Artifact], pools: Sequence[Artifact], options: argparse.Namespace) -> Report:
+    loaded = collect.load(group, pools)
+    scored = set(loaded[0].measures)
+    shown = [name for name in _measures(options) or SHOWN if name in scored] or None
+    baseline = getattr(options, "baseline", "bm25")
+    systems = {each.system for each in loaded}
+    compared = baseline if baseline in systems and len(systems) > 1 else None
+    return summarise(loaded, Settings(seed=options.seed, baseline=compared), shown)
+
+
+def _measures(options: argparse.Namespace) -> list[str]:
+    return [str(measure) for measure in parse_measures(options.measures.split(","))] if options.measures else []
+
+
+def _table(report: Report, output: str) -> str:
+    width = shutil.get_terminal_size((100, 24)).columns
+    return render(report, output, width=max(width, 80), ansi=output == "terminal" and sys.stdout.isatty())
+
+
+def _groups(scores: Iterable[Artifact], pools: Sequence[Artifact]) -> list[list[Artifact]]:
+    """Return the scores that can stand in one table together: one corpus, one kind of pool, one set of measures.
+
+    Of several scores of one system on one pool (another depth), the first stands.
+    """
+    of_name = {pool.id: pool for pool in pools}
+    groups: dict[str, dict[tuple[str, str], Artifact]] = {}
+    for artifact in scores:
+        pool = of_name.get(artifact.manifest.inputs["pool"])
+        if pool is None:
+            continue
+        varying = ("field", "size", "sample")
+        settings = {name: value for name, value in pool.manifest.config.items() if name not in varying}
+        key = digest([pool.manifest.inputs["corpus"], settings, artifact.manifest.config["measures"]])
+        groups.setdefault(key, {}).setdefault((artifact.manifest.config["system"], pool.id), artifact)
+    return [list(group.values()) for group in groups.values()]
+
+
+def _beside(root: Path, made: Sequence[Artifact]) -> list[Artifact]:
+    """Return the other scores of the same pools and measures, so that a new system stands beside the known ones."""
+    pools = {artifact.manifest.inputs["pool"] for artifact in made}
+    measures = made[0].manifest.config["measures"]
+    return [
+        artifact
+        for artifact in published(root / SCORES)
+        if artifact.manifest.inputs["pool"] in pools and artifact.manifest.config["measures"] == measures
+    ]
+
+
+def _chosen(root: Path, pools: Sequence[Artifact], options: argparse.Namespace) -> list[Artifact]:
+    """Return the scores that the options mean; an option that was not given restricts nothing."""
+    if options.format not in FORMATS:
+        render_check = ", ".join(FORMATS)
+        raise InputError(f"there is no format {options.format!r}", f"Choose one of: {render_check}")
+    corpus = find_corpus(root, options.corpus).id if options.corpus else None
+    fields, sizes = parse_fields(options.field), parse_sizes(options.size)
+    wanted = {
+        pool.id
+        for pool in pools
+        if (corpus is None or pool.manifest.inputs["corpus"] == corpus)
+        and (not fields or pool.manifest.config["field"] in fields)
+        and (not sizes or pool.manifest.config["size"] in sizes)
+        and (options.year is None or pool.manifest.config["year"] == options.year)
+    }
+    systems = {name.strip() for name in options.model.split(",")} if options.model else None
+    chosen = [
+        artifact
+        for artifact in published(root / SCORES)
+        if artifact.manifest.inputs["pool"] in wanted
+        and (systems is None or artifact.manifest.config["system"] in systems)
+    ]
+    if not chosen:
+        raise InputError(f"nothing that was scored in {root / SCORES} fits", "Run mdcr eval first, or ask for less")
+    return chosen

@@ -1,0 +1,159 @@
+"""Stage ``embed``: the vectors of a pool's papers that the store of their corpus and encoder does not have yet."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import SHORT_ID, canonical, digest
+from pipeline.core.manifest import Counts
+from pipeline.core.progress import Progress
+from pipeline.core.resources import Resources
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import POOLS, VECTORS
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus, Rows, Text
+from pipeline.encode import kinds
+from pipeline.encode.base import Encoder
+from pipeline.encode.segment import read_rows, shard_name, write_rows
+from pipeline.encode.shards import ShardWriter
+from pipeline.encode.spec import EncoderSpec, Model, Role
+from pipeline.encode.store import VectorStore
+from pipeline.stages.fit import fit_task
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class EmbedConfig:
+    """What decides vectors, beside the papers: the encoder, and what it takes the texts for."""
+
+    encoder: EncoderSpec
+    role: Role
+
+
+def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[Role, Task]:
+    """Return the tasks that embed a pool: its papers and, where its queries are no papers, its query texts.
+
+    A segment holds what earlier ones do not. Whoever made it, the store its artifact lies in has all vectors of the
+    pool: ``store_of(runner.make(task))``.
+    """
+    tasks: dict[Role, Task] = {"paper": _embed_task(corpus, pool, model, "paper")}
+    config = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
+    if config["queries_are"] == "texts":
+        tasks["query"] = _embed_task(corpus, pool, model, "query")
+    return tasks
+
+
+def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
+    """Return the name of the folder, below ``indexes/vectors``, with the vectors of one corpus by one encoder."""
+    identity = digest({"version": _VERSION, "corpus": corpus.id, "config": EmbedConfig(model.spec, role)})
+    kind = "" if role == "paper" else f"-{role}"
+    return f"{corpus.manifest.slug}-{model.base_slug}{kind}-{identity[:SHORT_ID]}"
+
+
+def open_store(root: Path, corpus: Artifact, model: Model, role: Role = "paper") -> VectorStore:
+    """Open the store of one corpus and encoder below a workspace, empty where nothing was embedded."""
+    return VectorStore.open(root / VECTORS / store_folder(corpus, model, role))
+
+
+def store_of(segment: Artifact) -> VectorStore:
+    """Open the store that a published segment belongs to."""
+    return VectorStore.open(segment.path.parent)
+
+
+def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper") -> list[Task]:
+    """Return the task of every segment in a store, so that all can be repaired.
+
+    A segment whose pool is gone is left out: it can be read but not made again.
+    """
+    pools = {pool.id: pool for pool in published(root / POOLS)}
+    made_for = [
+        segment.manifest.inputs["pool"] for segment in published(root / VECTORS / store_folder(corpus, model, role))
+    ]
+    return [_embed_task(corpus, pools[pool], model, role) for pool in made_for if pool in pools]
+
+
+def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Role) -> Task:
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    fit = fit_task(corpus, model)
+    if fit is not None:
+        inputs["fit"] = fit
+    slug = pool.slug if isinstance(pool, Task) else pool.manifest.slug
+    room = f"{VECTORS}/{store_folder(corpus, model, role)}"
+
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        return _embed(model, role, inputs, out, resources)
+
+    return Task("embed", _VERSION, room, slug, EmbedConfig(model.spec, role), inputs, run)
+
+
+def _embed(model: Model, role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+    texts = _Texts(Corpus(inputs["corpus"]), role)
+    wanted = _wanted(Pool(inputs["pool"], texts.corpus), role)
+    if not out.done("rows.arrow"):
+        folder = out.path.parent
+        others = (s for s in published(folder) if s.manifest.inputs["pool"] != inputs["pool"].id)
+        missing = VectorStore(folder, others).missing(wanted)
+        write_rows(out, missing, texts.shards(missing))
+    rows, shards = read_rows(out)
+
+    @functools.cache
+    def encoder() -> Encoder:
+        return kinds.find(model.spec.kind).load(model, inputs.get("fit"), resources)
+
+    out.note(model=model.name, checkpoint=model.checkpoint.hub if model.checkpoint else "")
+    with Progress(len(rows), f"embed {model.name}", "docs") as progress:
+        writer = ShardWriter(out, texts, encoder, role, model.spec.storage, progress)
+        for number in np.unique(shards).tolist():
+            if out.done(shard_name(number)):
+                progress.add(int(np.count_nonzero(shards == number)))
+            else:
+                writer.write(number, rows[shards == number])
+    if encoder.cache_info().currsize:
+        out.note(**encoder().describe())
+    return {
+        "wanted": len(wanted),
+        "present": len(wanted) - len(rows),
+        "embedded": len(rows),
+        **_totals(out.counts(shard_name(number)) for number in np.unique(shards).tolist()),
+    }
+
+
+def _wanted(pool: Pool, role: Role) -> Rows:
+    if role == "query":
+        return pool.query_rows
+    return np.union1d(pool.candidates, pool.query_rows) if pool.queries_are_papers else pool.candidates
+
+
+def _totals(counted: Iterable[Counts]) -> dict[str, int]:
+    totals = {"tokens": 0, "padded": 0, "truncated": 0}
+    for counts in counted:
+        for name in totals:
+            totals[name] += counts.get(name, 0)
+    return totals
+
+
+class _Texts:
+    """The texts of a corpus in one role, by row."""
+
+    def __init__(self, corpus: Corpus, role: Role) -> None:
+        self.corpus, self._role = corpus, role
+
+    def shards(self, rows: Rows) -> npt.NDArray[np.integer]:
+        """Return the corpus shard of each row; query texts are one shard."""
+        if self._role == "query":
+            return np.zeros(len(rows), np.uint16)
+        return np.searchsorted(self.corpus.starts, rows, "right") - 1
+
+    def __call__(self, rows: Rows) -> list[Text]:
+        if self._role == "query":
+            return [Text(text, "") for text in self.corpus.query_texts.column("text").take(rows).to_pylist()]
+        return [text for block in self.corpus.texts(rows) for text in block]

@@ -1,0 +1,119 @@
+"""From what a user selects (fields, sizes, samples) to the pools that are meant."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.config import parse_count
+from pipeline.core.errors import InputError
+from pipeline.core.fields import MAG_FIELDS, parse_field
+from pipeline.core.task import Task
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.prefilter import PrefilterConfig
+from pipeline.corpus.reader import Corpus
+from pipeline.stages.pool import pool_task
+
+DEFAULT_YEAR = 2019
+DEFAULT_SAMPLES = 3
+DEFAULT_QUERIES = {False: 3_800, True: 200}
+"""Queries of a dataset-level pool, and of a field-level one (protocols 2 and 3)."""
+DEFAULT_SIZE = {False: "200k", True: "100k"}
+
+Count = int | Literal["all"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Pools as a user names them; None means the protocol's default.
+
+    Attributes:
+        fields: fields of field-level pools; empty for dataset-level ones.
+        sizes: candidates of each pool.
+        queries: number of queries.
+        samples: samples of each size; one alone where everything is taken.
+        exclude: lists of ids that may not be queries.
+    """
+
+    fields: tuple[str, ...] = ()
+    year: int | None = None
+    sizes: tuple[Count, ...] = ()
+    queries: Count | None = None
+    samples: int | None = None
+    seed: int = 13
+    split: Literal["test", "validation"] = "test"
+    nested: bool = False
+    positives: Literal["corpus", "prefiltered"] = "corpus"
+    drop_same_title: bool = True
+    prefilter: PrefilterConfig = field(default_factory=PrefilterConfig)
+    exclude: tuple[Path, ...] = ()
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nothing of a citation pool was asked for."""
+        return not (self.fields or self.sizes) and self.year is None and self.queries is None
+
+    def pools(self, corpus: Artifact) -> list[Task]:
+        """Return the tasks of the selected pools: by field, then size, then sample.
+
+        A corpus that brings its own queries is one pool of all its papers, unless a citation pool is asked for.
+
+        Raises:
+            InputError: the number of samples is none.
+        """
+        if Corpus(corpus).has_query_texts() and self.is_default:
+            given = PoolConfig(queries_are="texts", year=None, size="all", queries="all", seed=self.seed)
+            return [pool_task(corpus, given)]
+        samples = DEFAULT_SAMPLES if self.samples is None else self.samples
+        if not 0 < samples < 10_000:
+            raise InputError(f"--samples {samples} is out of range", "Ask for one or more")
+        by_field = bool(self.fields)
+        sizes = self.sizes or parse_sizes(DEFAULT_SIZE[by_field])
+        return [
+            self._pool(corpus, name, size, sample)
+            for name in self.fields or (None,)
+            for size in sizes
+            for sample in range(1, 2 if size == "all" else samples + 1)
+        ]
+
+    def _pool(self, corpus: Artifact, name: str | None, size: Count, sample: int) -> Task:
+        config = PoolConfig(
+            field=name,
+            year=DEFAULT_YEAR if self.year is None else self.year,
+            size=size,
+            queries=DEFAULT_QUERIES[bool(self.fields)] if self.queries is None else self.queries,
+            sample=sample,
+            seed=self.seed,
+            split=self.split,
+            nested=self.nested,
+            positives=self.positives,
+            drop_same_title=self.drop_same_title,
+            prefilter=self.prefilter,
+        )
+        test = None
+        if self.split == "validation":
+            test = pool_task(corpus, dataclasses.replace(config, split="test", sample=1), self.exclude)
+        return pool_task(corpus, config, self.exclude, test)
+
+
+def parse_fields(text: str | None) -> tuple[str, ...]:
+    """Read ``--field``: one, several with commas, ``all``, or None."""
+    if text is None:
+        return ()
+    if text.strip().casefold() == "all":
+        return MAG_FIELDS
+    return tuple(dict.fromkeys(parse_field(name) for name in text.split(",") if name.strip()))
+
+
+def parse_count_or_all(text: str, name: str) -> Count:
+    """Read a count, or ``all``."""
+    return "all" if text.strip().casefold() == "all" else parse_count(text, name)
+
+
+def parse_sizes(text: str | None) -> tuple[Count, ...]:
+    """Read ``--size``: one or several with commas."""
+    parts = [part for part in (text or "").split(",") if part.strip()]
+    return tuple(dict.fromkeys(parse_count_or_all(part, "--size") for part in parts))
