@@ -1,4 +1,4 @@
-"""The corpus and the pools of S2ORC records, by plain Python over dictionaries: slow, and obviously what the protocol says."""
+"""The corpus and the pools of S2ORC records by plain Python: slow, and obviously what the protocol says."""
 
 from __future__ import annotations
 

@@ -1,0 +1,92 @@
+"""What every encoder offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.errors import StageError
+from pipeline.corpus.reader import Text
+from pipeline.encode.spec import Role
+
+Matrix = npt.NDArray[np.float32]
+
+
+class Encoded(NamedTuple):
+    """The vectors of some of the texts, as an encoder finishes them.
+
+    Attributes:
+        positions: int64 ``[m]``, position of the text each vector belongs to; repeated where a text has several.
+        vectors: float32 ``[m, dimension]``.
+        texts: how many texts these are.
+        tokens: tokens read, special ones included (0 for an encoder that has none).
+        padded: tokens computed, padding included.
+        truncated: texts that were cut to the encoder's length.
+    """
+
+    positions: npt.NDArray[np.int64]
+    vectors: Matrix
+    texts: int
+    tokens: int = 0
+    padded: int = 0
+    truncated: int = 0
+
+
+class NotFiniteError(StageError):
+    """An encoder gave NaN or infinity.
+
+    Attributes:
+        position: position of the text it happened to.
+    """
+
+    def __init__(self, position: int) -> None:
+        super().__init__(f"the vector of text {position} is not finite", "Compute in float32")
+        self.position = position
+
+
+class Encoder(ABC):
+    """Turns texts into vectors. A loaded encoder holds its weights and belongs to one process."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Components of a vector."""
+
+    @abstractmethod
+    def encode_batches(self, texts: Sequence[Text], role: Role = "paper") -> Iterator[Encoded]:
+        """Yield the vectors of ``texts`` in batches, in the encoder's own order, each text once."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return what of this run's execution belongs into provenance (device, batch size)."""
+        return {}
+
+    def encode(self, texts: Sequence[Text], role: Role = "paper") -> Matrix:
+        """Return the vectors of ``texts``, float32 ``[n, dimension]``, in their order.
+
+        An encoder with several vectors a text returns them together, text after text.
+
+        Raises:
+            NotFiniteError: a vector holds NaN or infinity.
+        """
+        return in_order(self.encode_batches(texts, role), self.dimension)[1]
+
+
+def in_order(batches: Iterable[Encoded], dimension: int) -> tuple[npt.NDArray[np.int64], Matrix]:
+    """Join batches in the order of the texts: (position of each vector's text, rising; vectors).
+
+    Raises:
+        NotFiniteError: a vector holds NaN or infinity.
+    """
+    parts = list(batches)
+    for part in parts:
+        finite = np.isfinite(part.vectors).all(axis=1)
+        if not finite.all():
+            raise NotFiniteError(int(part.positions[~finite].min()))
+    positions = np.concatenate([np.empty(0, np.int64), *(part.positions for part in parts)])
+    vectors = np.concatenate([np.empty((0, dimension), np.float32), *(part.vectors for part in parts)])
+    order = np.argsort(positions, kind="stable")
+    return positions[order], vectors[order]

