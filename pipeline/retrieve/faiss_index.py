@@ -1,0 +1,156 @@
+"""Faiss flat search on the CPU or one GPU, with the results of :mod:`pipeline.retrieve.exact`, bit for bit.
+
+Faiss ranks each block in float32 and gives the first ``depth`` of every query and a margin; they are scored
+canonically. Where the last one fetched comes so near the query's floor that one not fetched could still belong above
+it, the exact pass collects everything within the bound from that block, for these queries alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources
+from pipeline.retrieve import exact
+from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Vectors
+from pipeline.retrieve.frame import Doubles, Floats, FramedBlock
+from pipeline.retrieve.scan import Search
+from pipeline.retrieve.toplists import Positions
+
+MARGIN = 64
+"""Candidates fetched beyond the depth."""
+
+GPU_LIMIT = 2_048
+"""Faiss on a GPU finds at most so many neighbours."""
+
+_GPU_SCRATCH = 1 << 30
+
+Knn = Callable[[Floats, Floats, int], tuple[Floats, Positions]]
+"""``knn(queries, candidates, k)``: squared distances rising or products falling ``[q, k]``, and positions."""
+
+
+class FaissEngine:
+    """Faiss flat search; see :class:`pipeline.retrieve.base.DenseEngine`."""
+
+    def __init__(self) -> None:
+        self._faiss = load()
+
+    def search(
+        self,
+        queries: Vectors,
+        blocks: Iterable[Block],
+        *,
+        metric: Metric,
+        depth: int,
+        excluded: Exclusions,
+        resources: Resources,
+    ) -> Ranking:
+        """Return the ``depth`` best candidates of every query (:meth:`pipeline.retrieve.base.DenseEngine.search`).
+
+        On a GPU a block is copied there whole (at most 65,536 vectors), beside 1 GiB of scratch.
+
+        Raises:
+            InputError: also where the device has no GPU, or ``depth`` is more than :data:`GPU_LIMIT` on one.
+        """
+        search = Search(queries, metric, depth, excluded)
+        device = _device(resources.device)
+        limit = None if device is None else GPU_LIMIT
+        if limit is not None and depth > limit:
+            raise InputError(f"depth {depth} is more than Faiss finds on a GPU", f"Choose {limit} or search on the CPU")
+        threads = self._faiss.omp_get_max_threads()
+        self._faiss.omp_set_num_threads(resources.workers)
+        try:
+            knn = self._knn(metric, device)
+            for block in search.framed(blocks, resources):
+                fetched = depth + MARGIN + int(np.bincount(search.removed(block)[0], minlength=1).max())
+                fetched = min(fetched, len(block), limit or fetched)
+                size = max(resources.memory // 4 // (64 * fetched), 1)
+                for start in range(0, len(queries), size):
+                    some = np.arange(start, min(start + size, len(queries)))
+                    unsure = _collect(search, block, some, knn, fetched)
+                    if len(unsure):
+                        exact.collect(search, block, unsure, resources.workers)
+        finally:
+            self._faiss.omp_set_num_threads(threads)
+        return search.best.ranking()
+
+    def _knn(self, metric: Metric, device: int | None) -> Knn:
+        kind = self._faiss.METRIC_L2 if metric == "l2" else self._faiss.METRIC_INNER_PRODUCT
+        if device is None:
+            return functools.partial(self._faiss.knn, metric=kind)
+        scratch = self._faiss.StandardGpuResources()
+        scratch.setTempMemory(_GPU_SCRATCH)
+        return functools.partial(self._faiss.knn_gpu, scratch, metric=kind, device=device)
+
+
+def _collect(search: Search, block: FramedBlock, queries: Positions, knn: Knn, fetched: int) -> Positions:
+    """Absorb what Faiss finds in a block; return the queries for which that may not be enough, left as they were."""
+    frame = search.frame
+    bound, shift = frame.bound(block.radius)[queries], frame.shift[queries]
+    values, positions = knn(frame.points[queries], block.points, fetched)
+    estimates: Doubles = values.astype(np.float64)
+    if frame.metric == "l2":
+        np.negative(estimates, out=estimates)
+    else:
+        estimates += shift[:, None]
+    near = estimates >= (search.best.floors(queries) - bound)[:, None]
+    near &= ~_removed(search, block, queries, positions)
+    query, column = np.nonzero(near)
+    before = search.best.keys[queries]
+    search.absorb(block, queries[query], positions[query, column], estimates[query, column], bound[query])
+    if fetched == len(block):
+        return queries[:0]
+    unsure = estimates[:, -1] + bound >= search.best.floors(queries)
+    search.best.keys[queries[unsure]] = before[unsure]
+    return queries[unsure]
+
+
+def _removed(search: Search, block: FramedBlock, queries: Positions, positions: Positions) -> np.ndarray[Any, Any]:
+    """Return which of the positions ``[q, k]`` are excluded for their query."""
+    owner, removed = search.removed(block)
+    pairs = queries[:, None] * len(block) + positions
+    return np.isin(pairs, owner * len(block) + removed)
+
+
+def load() -> Any:
+    """Return the module ``faiss``.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise InputError(
+            f"Faiss is not installed ({error})",
+            "Install exactly one of: pip install faiss-cpu, or with a CUDA GPU: pip install faiss-gpu",
+        ) from error
+    return faiss
+
+
+def gpus() -> int:
+    """Return how many GPUs Faiss can use: 0 where it is not installed or was built for the CPU."""
+    try:
+        faiss = load()
+    except InputError:
+        return 0
+    return int(faiss.get_num_gpus()) if hasattr(faiss, "StandardGpuResources") else 0
+
+
+def _device(name: str) -> int | None:
+    """Return the GPU to use, None for the CPU."""
+    if name == "cpu" or (name == "auto" and not gpus()):
+        return None
+    kind, _, number = name.partition(":")
+    if kind not in ("auto", "cuda") or (number and not number.isdecimal()):
+        raise InputError(f"there is no device {name!r}", "Choose auto, cpu, cuda or cuda:N")
+    if int(number or 0) >= gpus():
+        raise InputError(
+            f"Faiss cannot use {name}: it sees {gpus()} GPUs",
+            "Choose --device cpu, or: pip uninstall faiss-cpu && pip install faiss-gpu",
+        )
+    return int(number or 0)

