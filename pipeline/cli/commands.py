@@ -58,6 +58,7 @@ def chain(options: argparse.Namespace) -> None:
     """Run the chain up to one stage: embed, index or search."""
     runner = read.runner(options)
     tasks = [task for cell in read.cells(options, runner.root) for task in cell.upto(options.command)]
+    _repair_vectors(runner, options)
     _print_made("artifacts", _make(runner, tasks, options), options)
 
 
@@ -67,6 +68,7 @@ def score(options: argparse.Namespace) -> None:
 
     runner = read.runner(options)
     cells = read.cells(options, runner.root)
+    _repair_vectors(runner, options)
     made = _make(runner, [cell.score for cell in cells], options)
     if made:
         print_scores(runner.root, made, options)
@@ -85,6 +87,12 @@ def _make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) ->
         if isinstance(pool, Task):
             runner.make(pool)
     return [runner.make(task) for task in tasks]
+
+
+def _repair_vectors(runner: Runner, options: argparse.Namespace) -> None:
+    if options.repair and not options.dry_run:
+        for task in read.stored_vectors(options, runner.root):
+            runner.make(task)
 
 
 def _print_made(kind: str, made: Sequence[Artifact], options: argparse.Namespace) -> None:

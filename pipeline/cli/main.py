@@ -25,7 +25,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return 0
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

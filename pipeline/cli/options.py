@@ -10,14 +10,17 @@ from pipeline.core.config import parse_bytes
 from pipeline.core.errors import InputError
 from pipeline.core.progress import set_quiet
 from pipeline.core.resources import Resources
+from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.prefilter import PrefilterConfig
+from pipeline.encode.spec import Role
 from pipeline.measure.names import DEFAULT, parse_measures
 from pipeline.runner import Runner
 from pipeline.stages.chain import Cell
 from pipeline.stages.chain import cells as make_cells
+from pipeline.stages.embed import stored_tasks
 from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
-from pipeline.stages.systems import parse_systems
+from pipeline.stages.systems import Dense, parse_systems
 
 
 def runner(options: argparse.Namespace) -> Runner:
@@ -58,7 +61,20 @@ def cells(options: argparse.Namespace, root: Path) -> list[Cell]:
         InputError: a corpus, field, size, system or measure is unknown.
     """
     systems = parse_systems(options.model, options.precision)
-    measures = tuple(map(str, parse_measures(options.measures) if options.measures else DEFAULT))
+    measures = getattr(options, "measures", None)
+    names = tuple(map(str, parse_measures(measures) if measures else DEFAULT))
     corpus = find_corpus(root, options.corpus)
     pools = selection(options).pools(corpus)
-    return make_cells(corpus, pools, systems, measures, depth=options.depth, engine=options.engine)
+    return make_cells(corpus, pools, systems, names, depth=options.depth, engine=options.engine)
+
+
+def stored_vectors(options: argparse.Namespace, root: Path) -> list[Task]:
+    """Return the tasks of all vectors that the selected encoders have of the corpus.
+
+    A paper is embedded once, so the vectors of a pool may lie with those of an earlier one: to repair them all, every
+    one of these is made.
+    """
+    corpus = find_corpus(root, options.corpus)
+    models = [s.model for s in parse_systems(options.model, options.precision) if isinstance(s, Dense)]
+    roles: tuple[Role, ...] = ("paper", "query")
+    return [task for model in models for role in roles for task in stored_tasks(root, corpus, model, role)]

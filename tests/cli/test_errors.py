@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.artifact import published
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("errors")
+    mdcr_json(root, *flags("corpus --source synthetic --papers 3k --seed 5 --corpus tiny"))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("pool --field Medcine", "there is no field 'Medcine'. Did you mean 'Medicine'."),
+        ("pool --size many", "--size 'many' is no number. Write it like 200k"),
+        ("pool --queries some", "--queries 'some' is no number"),
+        ("pool --size 2M --queries 20", "a pool of 2M was asked for, but only"),
+        ("pool --size 900 --queries 3k", "3k queries asked for, but only"),
+        ("pool --year 2031", "no paper of 2031 can be a query. Choose another --year; most papers are of"),
+        ("pool --corpus tnyi", "there is no corpus 'tnyi'"),
+        ("pool --samples 0", "--samples 0 is out of range"),
+        ("pool --citation-direction both", "citation_direction 'both' is unknown"),
+        ("pool --exclude nowhere.txt", "the exclusion list nowhere.txt cannot be read"),
+        ("eval --model spectre", "there is no model 'spectre'. Did you mean 'specter'"),
+        ("eval --model bm25:k1=fast", "'k1=fast' in 'bm25:k1=fast' is no parameter"),
+        ("eval --model bm25:k2=1", "BM25 has no parameter 'k2'"),
+        ("eval --model lsa --precision fp8", "--precision 'fp8' is unknown"),
+        ("eval --model lsa --measures mapp,ndcgg", "mapp"),
+        ("eval --model lsa --depth 0", "depth 0 is out of range"),
+        ("eval --model lsa --engine fais --size 900 --queries 20", "there is no search engine 'fais'"),
+        ("eval --model lsa --memory lots", "memory 'lots' is no amount"),
+        ("eval --model lsa --workers 0", "--workers 0 is out of range"),
+        ("corpus --source s2orc", "there is no source 's2orc'. Did you mean 's2orc2020'."),
+        ("corpus --source s2orc2020", "needs the folder of the release"),
+        ("corpus --source s2orc2020 --input /nonexistent", "the input folder /nonexistent does not exist"),
+        ("corpus --source synthetic --papers few", "--papers 'few' is no number"),
+        ("corpus --source synthetic --corpus a/b", "'a/b' is no name for a corpus"),
+        ("show colour", "there is nothing called 'colour' to show"),
+        ("show table", "nothing that was scored"),
+    ],
+)
+def test_bad_input_is_one_line_with_the_remedy(root: Path, arguments: str, expected: str) -> None:
+    assert expected in one_line_error(mdcr(root, *flags(arguments)))
+
+
+def test_an_input_folder_without_metadata(root: Path, tmp_path: Path) -> None:
+    result = mdcr(root, "corpus", "--source", "s2orc2020", "--input", str(tmp_path))
+    assert "holds no S2ORC metadata (metadata_*.jsonl.gz" in one_line_error(result)
+
+
+def test_a_model_folder_without_tokenizer(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert "tokenizer" in one_line_error(mdcr(root, "eval", "--model", str(tmp_path)))
+
+
+def test_a_hub_out_of_reach_names_model_cache_and_command(root: Path, tmp_path: Path) -> None:
+    env = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0"}
+    line = one_line_error(mdcr(root, "eval", "--model", "scincl", "--size", "900", "--queries", "20", env=env), code=1)
+    assert "malteos/scincl" in line
+    assert str(tmp_path) in line
+    assert "download" in line
+
+
+def test_several_corpora_need_a_name(tmp_path: Path) -> None:
+    assert "there are 0 corpora" in one_line_error(mdcr(tmp_path, "pool"))
+    for seed in ("1", "2"):
+        mdcr_json(tmp_path, *flags(f"corpus --source synthetic --papers 500 --seed {seed} --corpus c{seed}"))
+    assert "Name one with --corpus: c1, c2" in one_line_error(mdcr(tmp_path, "pool"))
+
+
+def test_a_corrupt_shard_is_named_and_repaired_alone(tmp_path: Path) -> None:
+    mdcr_json(tmp_path, *flags("corpus --source synthetic --papers 3k --seed 5 --corpus tiny"))
+    evaluate = flags("eval --size 900 --queries 20 --samples 1 --model lsa --measures map")
+    value = mdcr_json(tmp_path, *evaluate)["rows"][0]["value"]
+    (store,) = (tmp_path / "indexes/vectors").iterdir()
+    (segment,) = published(store)
+    shard = segment.path / "vectors-00000.arrow"
+    whole = shard.read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(damaged) // 2] ^= 1
+    shard.write_bytes(damaged)
+    other = flags("eval --size 900 --queries 20 --samples 1 --model lsa --measures map --depth 100")
+    line = one_line_error(mdcr(tmp_path, *other))
+    assert "vectors-00000.arrow does not match its recorded checksum" in line
+    assert "--repair" in line
+    repaired = mdcr_json(tmp_path, *evaluate, "--repair")
+    assert repaired["rows"][0]["value"] == value
+    assert shard.read_bytes() == whole
+    assert mdcr(tmp_path, *other).returncode == 0
+
+
+def test_help_is_instant() -> None:
+    times = []
+    for _ in range(5):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "pipeline", "--help"], check=True, capture_output=True)
+        times.append(time.perf_counter() - started)
+    assert min(times) < 0.3
+
+
+def test_doctor_tells_what_is_missing(tmp_path: Path) -> None:
+    findings = {f[0]: f for f in mdcr_json(tmp_path, "doctor")["findings"]}
+    assert findings["Java"][1] is True
+    assert findings["machine"][1] is True
+    old = tmp_path / "jdk"
+    (old / "bin").mkdir(parents=True)
+    (old / "release").write_text('JAVA_VERSION="17.0.2"\n')
+    result = mdcr(tmp_path, "doctor", env={"JAVA_HOME": str(old)})
+    assert result.returncode == 0
+    assert "17" in result.stdout
+    assert "JAVA_HOME" in result.stdout
