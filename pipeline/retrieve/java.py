@@ -159,6 +159,7 @@ def _options(java: Java, heap: int) -> list[str]:
         "-Xrs",  # leaves Ctrl-C and SIGTERM to Python
         "-XX:+DisplayVMOutputToStderr",
         "-XX:-UsePerfData",
+        "-XX:+UseParallelGC",
         "-Djava.awt.headless=true",
         "--enable-native-access=ALL-UNNAMED",
     ]

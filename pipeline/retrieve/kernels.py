@@ -1,4 +1,4 @@
-"""Compiled kernels: canonical scores and the running best of each query.
+"""Compiled kernels: canonical scores, and the sieve of the exact pass.
 
 They do what :mod:`pipeline.retrieve.reference` states, bit for bit; nothing here may be compiled with fast-math, which
 would let the compiler choose the order of a sum.
@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 
-from pipeline.retrieve.reference import LANES
+LANES = 64
+"""As in :mod:`pipeline.retrieve.reference`; stated again because numba's cache notices changes of this file alone."""
 
 L2, INNER_PRODUCT, COSINE = 0, 1, 2
 
@@ -209,3 +210,13 @@ def sieve(
         if count > 2 * depth:
             count, threshold = _trim(estimates[q], positions[q], count, depth, slack[q], offset[q], threshold)
         thresholds[q], counts[q] = threshold, count
+
+
+@_jit
+def settle(depth: int, slack: Any, offset: Any, thresholds: Any, estimates: Any, positions: Any, counts: Any) -> None:
+    """Trim every reservoir that holds more than ``depth``; arguments as of :func:`sieve`."""
+    for q in range(len(counts)):
+        if counts[q] > depth:
+            counts[q], thresholds[q] = _trim(
+                estimates[q], positions[q], counts[q], depth, slack[q], offset[q], thresholds[q]
+            )

@@ -18,11 +18,12 @@ from pipeline.retrieve.toplists import Positions, TopLists
 class Search:
     """The state of one search.
 
-    A pass estimates scores, drops what :meth:`floors` less its bound rules out, and gives the rest to :meth:`absorb`.
-    Several threads may do so at once for different queries.
+    A pass estimates scores, drops what lies below the floors of ``best`` by more than its bound, and gives the rest to
+    :meth:`absorb`. Several threads may do so at once for different queries.
 
     Attributes:
         best: the best of each query among the candidates absorbed.
+        frame: where estimates are made; there is one once :meth:`framed` gave its first block.
     """
 
     def __init__(self, queries: Vectors, metric: Metric, depth: int, excluded: Exclusions) -> None:

@@ -1,0 +1,90 @@
+"""Vectors that make searches go wrong, and searches of them in many settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.resources import Resources
+from pipeline.retrieve.base import Block, DenseEngine, Exclusions, Metric, Ranking
+
+METRICS: tuple[Metric, ...] = ("l2", "inner_product", "cosine")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Queries, candidates and exclusions; rows are spread so that positions and rows differ."""
+
+    queries: npt.NDArray[np.floating]
+    vectors: npt.NDArray[np.floating]
+    excluded: Exclusions
+
+    @property
+    def rows(self) -> npt.NDArray[np.uint32]:
+        return np.arange(len(self.vectors), dtype=np.uint32) * 3 + 7
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        for start in range(0, len(self.vectors), size):
+            yield self.rows[start : start + size], self.vectors[start : start + size]
+
+    def search(
+        self, engine: DenseEngine, metric: Metric, depth: int, *, size: int = 10**9, workers: int = 1
+    ) -> Ranking:
+        resources = Resources(memory=64 << 20, workers=workers, device="cpu")
+        return engine.search(
+            self.queries,
+            self.blocks(size),
+            metric=metric,
+            depth=depth,
+            excluded=self.excluded,
+            resources=resources,
+        )
+
+
+def exclusions(lists: Sequence[Sequence[int]]) -> Exclusions:
+    offsets = np.cumsum([0, *map(len, lists)])
+    return offsets, np.array([row for each in lists for row in sorted(each)], np.uint32)
+
+
+def make_case(name: str, dimension: int = 40, candidates: int = 5_000, queries: int = 17) -> Case:
+    """Return one of the cases, a third of whose queries lack their three nearest and a row that is no candidate."""
+    rng = np.random.default_rng([len(name), dimension])
+    x = rng.standard_normal((candidates, dimension), np.float32)
+    q = rng.standard_normal((queries, dimension), np.float32)
+    if name == "duplicates":
+        x[1 : candidates // 2 : 2] = x[0 : candidates // 2 - 1 : 2]
+        x[-40:] = x[:40]
+    elif name == "identical":
+        x[:] = x[0]
+    elif name == "few values":
+        x, q = np.rint(x), np.rint(q)
+    elif name == "half precision":
+        x, q = x.astype(np.float16), q.astype(np.float16)
+    elif name == "far from the origin":
+        x, q = x + np.float32(3000), q + np.float32(3000)
+    elif name == "one giant":
+        x[candidates // 3] *= 1e12
+    elif name == "tiny":
+        x, q = x * np.float32(1e-25), q * np.float32(1e-25)
+    elif name == "zeros":
+        x[::3] = 0
+        q[0] = 0
+    elif name == "queries are candidates":
+        q = x[:queries].copy()
+    elif name != "random":
+        raise ValueError(name)
+    case = Case(q, x, exclusions([[]] * queries))
+    nearest = ((q[:, None, :].astype(float) - x[None].astype(float)) ** 2).sum(axis=2).argsort(axis=1)[:, :3]
+    lists = [[*case.rows[nearest[n]].tolist(), 1] if n % 3 == 0 else [] for n in range(queries)]
+    return Case(q, x, exclusions(lists))
+
+
+def same(a: Ranking, b: Ranking) -> bool:
+    """Whether two rankings are equal in every bit."""
+    return all(
+        x.dtype == y.dtype and x.tobytes() == y.tobytes()
+        for x, y in zip((a.query, a.row, a.score, a.rank), (b.query, b.row, b.score, b.rank), strict=True)
+    )

@@ -1,0 +1,140 @@
+"""Canonical scores, the error bound of the fast pass, and the running best."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core import order
+from pipeline.core.errors import InputError, StageError
+from pipeline.retrieve import kernels
+from pipeline.retrieve.base import Metric, Ranking
+from pipeline.retrieve.frame import CODES, Frame
+from pipeline.retrieve.reference import canonical_scores, fixed_sum
+from pipeline.retrieve.toplists import TopLists, pack, unpack
+from tests.retrieve.cases import METRICS, make_case
+
+
+@pytest.mark.parametrize("dimension", [1, 63, 64, 65, 128, 200, 768])
+@pytest.mark.parametrize("metric", METRICS)
+def test_kernel_equals_definition_in_every_bit(dimension: int, metric: Metric) -> None:
+    rng = np.random.default_rng(dimension)
+    x = (rng.standard_normal((50, dimension)) * 10.0 ** rng.integers(-6, 6, (50, 1))).astype(np.float32)
+    q = x[:3] + np.float32(0.1)
+    norms = [np.empty(len(m)) for m in (q, x)]
+    for matrix, norm in zip((q, x), norms, strict=True):
+        kernels.squared_norms(matrix, norm)
+        assert norm.tobytes() == fixed_sum(matrix.astype(float) ** 2).tobytes()
+    pair_query, pair_position = np.divmod(np.arange(150), 50)
+    canonical, keys = np.empty(150), np.empty(150, np.uint64)
+    kernels.score(
+        CODES[metric],
+        q,
+        np.sqrt(norms[0]),
+        x,
+        np.sqrt(norms[1]),
+        np.arange(50, dtype=np.uint32),
+        pair_query,
+        pair_position,
+        np.argsort(pair_position),
+        canonical,
+        keys,
+    )
+    expected = np.concatenate([canonical_scores(query, x, metric) for query in q])
+    assert unpack(keys)[0].tobytes() == expected.tobytes()
+    assert canonical.astype(np.float32).tobytes() == (expected + np.float32(0)).tobytes()
+
+
+def test_fixed_sum_is_a_sum() -> None:
+    terms = np.random.default_rng(0).standard_normal((20, 300)) * 1e6
+    exact = [math.fsum(row) for row in terms.tolist()]
+    np.testing.assert_allclose(fixed_sum(terms), exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("name", ["random", "far from the origin", "one giant", "tiny", "zeros", "half precision"])
+def test_estimates_are_within_the_bound(name: str, metric: Metric) -> None:
+    case = make_case(name, dimension=100, candidates=400)
+    frame = Frame(case.queries, metric, case.vectors[:100])
+    block = frame.block((case.rows, case.vectors))
+    products = frame.points @ block.points.T + block.bias
+    estimates = frame.scale * products.astype(float) + frame.shift[:, None]
+    exact = np.array([_exact(q, case.vectors, metric) for q in case.queries.astype(float)])
+    bound = frame.bound(block.radius)[:, None]
+    assert (np.abs(estimates - exact) <= bound).all()
+    with pytest.raises(StageError, match="times as far from the exact scores as float32 arithmetic can be"):
+        frame.check(exact + 1.01 * bound, exact, bound)
+
+
+def _exact(query: np.ndarray, vectors: np.ndarray, metric: Metric) -> np.ndarray:
+    vectors = vectors.astype(np.longdouble)
+    if metric == "l2":
+        return np.asarray(-((vectors - query) ** 2).sum(axis=1), float)
+    products = vectors @ query.astype(np.longdouble)
+    if metric == "inner_product":
+        return np.asarray(products, float)
+    norms = np.sqrt((vectors**2).sum(axis=1)) * np.sqrt((query**2).sum())
+    return np.asarray(np.divide(products, norms, out=np.zeros_like(products), where=norms > 0), float)
+
+
+def test_a_product_in_too_few_bits_is_noticed() -> None:
+    case = make_case("random", dimension=100, candidates=400)
+    frame = Frame(case.queries, "inner_product", case.vectors)
+    block = frame.block((case.rows, case.vectors))
+    coarse = (block.points.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)  # TF32: ten bits of mantissa
+    estimates = (frame.points @ coarse.T).astype(float) + frame.shift[:, None]
+    exact = np.array([_exact(q, case.vectors, "inner_product") for q in case.queries.astype(float)])
+    with pytest.raises(StageError, match="NVIDIA_TF32_OVERRIDE"):
+        frame.check(estimates, exact, frame.bound(block.radius)[:, None])
+
+
+def test_scores_beyond_float32_are_refused() -> None:
+    frame = Frame(np.ones((1, 2), np.float32), "inner_product", np.ones((1, 2), np.float32))
+    with pytest.raises(InputError, match="beyond float32"):
+        frame.check(np.array([1e39]), np.array([1e39]), np.array([1.0]))
+
+
+scores = st.floats(width=32, allow_nan=False).map(lambda value: value + 0.0)
+
+
+@given(st.lists(st.tuples(scores, st.integers(0, 2**32 - 1)), min_size=1, unique_by=lambda pair: pair[1]))
+def test_keys_order_as_scores_and_rows_do(entries: list[tuple[float, int]]) -> None:
+    values = np.array([score for score, _ in entries], np.float32)
+    rows = np.array([row for _, row in entries], np.uint32)
+    keys = pack(values, rows)
+    assert np.argsort(keys)[::-1].tolist() == order.best(values, rows, len(rows)).tolist()
+    back = unpack(keys)
+    assert back[0].tobytes() == values.tobytes()
+    assert back[1].tolist() == rows.tolist()
+
+
+@given(st.integers(0, 1_000), st.integers(1, 9))
+def test_lists_keep_the_best_however_they_are_fed(seed: int, depth: int) -> None:
+    rng = np.random.default_rng(seed)
+    owner = np.sort(rng.integers(0, 4, 40))
+    values, rows = rng.integers(-3, 3, 40).astype(np.float32), rng.permutation(40).astype(np.uint32)
+    lists = TopLists(4, depth)
+    for part in np.array_split(np.arange(40), rng.integers(1, 9)):
+        lists.add(owner[part], pack(values[part], rows[part]))
+    ranking = lists.ranking()
+    for query in range(4):
+        own = np.flatnonzero(owner == query)
+        best = own[order.best(values[own], rows[own], depth)]
+        mine = ranking.query == query
+        assert ranking.row[mine].tolist() == rows[best].tolist()
+        assert ranking.score[mine].tolist() == values[best].tolist()
+        floor = lists.floors(np.array([query]))[0]
+        assert floor == (np.nextafter(values[best[-1]], np.float32(-np.inf)) if len(best) == depth else -np.inf)
+
+
+def test_a_ranking_numbers_its_entries() -> None:
+    ranking = Ranking.from_counts(np.array([2, 0, 1]), np.array([5, 4, 9], np.uint32), np.array([3, 2, 1], np.float32))
+    assert ranking.table().to_pylist() == [
+        {"query": 0, "row": 5, "score": 3.0, "rank": 1},
+        {"query": 0, "row": 4, "score": 2.0, "rank": 2},
+        {"query": 2, "row": 9, "score": 1.0, "rank": 1},
+    ]

@@ -1,0 +1,191 @@
+"""Every dense engine against the search that is right by reading it: equal in every bit, whatever the settings."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources
+from pipeline.retrieve.base import Block, DenseEngine, Metric, dense_engine, no_exclusions
+from pipeline.retrieve.reference import brute_force
+from tests.retrieve.cases import METRICS, Case, exclusions, make_case, same
+
+CPU = Resources(memory=64 << 20, workers=2, device="cpu")
+NAMES = (
+    "random",
+    "duplicates",
+    "identical",
+    "few values",
+    "half precision",
+    "far from the origin",
+    "one giant",
+    "tiny",
+    "zeros",
+    "queries are candidates",
+)
+
+
+@pytest.fixture(params=["exact", "faiss"])
+def engine(request: pytest.FixtureRequest) -> DenseEngine:
+    return dense_engine(request.param, CPU)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("name", NAMES)
+def test_equals_brute_force_in_every_bit(name: str, metric: Metric, engine: DenseEngine) -> None:
+    case = make_case(name)
+    expected = brute_force(case.queries, case.rows, case.vectors, metric, 100, case.excluded)
+    assert same(case.search(engine, metric, 100), expected)
+    assert same(case.search(engine, metric, 100, size=611, workers=3), expected)
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 2048, 2049, 4999])
+def test_block_size_changes_nothing(size: int, engine: DenseEngine) -> None:
+    case = make_case("duplicates", dimension=8, candidates=size * 3 if size < 100 else 5_000)
+    expected = case.search(engine, "l2", 50)
+    assert same(case.search(engine, "l2", 50, size=size), expected)
+
+
+@pytest.mark.parametrize("dimension", [1, 63, 64, 65, 200])
+def test_any_dimension(dimension: int, engine: DenseEngine) -> None:
+    case = make_case("random", dimension=dimension, candidates=300)
+    for metric in METRICS:
+        expected = brute_force(case.queries, case.rows, case.vectors, metric, 10, case.excluded)
+        assert same(case.search(engine, metric, 10, size=99), expected)
+
+
+@pytest.mark.parametrize("depth", [1, 299, 300, 301, 5_000])
+def test_depth_up_to_more_than_there_is(depth: int, engine: DenseEngine) -> None:
+    case = make_case("random", candidates=300, dimension=5)
+    ranking = case.search(engine, "l2", depth, size=77)
+    assert same(ranking, brute_force(case.queries, case.rows, case.vectors, "l2", depth, case.excluded))
+    there = 300 - 3  # the first query lacks three candidates, and one row that is none
+    assert (ranking.query == 0).sum() == min(depth, there)
+
+
+def test_many_queries_and_deep_lists(engine: DenseEngine) -> None:
+    case = make_case("few values", dimension=6, candidates=4_000, queries=600)
+    expected = brute_force(case.queries, case.rows, case.vectors, "inner_product", 1_500, case.excluded)
+    assert same(case.search(engine, "inner_product", 1_500, size=1_700, workers=2), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_small_whole_numbers_tie_everywhere(data: st.DataObject) -> None:
+    seed = data.draw(st.integers(0, 10_000))
+    rng = np.random.default_rng(seed)
+    count, queries, dimension = (data.draw(st.integers(1, n)) for n in (60, 5, 4))
+    case = Case(
+        rng.integers(-1, 2, (queries, dimension)).astype(np.float32),
+        rng.integers(-1, 2, (count, dimension)).astype(np.float32),
+        exclusions([rng.choice(200, rng.integers(0, 20), replace=False).tolist() for _ in range(queries)]),
+    )
+    metric, depth = data.draw(st.sampled_from(METRICS)), data.draw(st.integers(1, 70))
+    size = data.draw(st.integers(1, 61))
+    expected = brute_force(case.queries, case.rows, case.vectors, metric, depth, case.excluded)
+    for name in ("exact", "faiss"):
+        assert same(case.search(dense_engine(name, CPU), metric, depth, size=size), expected)
+
+
+def test_ties_at_the_cut_go_to_the_greatest_rows(engine: DenseEngine) -> None:
+    case = make_case("identical", queries=2, candidates=4_500)
+    ranking = case.search(engine, "cosine", 10, size=1_000)
+    excluded = set(case.excluded[1].tolist())
+    left = [row for row in case.rows.tolist() if row not in excluded]
+    assert ranking.row[:10].tolist() == left[::-1][:10]
+    assert ranking.row[10:].tolist() == case.rows[::-1][:10].tolist()
+    assert len(np.unique(ranking.score[:10])) == 1
+
+
+def test_scores_are_the_metric(engine: DenseEngine) -> None:
+    vectors = np.array([[3, 4], [0, 0], [6, 8], [-3, -4]], np.float32)
+    case = Case(np.array([[3, 4]], np.float32), vectors, no_exclusions(1))
+    for metric, scores, rows in (
+        ("l2", [0, -25, -25, -100], [7, 13, 10, 16]),
+        ("inner_product", [50, 25, 0, -25], [13, 7, 10, 16]),
+        ("cosine", [1, 1, 0, -1], [13, 7, 10, 16]),
+    ):
+        ranking = case.search(engine, metric, 4)
+        assert ranking.score.tolist() == scores
+        assert ranking.row.tolist() == rows
+        assert ranking.rank.tolist() == [1, 2, 3, 4]
+        assert not np.signbit(ranking.score[ranking.score == 0]).any()
+
+
+def test_nothing_to_search(engine: DenseEngine) -> None:
+    queries = np.ones((2, 3), np.float32)
+    found = engine.search(queries, [], metric="l2", depth=5, excluded=no_exclusions(2), resources=CPU)
+    assert len(found) == 0
+    case = Case(queries[:0], np.ones((4, 3), np.float32), no_exclusions(0))
+    assert len(case.search(engine, "l2", 5)) == 0
+    everything = exclusions([[7, 10, 13, 16]])
+    assert len(Case(queries[:1], np.ones((4, 3), np.float32), everything).search(engine, "l2", 5)) == 0
+
+
+def test_memory_is_bounded_by_the_setting() -> None:
+    dimension, candidates, memory = 64, 150_000, 6 << 20
+    engine = dense_engine("exact", CPU)
+
+    def blocks() -> Iterator[Block]:
+        rng = np.random.default_rng(0)
+        for start in range(0, candidates, 5_000):
+            yield np.arange(start, start + 5_000, dtype=np.uint32), rng.standard_normal((5_000, dimension), np.float32)
+
+    queries = np.random.default_rng(1).standard_normal((16, dimension), np.float32)
+    arguments = {"metric": "l2", "depth": 20, "excluded": no_exclusions(16)}
+    engine.search(queries, [next(blocks())], resources=CPU, **arguments)  # compiled code counts once
+    tracemalloc.start()
+    engine.search(queries, blocks(), resources=Resources(memory=memory, workers=2), **arguments)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    own_block = 2 * 5_000 * dimension * 4
+    assert peak < memory + own_block + (2 << 20) < candidates * dimension * 4 / 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"depth": 0}, "depth 0 is out of range. Choose 1 to 65535"),
+        ({"depth": 70_000}, "depth 70000"),
+        ({"metric": "manhattan"}, "no metric 'manhattan'"),
+        ({"excluded": no_exclusions(2)}, "exclusions are of 2 queries, 3 are searched"),
+        ({"blocks": [(np.arange(4, dtype=np.uint32), np.ones((4, 6), np.float32))]}, "queries 5 dimensions"),
+        ({"blocks": [(np.zeros(4, np.uint32), np.ones((4, 5), np.float32))]}, "rows do not rise after row -1"),
+        ({"blocks": [(np.arange(9, 13, dtype=np.uint32), np.ones((4, 5), np.float32))] * 2}, "after row 12"),
+        ({"blocks": [(np.arange(3, dtype=np.uint32), np.ones((4, 5), np.float32))]}, "3 rows and 4 vectors"),
+    ],
+)
+def test_bad_input_is_named(change: dict[str, object], message: str, engine: DenseEngine) -> None:
+    arguments: dict[str, object] = {
+        "blocks": [(np.arange(4, dtype=np.uint32), np.ones((4, 5), np.float32))],
+        "metric": "l2",
+        "depth": 2,
+        "excluded": no_exclusions(3),
+        "resources": CPU,
+        **change,
+    }
+    with pytest.raises(InputError, match=message):
+        engine.search(np.ones((3, 5), np.float32), arguments.pop("blocks"), **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e19])
+def test_vectors_that_are_no_numbers_are_named(value: float, engine: DenseEngine) -> None:
+    vectors = np.ones((50, 5), np.float32)
+    vectors[33, 2] = value
+    case = Case(np.ones((2, 5), np.float32), vectors, no_exclusions(2))
+    with pytest.raises(InputError, match=r"1 candidate vectors are not finite .* the first is candidate at row 106"):
+        case.search(engine, "cosine", 3, size=20)
+    with pytest.raises(InputError, match="the first is query 33"):
+        Case(vectors, vectors[:20], no_exclusions(50)).search(engine, "l2", 3)
+
+
+def test_engines_by_name() -> None:
+    assert type(dense_engine("auto", CPU)).__name__ == "ExactEngine"
+    with pytest.raises(InputError, match="no search engine 'fais'. Did you mean 'faiss'"):
+        dense_engine("fais", CPU)

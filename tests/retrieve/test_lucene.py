@@ -1,0 +1,251 @@
+"""BM25 by Lucene, against the formula in plain Python and against hand-made cases."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.core.errors import CorruptError, InputError
+from pipeline.corpus.reader import Text
+from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
+from pipeline.retrieve.java import declare
+from pipeline.retrieve.lucene_build import build_index
+from pipeline.retrieve.lucene_index import LuceneIndex
+from tests.retrieve.bm25 import bm25_scores, stored_length
+from tests.retrieve.cases import exclusions, same
+
+pytestmark = pytest.mark.java
+MEMORY = 1 << 30
+
+
+@contextmanager
+def opened(folder: Path, documents: Sequence[str | Text], *, threads: int = 2) -> Iterator[LuceneIndex]:
+    """Index documents as rows 10, 11, ... and open the index."""
+    texts = [text if isinstance(text, Text) else Text("", text) for text in documents]
+    rows = np.arange(10, 10 + len(texts), dtype=np.uint32)
+    folder.mkdir()
+    counts = build_index(iter([texts[:3], texts[3:]]), rows, folder, threads, MEMORY)
+    assert counts["documents"] == len(texts)
+    index = LuceneIndex(folder, MEMORY)
+    yield index
+    index.close()
+
+
+def search(
+    index: LuceneIndex,
+    *queries: str,
+    depth: int = 100,
+    excluded: Exclusions | None = None,
+    k1: float = 0.9,
+    b: float = 0.4,
+    threads: int = 2,
+) -> Ranking:
+    texts = [[Text(query, "")] for query in queries]
+    return index.search(iter(texts), excluded or no_exclusions(len(queries)), k1=k1, b=b, depth=depth, threads=threads)
+
+
+def test_scores_by_hand(tmp_path: Path) -> None:
+    """Three documents of 4, 2 and 100 words: 100 is taken for 96; the average length is 106 / 3."""
+    with opened(tmp_path / "index", ["kiwi kiwi fig plum", "kiwi fig", "kiwi " + "melon " * 99]) as index:
+        ranking = search(index, "kiwi", k1=1.2, b=0.75)
+    idf, average = math.log(1 + (3 - 3 + 0.5) / (3 + 0.5)), 106 / 3
+    by_hand = {
+        10: idf * 2 / (2 + 1.2 * (0.25 + 0.75 * 4 / average)),
+        11: idf * 1 / (1 + 1.2 * (0.25 + 0.75 * 2 / average)),
+        12: idf * 1 / (1 + 1.2 * (0.25 + 0.75 * 96 / average)),
+    }
+    assert stored_length(100) == 96
+    assert ranking.row.tolist() == [10, 11, 12]
+    assert ranking.rank.tolist() == [1, 2, 3]
+    np.testing.assert_allclose(ranking.score, [by_hand[row] for row in ranking.row.tolist()], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (0.5, 1.0), (2.1, 0.0), (0.0, 0.5)])
+def test_scores_equal_the_formula(tmp_path: Path, k1: float, b: float) -> None:
+    rng = np.random.default_rng(7)
+    words = np.array([f"w{number}" for number in range(300)])
+    lengths = rng.choice([0, 1, 5, 23, 24, 25, 39, 40, 41, 90, 200, 700], 150)
+    documents = [" ".join(words[rng.zipf(1.3, length) % 300]) for length in lengths]
+    queries = [" ".join(words[rng.zipf(1.3, length) % 300]) for length in (0, 1, 3, 30, 400)]
+    with opened(tmp_path / "index", documents) as index:
+        ranking = search(index, *queries, depth=1_000, k1=k1, b=b)
+    for number, query in enumerate(queries):
+        expected = bm25_scores(documents, query, k1, b)
+        mine = ranking.query == number
+        assert set((ranking.row[mine] - 10).tolist()) == set(expected)
+        wanted = [expected[row - 10] for row in ranking.row[mine].tolist()]
+        np.testing.assert_allclose(ranking.score[mine], wanted, rtol=2e-6)
+        keys = list(zip(ranking.score[mine].tolist(), ranking.row[mine].tolist(), strict=True))
+        assert keys == sorted(keys, reverse=True)
+
+
+def test_ties_at_the_cut_go_to_the_greatest_rows(tmp_path: Path) -> None:
+    documents = ["apple pear"] * 1_500 + ["apple apple"] * 2 + ["cherry"] * 40
+    excluded = exclusions([[10 + 1_500, 10 + 1_498, 10 + 1_541], []])
+    with opened(tmp_path / "index", documents) as index:
+        ranking = search(index, "apple", "apple", depth=5, excluded=excluded)
+        assert ranking.row[:5].tolist() == [1_511, 1_509, 1_507, 1_506, 1_505]
+        assert ranking.row[5:].tolist() == [1_511, 1_510, 1_509, 1_508, 1_507]
+        assert len(set(ranking.score[6:].tolist())) == 2
+        deeper = search(index, "apple", depth=1_400)
+        assert deeper.row[:5].tolist() == ranking.row[5:].tolist()
+        assert deeper.row[2:].tolist() == list(range(1_509, 111, -1))
+
+
+def test_cut_is_a_prefix_and_threads_change_nothing(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    documents = [" ".join(f"t{n}" for n in rng.zipf(1.2, 30) % 50) for _ in range(900)]
+    queries = documents[:30]
+    with opened(tmp_path / "one", documents, threads=1) as index:
+        whole = search(index, *queries, depth=900, threads=1)
+    with opened(tmp_path / "three", documents, threads=3) as index:
+        assert same(search(index, *queries, depth=900, threads=3), whole)
+        cut = search(index, *queries, depth=40)
+    kept = whole.rank <= 40
+    assert same(cut, Ranking(whole.query[kept], whole.row[kept], whole.score[kept], whole.rank[kept]))
+
+
+def test_queries_without_terms_find_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path / "index", ["alpha beta", "", "the of and"]) as index:
+        ranking = search(index, "", "the of and is", "…!?", "alpha")
+    assert ranking.query.tolist() == [3]
+    assert ranking.row.tolist() == [10]
+
+
+def test_a_pool_of_blanks(tmp_path: Path) -> None:
+    with opened(tmp_path / "index", ["", "", " "]) as index:
+        assert len(search(index, "alpha")) == 0
+        assert index.rows.tolist() == [10, 11, 12]
+
+
+def test_a_pool_of_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path / "index", []) as index:
+        assert len(search(index, "alpha")) == 0
+
+
+def test_whole_papers_are_queries(tmp_path: Path) -> None:
+    """More distinct terms than Lucene lets a query have unless told otherwise, and a term a thousand times."""
+    long = " ".join(f"word{number}" for number in range(5_000))
+    with opened(tmp_path / "index", [long, "word7 word8", "other"]) as index:
+        ranking = search(index, long, "word8 " * 1_000)
+    assert ranking.row.tolist() == [10, 11, 11, 10]
+    np.testing.assert_allclose(
+        ranking.score[2], 1_000 * bm25_scores([long, "word7 word8", "other"], "word8", 0.9, 0.4)[1], rtol=1e-6
+    )
+
+
+WEIRD = [
+    "smile 😀 rocket 🚀",
+    "עברית العربية \u202eabc\u202c",
+    "null\x00byte \x01\x02",
+    "lone \ud800 surrogate \udfff end",
+    "Ångström A\u030angstro\u0308m e\u0301",
+    "x" * 70_000,
+    "\t\n\r\u2028",
+    '{"id": "7", "contents": "json"} <xml> \\u0041 \\',
+    "中文 日本語 한국어",
+    "C++ a.b.c U.S.A. don't re-use 3.14 α-helix H₂O",
+]
+
+
+def test_weird_text_is_indexed_and_searched(tmp_path: Path) -> None:
+    with opened(tmp_path / "index", [Text(text, text) for text in WEIRD]) as index:
+        ranking = search(index, *WEIRD)
+        for number, text in enumerate(WEIRD):
+            best = ranking.row[(ranking.query == number) & (ranking.rank == 1)].tolist()
+            assert best == ([] if not text.strip() else [10 + number])
+        assert search(index, "surrogate", "byte", "angstrom").row.tolist() == [13, 12]
+
+
+def test_title_then_abstract(tmp_path: Path) -> None:
+    with opened(tmp_path / "index", [Text("lemon", ""), Text("", "lemon"), Text("lemon", "lime")]) as index:
+        ranking = index.search(
+            [[Text("", "lime"), Text("lemon", "lime")]], no_exclusions(2), k1=0.9, b=0.4, depth=9, threads=1
+        )
+    assert ranking.row.tolist() == [12, 12, 11, 10]
+
+
+def test_pyserini_can_open_it(tmp_path: Path) -> None:
+    with opened(tmp_path / "index", ["one two", "two three", "three four"]) as index:
+        mine = search(index, "three")
+    searcher = declare(
+        "io/anserini/search/SimpleSearcher",
+        "(Ljava/lang/String;)V",
+        (("search", "(Ljava/lang/String;I)[Lio/anserini/search/ScoredDoc;"), ("close", "()V")),
+    )(str(tmp_path / "index"))
+    theirs = searcher.search("three", 10)
+    assert sorted(int(hit.docid) for hit in theirs) == sorted(mine.row.tolist())
+    np.testing.assert_allclose([hit.score for hit in theirs], mine.score, atol=1e-4)
+    searcher.close()
+
+
+def test_texts_and_rows_must_match(tmp_path: Path) -> None:
+    rows = np.arange(3, dtype=np.uint32)
+    for count in (2, 4):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        with pytest.raises(InputError, match=f"there are {count} texts for 3 rows"):
+            build_index([[Text("a", "b")] * count], rows, folder, 2, MEMORY)
+
+
+def test_an_error_in_the_texts_ends_the_work(tmp_path: Path) -> None:
+    def texts() -> Iterator[list[Text]]:
+        yield [Text("a", "b")] * 5
+        raise OSError(5, "the disk broke")
+
+    with pytest.raises(OSError, match="the disk broke"):
+        build_index(texts(), np.arange(9, dtype=np.uint32), tmp_path, 3, MEMORY)
+
+
+@pytest.mark.parametrize("settings", [{"k1": -0.1}, {"b": 1.1}, {"k1": math.nan}, {"k1": math.inf}, {"depth": 0}])
+def test_parameters_out_of_range(tmp_path: Path, settings: dict[str, float]) -> None:
+    with opened(tmp_path / "index", ["a"]) as index, pytest.raises(InputError, match="BM25 has no|depth 0"):
+        search(index, "a", **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_as_many_queries_as_exclusions(tmp_path: Path, count: int) -> None:
+    with (
+        opened(tmp_path / "index", ["kiwi"]) as index,
+        pytest.raises(InputError, match=f"exclusions are of 2 queries, there are {count}"),
+    ):
+        search(index, *["kiwi"] * count, excluded=no_exclusions(2))
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        ({"lucene": "8.0.0"}, InputError, "was built with lucene 8.0.0, here is 9"),
+        ({"analyzer": "other"}, InputError, "was built with analyzer other"),
+        ({"documents": 7}, CorruptError, "is not what its description.json says"),
+        ({"rows_sha256": "0"}, CorruptError, "is not what its description.json says"),
+    ],
+)
+def test_an_index_describes_itself(
+    tmp_path: Path, damage: dict[str, object], error: type[Exception], message: str
+) -> None:
+    folder = tmp_path / "index"
+    with opened(folder, ["kiwi"]):
+        pass
+    said = json.loads((folder / "description.json").read_text())
+    (folder / "description.json").write_text(json.dumps({**said, **damage}))
+    with pytest.raises(error, match=message):
+        LuceneIndex(folder, MEMORY)
+
+
+def test_another_index_under_its_name(tmp_path: Path) -> None:
+    with opened(tmp_path / "two", ["kiwi", "fig"]), opened(tmp_path / "one", ["kiwi"]):
+        pass
+    for name in ("description.json", "rows.arrow"):
+        shutil.copy(tmp_path / "two" / name, tmp_path / "one" / name)
+    with pytest.raises(CorruptError, match="holds 1 documents in 1 segments, not 2 in one"):
+        LuceneIndex(tmp_path / "one", MEMORY)
+    with pytest.raises(CorruptError, match="is no index"):
+        LuceneIndex(tmp_path, MEMORY)
