@@ -41,9 +41,9 @@ def render(findings: list[Finding]) -> str:
     """Return the findings as one screen of text."""
     lines = []
     for finding in findings:
-        lines.append(f"{'ok' if finding.fine else '--':4}{finding.what:12}{finding.found}")
+        lines.append(f"{'ok' if finding.fine else '--':4}{finding.what:10}{finding.found}")
         if finding.remedy:
-            lines.append(f"{'':16}{finding.remedy}")
+            lines.append(f"{'':14}{finding.remedy}")
     return "\n".join(lines)
 
 
@@ -93,11 +93,14 @@ def _gpus() -> list[Finding]:
 def _models() -> list[Finding]:
     from pipeline.encode.registry import listings
 
-    findings = []
-    for model in listings():
-        where = str(model.folder) if model.folder else "fitted on the corpus" if model.available else "not in the cache"
-        remedy = "" if model.available else f"huggingface-cli download {model.source}"
-        findings.append(Finding(f"{model.name}", model.available, where, remedy))
+    models = listings()
+    ready = ", ".join(model.name for model in models if model.available)
+    missing = [model for model in models if not model.available]
+    findings = [Finding("models", fine=True, found=f"ready: {ready}")]
+    if missing:
+        names = ", ".join(model.name for model in missing)
+        first = f"Each on first use, or now: huggingface-cli download {missing[0].source}, ..."
+        findings.append(Finding("", fine=False, found=f"not in the cache: {names}", remedy=first))
     return findings
 
 
