@@ -82,7 +82,7 @@ def _faiss() -> Finding:
 
 def _gpus() -> list[Finding]:
     if shutil.which("nvidia-smi") is None:
-        return [Finding("GPU", False, "none", "Not needed; encoders run 20 to 100 times faster on one")]
+        return [Finding("GPU", False, "none", "Not needed, but encoders are far slower without one")]
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
     if answer.returncode != 0:
