@@ -19,6 +19,11 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
+def quiet() -> bool:
+    """Whether messages and bars are silenced."""
+    return _quiet
+
+
 def say(message: str) -> None:
     """Print one line on standard error."""
     if not _quiet:

@@ -31,10 +31,12 @@ ATTRIBUTES = pa.schema(
         pa.field("n_inbound", pa.int32(), nullable=False),
         pa.field("title_chars", pa.int32(), nullable=False),
         pa.field("abstract_chars", pa.int32(), nullable=False),
+        pa.field("doi_key", pa.uint64(), nullable=False),
     ]
 )
 """What filtering and sampling need of every paper, in row order, one file, ``attributes.arrow``. ``year`` is
-:data:`NO_YEAR` where the release has none; ``fields`` is a mask of :data:`pipeline.core.fields.FIELD_BIT`."""
+:data:`NO_YEAR` where the release has none; ``fields`` is a mask of :data:`pipeline.core.fields.FIELD_BIT`;
+``title_key`` and ``doi_key`` are 0 where there is nothing to compare."""
 
 NO_YEAR = -32_768
 
@@ -107,8 +109,11 @@ SCORES = pa.schema(
 
 
 def vectors(dimension: int, storage: str) -> pa.Schema:
-    """Return the schema of a vector shard: ``row`` rising (repeated where a paper has several vectors), ``vector``."""
-    value = {"float32": pa.float32(), "float16": pa.float16()}[storage]
+    """Return the schema of a vector shard: ``row`` rising (repeated where a paper has several vectors), ``vector``.
+
+    Arrow has no bfloat16: such vectors are stored as their bits, uint16.
+    """
+    value = {"float32": pa.float32(), "float16": pa.float16(), "bfloat16": pa.uint16()}[storage]
     return pa.schema(
         [
             pa.field("row", pa.uint32(), nullable=False),

@@ -57,8 +57,16 @@ class Encoder(ABC):
         """Components of a vector."""
 
     @abstractmethod
+    def prepare(self, texts: Sequence[Text], role: Role = "paper") -> Any:
+        """Return texts as :meth:`finish` takes them (tokens); a thread may do it ahead of time."""
+
+    @abstractmethod
+    def finish(self, prepared: Any) -> Iterator[Encoded]:
+        """Yield the vectors of prepared texts in batches, in the encoder's own order, each text once."""
+
     def encode_batches(self, texts: Sequence[Text], role: Role = "paper") -> Iterator[Encoded]:
         """Yield the vectors of ``texts`` in batches, in the encoder's own order, each text once."""
+        return self.finish(self.prepare(texts, role))
 
     def describe(self) -> Mapping[str, Any]:
         """Return what of this run's execution belongs into provenance (device, batch size)."""

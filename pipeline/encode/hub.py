@@ -16,6 +16,9 @@ from pipeline.core.errors import InputError, StageError
 _SMALL = ("*.json", "*.txt", "*.model", "1_Pooling/*.json")
 """All of a model but its weights: what a plan needs to know, and the tokenizer."""
 
+_TIMEOUT = 10.0
+"""Seconds the hub has to say what a branch is."""
+
 _TOKENIZER = (
     "tokenizer.json",
     "vocab.txt",
@@ -95,16 +98,35 @@ def cache_folder() -> Path:
 
 def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None:
     """Return what the local cache has at a branch, tag or commit; None where it does not know it."""
-    repository = cache_folder() / f"models--{hub.replace('/', '--')}"
-    commit = revision
-    if not re.fullmatch(r"[0-9a-f]{40}", revision):
-        reference = repository / "refs" / revision
-        if not reference.is_file():
-            return None
-        commit = reference.read_text().strip()
-    folder = repository / "snapshots" / commit
+    commit = cached_commit(hub, revision)
+    if commit is None:
+        return None
+    folder = _repository(hub) / "snapshots" / commit
     whole = (folder / layout.config).is_file() and _has_tokenizer(folder, layout)
     return Checkpoint(hub, commit, folder, layout) if whole else None
+
+
+def cached_commit(hub: str, revision: str) -> str | None:
+    """Return the commit a branch, tag or commit is in the local cache; None where it does not know it."""
+    if re.fullmatch(r"[0-9a-f]{40}", revision):
+        return revision
+    reference = _repository(hub) / "refs" / revision
+    return reference.read_text().strip() if reference.is_file() else None
+
+
+def remote_commit(hub: str, revision: str) -> str | None:
+    """Return the commit a branch or tag is on the hub now; None where the hub cannot be reached or does not say."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    try:
+        return HfApi().model_info(hub, revision=revision, timeout=_TIMEOUT).sha
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError):
+        return None
+
+
+def _repository(hub: str) -> Path:
+    return cache_folder() / f"models--{hub.replace('/', '--')}"
 
 
 def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.encode import hub, recipe
-from pipeline.encode.spec import CHOICES, Distance, LsaSpec, Model, TransformerSpec
+from pipeline.encode.spec import CHOICES, AspireSpec, Distance, LsaSpec, MeanSpec, Model, TransformerSpec
 
 if TYPE_CHECKING:
     from pipeline.core.artifact import Artifact
@@ -38,6 +38,7 @@ class Kind:
         load: ``load(model, fit, resources) -> Encoder``; ``fit`` is None unless the kind has one.
         fit: ``fit(spec, corpus, out) -> counts``; for kinds that are fitted on a corpus before they encode.
         models: entries it brings along, by name.
+        accelerated: whether it can use GPUs, one process each.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Kind:
     load: Callable[[Model, Artifact | None, Resources], Encoder]
     fit: Callable[[Any, Corpus, Workdir], Counts] | None = None
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    accelerated: bool = False
 
 
 _kinds: dict[str, Kind] = {}
@@ -75,6 +77,19 @@ def find(name: str) -> Kind:
     if name not in _kinds:
         raise InputError(f"there is no kind of encoder {name!r}", nearest(name, _kinds))
     return _kinds[name]
+
+
+def devices(model: Model, resources: Resources) -> list[str]:
+    """Return the devices a model is to be loaded on, one process each.
+
+    Raises:
+        InputError: the device asked for is not there.
+    """
+    if not find(model.spec.kind).accelerated:
+        return [resources.device]
+    from pipeline.encode.transformer import torch_devices
+
+    return torch_devices(resources.device)
 
 
 def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:
@@ -120,12 +135,35 @@ def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
     adapter = _adapter(values)
     if adapter is not None:
         values |= {"adapter": adapter.hub or "local", "adapter_revision": adapter.revision}
-    distance = cast("Distance", checked_choice("distance", values.pop("distance", "l2")))
-    licence, exclusions = values.pop("licence", ""), tuple(values.pop("exclusions", ()))
+    distance, licence, exclusions = _surroundings(values)
     spec = build_spec(TransformerSpec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
     if spec.pooling not in ("cls", "mean") and not spec.pooling.removeprefix("position:").isdecimal():
         raise InputError(f"pooling {spec.pooling!r} of {name} is unknown", "Choose cls, mean or position:1")
     return Model(name, spec, distance, checkpoint, adapter, licence, exclusions)
+
+
+def _surroundings(values: dict[str, Any]) -> tuple[Distance, str, tuple[str, ...]]:
+    """Take what moves no vector out of ``values``: distance, licence, exclusions."""
+    distance = cast("Distance", checked_choice("distance", values.pop("distance", "l2")))
+    return distance, values.pop("licence", ""), tuple(values.pop("exclusions", ()))
+
+
+def _resolve_aspire(name: str, settings: Mapping[str, Any]) -> Model:
+    values = dict(settings)
+    checkpoint = _checkpoint(values)
+    distance, licence, exclusions = _surroundings(values)
+    spec = build_spec(AspireSpec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
+    return Model(name, spec, distance, checkpoint, None, licence, exclusions, several=True)
+
+
+def _resolve_mean(name: str, _settings: Mapping[str, Any]) -> Model:
+    raise InputError(f"{name} names no encoders", "Write mean(specter2,specter2_ctrl)")
+
+
+def _load_mean(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
+    from pipeline.encode.mean import MeanEncoder
+
+    return MeanEncoder([find(part.spec.kind).load(part, None, resources) for part in model.parts])
 
 
 def _adapter(values: dict[str, Any]) -> hub.Checkpoint | None:
@@ -177,5 +215,7 @@ def _fit_lsa(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
     return fit(spec, corpus, out)
 
 
-register(Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer))
+register(Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer, accelerated=True))
+register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True))
+register(Kind("mean", MeanSpec, _resolve_mean, _load_mean, accelerated=True))
 register(Kind("lsa", LsaSpec, _resolve_lsa, _load_lsa, _fit_lsa))

@@ -74,20 +74,24 @@ class LsaEncoder(Encoder):
         """Return the device: always the processor."""
         return {"device": "cpu", "compute": "float32"}
 
-    def encode_batches(self, texts: Sequence[Text], role: Role = "paper") -> Iterator[Encoded]:
-        """Yield vectors block by block; ad-hoc queries are projected like papers."""
+    def prepare(self, texts: Sequence[Text], role: Role = "paper") -> list[pa.LargeListArray]:
+        """Return the terms of texts block by block; ad-hoc queries are projected like papers."""
         del role
-        for start in range(0, len(texts), _BLOCK):
-            block = texts[start : start + _BLOCK]
-            lists = tokenise(block)
+        return [tokenise(texts[start : start + _BLOCK]) for start in range(0, len(texts), _BLOCK)]
+
+    def finish(self, prepared: Sequence[pa.LargeListArray]) -> Iterator[Encoded]:
+        """Yield vectors block by block."""
+        start = 0
+        for lists in prepared:
             weights = _weights(lists, self._terms, self._idf)
             yield Encoded(
-                positions=np.arange(start, start + len(block)),
+                positions=np.arange(start, start + len(lists)),
                 vectors=np.asarray(weights @ self._components, np.float32),
-                texts=len(block),
+                texts=len(lists),
                 tokens=len(lists.flatten()),
                 padded=len(lists.flatten()),
             )
+            start += len(lists)
 
 
 def fit(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:

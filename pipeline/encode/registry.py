@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.encode import hub, kinds
-from pipeline.encode.spec import Model
+from pipeline.encode import hub, kinds, lock
+from pipeline.encode.spec import MeanSpec, Model
 
 _HUB_PREFIX = "hf:"
 _NO_OPTION = ("checkpoint", "folder", "hub", "kind", "package")
@@ -31,6 +31,8 @@ class Listing:
         revision: commit in the local cache, or the one ``models.toml`` asks for.
         available: whether it can be used without a network.
         licence: licence of the weights.
+        published: figures its authors or the papers print, by name.
+        exclusions: where its training queries are published.
     """
 
     name: str
@@ -39,6 +41,8 @@ class Listing:
     revision: str
     available: bool
     licence: str
+    published: Mapping[str, float]
+    exclusions: tuple[str, ...]
 
 
 def names() -> list[str]:
@@ -51,42 +55,117 @@ def resolve(text: str, precision: str | None = None) -> Model:
 
     Args:
         text: a name of ``models.toml``, ``hf:ORGANISATION/NAME`` or a folder, each with options behind a colon where
-            they shall differ from the entry: ``scincl:compute=bfloat16,storage=float16``.
+            they shall differ from the entry: ``scincl:compute=bfloat16,storage=float16``; or the mean of several:
+            ``mean(specter2,specter2_ctrl)``.
         precision: compute precision of models that have one and whose own options do not say; None for the entry's.
 
     Raises:
         InputError: there is no such model, the folder holds none, or an option is wrong.
         StageError: it has to be looked up on the hub, which cannot be reached.
     """
+    averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
+    if averaged:
+        return _mean(split_names(averaged[1]), _split(f"mean{averaged[2] or ''}")[1], precision)
     base, options = _split(text)
     entry = _entry(base)
+    query, _ = entry.pop("query", ""), entry.pop("published", None)
     kind = kinds.find(entry.pop("kind", "transformer"))
     if precision is not None and any(field.name == "compute" for field in dataclasses.fields(kind.spec)):
         options.setdefault("compute", precision)
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
     name = base + (":" if differing else "") + ",".join(f"{key}={differing[key]}" for key in sorted(differing))
-    return kind.resolve(name, {**entry, **options})
+    model = kind.resolve(name, {**entry, **options})
+    if query:
+        model = dataclasses.replace(model, query=_named(query, options))
+    return model
+
+
+def kind_of(text: str) -> str:
+    """Return the kind of the encoder a user means; nothing of it has to be on this machine.
+
+    Raises:
+        InputError: there is no such model.
+    """
+    kind: str = "mean" if text.startswith("mean(") else _entry(_split(text)[0]).get("kind", "transformer")
+    return kind
+
+
+def split_names(text: str) -> list[str]:
+    """Split names at the commas that are in no parentheses."""
+    pieces, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    return [piece.strip() for piece in pieces if piece.strip()]
+
+
+def _named(base: str, options: Mapping[str, str]) -> str:
+    return base + (":" if options else "") + ",".join(f"{key}={options[key]}" for key in sorted(options))
+
+
+def _mean(names: list[str], options: dict[str, str], precision: str | None) -> Model:
+    """Return the mean of encoders; parts are joined again where a comma stood between two options of one of them."""
+    joined: list[str] = []
+    for name in names:
+        if joined and re.fullmatch(r"\w+\s*=[^:/()]*", name):
+            joined[-1] += f",{name}"
+        else:
+            joined.append(name)
+    parts = tuple(resolve(name, precision) for name in joined)
+    distances = {part.distance for part in parts}
+    if len(parts) < 2 or len(distances) != 1 or any(part.several or part.spec.kind == "lsa" for part in parts):
+        raise InputError(
+            f"mean({','.join(joined)}) is no mean of transformers with one vector a paper and one distance",
+            "Write mean(specter2,specter2_ctrl)",
+        )
+    spec = kinds.build_spec(MeanSpec, {**options, "parts": tuple(part.spec for part in parts)})
+    name = _named(f"mean({','.join(part.name for part in parts)})", options)
+    query = f"mean({','.join(part.query or part.name for part in parts)})" if any(part.query for part in parts) else ""
+    return Model(name, spec, parts[0].distance, parts=parts, query=_named(query, options) if query else "")
+
+
+def repositories() -> list[tuple[str, str]]:
+    """Return (hub id, branch, tag or commit) of every model and adapter of ``models.toml``."""
+    found = set()
+    for entry in _entries().values():
+        for hub_key, revision_key in (("hub", "revision"), ("adapter", "adapter_revision")):
+            if hub_key in entry:
+                found.add((entry[hub_key], entry.get(revision_key, "main")))
+    return sorted(found)
 
 
 def listings() -> list[Listing]:
     """Return every model known, with what of it is on this machine; the network is not asked."""
-    return [_listing(name, entry) for name, entry in _entries().items()]
+    return [_listing(name, _locked(entry)) for name, entry in _entries().items()]
 
 
 def _listing(name: str, entry: Mapping[str, Any]) -> Listing:
-    licence, revision = entry.get("licence", ""), entry.get("revision", "main")
-    if "hub" not in entry:
-        return Listing(name, "", None, "", available=True, licence=licence)
+    source, folder, revision, available = entry.get("hub", ""), None, entry.get("revision", "main"), False
     package = entry.get("package", "")
-    folder = hub.packaged(package) if package else None
-    if folder:
-        return Listing(name, package, folder, "", available=bool(hub.weights(folder)), licence=licence)
-    found = hub.cached(entry["hub"], revision)
-    adapter = entry.get("adapter", "")
-    adapted = not adapter or _whole(hub.cached(adapter, entry.get("adapter_revision", "main"), hub.ADAPTER))
-    if found and _whole(found) and adapted:
-        return Listing(name, entry["hub"], found.folder, found.revision, available=True, licence=licence)
-    return Listing(name, entry["hub"], None, revision, available=False, licence=licence)
+    installed = hub.packaged(package) if package else None
+    if not source:
+        revision, available = "", True
+    elif installed:
+        source, folder, revision, available = package, installed, "", bool(hub.weights(installed))
+    else:
+        found = hub.cached(source, revision)
+        adapter = entry.get("adapter", "")
+        adapted = not adapter or _whole(hub.cached(adapter, entry.get("adapter_revision", "main"), hub.ADAPTER))
+        if found and _whole(found) and adapted:
+            folder, revision, available = found.folder, found.revision, True
+    return Listing(
+        name=name,
+        source=source,
+        folder=folder,
+        revision=revision,
+        available=available,
+        licence=entry.get("licence", ""),
+        published=entry.get("published", {}),
+        exclusions=tuple(entry.get("exclusions", ())),
+    )
 
 
 def _whole(checkpoint: hub.Checkpoint | None) -> bool:
@@ -108,7 +187,7 @@ def _file() -> dict[str, Mapping[str, Any]]:
 def _entry(base: str) -> dict[str, Any]:
     entries = _entries()
     if base in entries:
-        return dict(entries[base])
+        return _locked(entries[base])
     if base.startswith(_HUB_PREFIX):
         return {"hub": base.removeprefix(_HUB_PREFIX)}
     folder = Path(base).expanduser()
@@ -119,6 +198,16 @@ def _entry(base: str) -> dict[str, Any]:
     raise InputError(
         f"there is no model {base!r}", f"{nearest(base, entries)}; or give hf:ORGANISATION/NAME or a folder"
     )
+
+
+def _locked(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry with the commits that ``mdcr models lock`` wrote in the place of branches."""
+    values, known = dict(entry), lock.read()
+    for hub_key, revision_key in (("hub", "revision"), ("adapter", "adapter_revision")):
+        if hub_key in values:
+            asked = values.get(revision_key, "main")
+            values[revision_key] = known.get(f"{values[hub_key]}@{asked}", asked)
+    return values
 
 
 def _split(text: str) -> tuple[str, dict[str, str]]:

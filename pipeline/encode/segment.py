@@ -21,15 +21,22 @@ from pipeline.corpus.reader import Rows
 from pipeline.encode.base import Matrix
 from pipeline.encode.spec import Storage
 
+Stored = npt.NDArray[Any]
+
 ROWS = pa.schema([pa.field("row", pa.uint32(), nullable=False), pa.field("shard", pa.uint16(), nullable=False)])
 """Papers of a segment, ``rows.arrow``: rising rows, with the corpus shard each lies in."""
 
 
 class Shard(NamedTuple):
-    """A shard of a segment, by memory map: ``vectors`` is float32 or float16 ``[m, dimension]``."""
+    """A shard of a segment, by memory map.
+
+    Attributes:
+        rows: uint32 ``[m]``, rising, repeated where a paper has several vectors.
+        vectors: as stored, ``[m, dimension]``: float32, float16, or uint16 for the bits of bfloat16.
+    """
 
     rows: Rows
-    vectors: npt.NDArray[np.floating[Any]]
+    vectors: Stored
 
 
 class Segment:
@@ -92,17 +99,30 @@ def write_shard(out: Workdir, number: int, rows: Rows, vectors: Matrix, storage:
     out.arrow(shard_name(number), [batch], schema, **counts)
 
 
-def to_storage(rows: Rows, vectors: Matrix, storage: Storage) -> npt.NDArray[np.floating[Any]]:
-    """Return vectors in the data type they are stored in.
+def to_storage(rows: Rows, vectors: Matrix, storage: Storage) -> Stored:
+    """Return vectors as they are stored, rounded to the nearest value; bfloat16 as its bits, uint16.
 
     Raises:
         StageError: a component is too large for it.
     """
     with np.errstate(over="ignore"):
-        stored = vectors.astype(storage, copy=False)
-    finite = np.isfinite(stored).all(axis=1)
+        stored: Stored = _bits(vectors) if storage == "bfloat16" else vectors.astype(storage, copy=False)
+    finite = np.isfinite(widen(stored)).all(axis=1)
     if not finite.all():
         raise StageError(
             f"the vector of row {rows[~finite][0]} has a component too large for {storage}", "Store it as float32"
         )
     return stored
+
+
+def widen(stored: Stored) -> npt.NDArray[np.floating[Any]]:
+    """Return stored vectors as numbers: float32 or float16 as they are, the bits of bfloat16 as float32."""
+    if stored.dtype == np.uint16:
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored
+
+
+def _bits(vectors: Matrix) -> npt.NDArray[np.uint16]:
+    """Return the upper half of each float32, rounded half to even."""
+    bits = np.ascontiguousarray(vectors, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)

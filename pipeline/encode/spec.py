@@ -16,13 +16,13 @@ Role = Literal["paper", "query"]
 
 Distance = Literal["l2", "inner_product", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
-Storage = Literal["float32", "float16"]
+Storage = Literal["float32", "float16", "bfloat16"]
 Template = Literal["title-sep-abstract", "title-space-abstract"]
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "distance": ("l2", "inner_product", "cosine"),
     "compute": ("float32", "bfloat16", "float16"),
-    "storage": ("float32", "float16"),
+    "storage": ("float32", "float16", "bfloat16"),
     "template": ("title-sep-abstract", "title-space-abstract"),
 }
 """Values of the settings that have a fixed set of them."""
@@ -76,6 +76,42 @@ class TransformerSpec:
 
 
 @dataclass(frozen=True)
+class AspireSpec:
+    """A transformer with one vector a sentence (:mod:`pipeline.encode.aspire`).
+
+    Attributes:
+        checkpoint: hub id; empty for a folder, whose content is named by ``revision`` alone.
+        revision: commit of the hub repository, or ``sha256:`` and a digest.
+        max_tokens: tokens of title and sentences together, special ones around them not included.
+        compute: data type of weights and activations.
+        storage: data type the vectors are stored in.
+        sentences: version of the rule that splits an abstract (:mod:`pipeline.encode.sentences`).
+    """
+
+    checkpoint: str
+    revision: str
+    max_tokens: int = 500
+    compute: Precision = "float32"
+    storage: Storage = "float32"
+    sentences: int = 1
+    kind: str = "aspire"
+
+
+@dataclass(frozen=True)
+class MeanSpec:
+    """The mean of several encoders' vectors.
+
+    Attributes:
+        parts: specifications of the encoders.
+        storage: data type the vectors are stored in.
+    """
+
+    parts: tuple[EncoderSpec, ...]
+    storage: Storage = "float32"
+    kind: str = "mean"
+
+
+@dataclass(frozen=True)
 class LsaSpec:
     """TF-IDF and truncated SVD fitted on a corpus.
 
@@ -107,6 +143,9 @@ class Model:
         adapter: where the weights of its adapter are.
         licence: licence of the weights.
         exclusions: where the queries it was trained on are published; they are no fair test queries.
+        query: name of the model that encodes ad-hoc queries; empty where this one does.
+        parts: the encoders whose vectors are averaged; empty for any other model.
+        several: whether a paper has several vectors: the distance of two papers is the smallest of any two.
     """
 
     name: str
@@ -116,6 +155,9 @@ class Model:
     adapter: Checkpoint | None = None
     licence: str = ""
     exclusions: tuple[str, ...] = ()
+    query: str = ""
+    parts: tuple[Model, ...] = ()
+    several: bool = False
 
     @property
     def slug(self) -> str:

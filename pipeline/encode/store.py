@@ -16,7 +16,7 @@ from pipeline.core.artifact import Artifact, published
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.corpus.reader import Rows
 from pipeline.encode.base import Matrix
-from pipeline.encode.segment import Segment, Shard
+from pipeline.encode.segment import Segment, Shard, widen
 
 
 class Block(NamedTuple):
@@ -28,6 +28,18 @@ class Block(NamedTuple):
     """
 
     rows: Rows
+    vectors: Matrix
+
+
+class Grouped(NamedTuple):
+    """The vectors of some papers, each paper's together.
+
+    Attributes:
+        offsets: int64 ``[papers + 1]``: paper ``i`` has the vectors from ``offsets[i]`` to ``offsets[i + 1]``.
+        vectors: float32 ``[offsets[-1], dimension]``.
+    """
+
+    offsets: npt.NDArray[np.int64]
     vectors: Matrix
 
 
@@ -98,6 +110,26 @@ class VectorStore:
         for start in range(0, len(asked), size):
             yield self._block(asked[start : start + size], owners[start : start + size], opened)
 
+    def grouped(self, rows: npt.NDArray[np.integer]) -> Grouped:
+        """Return all vectors of the papers at ``rows`` at once, for queries: one or more of each.
+
+        Args:
+            rows: rising rows of the corpus, each once.
+
+        Raises:
+            StageError: papers have no vector.
+        """
+        blocks = list(self.blocks(rows, max(1, len(rows))))
+        owners = blocks[0].rows if blocks else np.empty(0, np.uint32)
+        offsets = np.searchsorted(owners, np.append(np.asarray(rows, np.int64), np.iinfo(np.uint32).max))
+        vectors = blocks[0].vectors if blocks else np.empty((0, self.dimension), np.float32)
+        return Grouped(offsets.astype(np.int64), vectors)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments, by name."""
+        return list(self._segments)
+
     def _owners(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
         """Return the number of the segment each row is read from, -1 where there is none."""
         owners = np.full(len(rows), -1, np.int32)
@@ -141,7 +173,7 @@ class VectorStore:
                     "Remove it and embed again",
                 )
             target = place[start : start + len(source)]
-            vectors[_span(target)] = shard.vectors[_span(source)]
+            vectors[_span(target)] = widen(shard.vectors[_span(source)])
             start += len(source)
         return Block(found[order], vectors)
 

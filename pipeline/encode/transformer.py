@@ -1,12 +1,9 @@
-"""Transformers: texts to tokens, tokens to the pooled states of the last layer.
-
-The text templates and poolings are those of the model cards (SPECTER: Cohan et al. 2020; SciNCL: Ostendorff et al.
-2022; SPECTER2 and control codes: Singh et al. 2023; sentence-transformers: Reimers and Gurevych 2019).
-"""
+"""Transformers: tokens to the pooled states of the last layer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,46 +18,68 @@ from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode.adapter import activate
-from pipeline.encode.base import Encoded, Encoder, Matrix
+from pipeline.encode.aspire import SentenceReader
+from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.batching import token_batches
-from pipeline.encode.spec import Model, Role, TransformerSpec
+from pipeline.encode.packed import PackedBert
+from pipeline.encode.reading import PlainReader, Reader, ReaderPool, Tokens
+from pipeline.encode.spec import AspireSpec, Model, Role, TransformerSpec
 
-BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}
-"""Tokens of a batch with its padding. Vectors may differ in their last bits with it, so provenance records it."""
+BATCH_TOKENS = {"cpu": 8_192, "cuda": 65_536}
+"""Tokens of a batch, padding included. Vectors may differ in their last bits with it, so provenance records it."""
 
 _UNUSED = ("pooler.",)
 """Weights that do not move the last layer's states: a checkpoint may lack them."""
 
+_FRAME = 2
+"""Special tokens around ASPIRE's text."""
 
-class _Tokens(NamedTuple):
-    """Token ids of each text, and which texts were cut."""
 
-    ids: list[list[int]]
-    cut: list[bool]
+class _Launched(NamedTuple):
+    """A batch whose vectors are computed, or still on their way from the device."""
+
+    batch: list[int]
+    padded: int
+    vectors: torch.Tensor
+    arrived: Any
 
 
 class TransformerEncoder(Encoder):
     """A transformer on one device.
 
+    A network that :class:`pipeline.encode.packed.PackedBert` reproduces is computed without padding, any other in
+    padded batches of texts of like length.
+
     Args:
-        spec: template, pooling, length and precision.
-        model: the transformer, on its device, in evaluation mode.
+        spec: precision, length and what is pooled.
+        network: the transformer in float32 on the CPU, with its adapter, in evaluation mode.
         tokenizer: its fast tokenizer.
-        batch_tokens: tokens of a batch, padding included.
+        device: where to compute.
+        readers: processes that tokenise; none: it is done in this one.
 
     Raises:
         InputError: the tokenizer is a slow one, or the model takes fewer tokens than the specification asks for.
     """
 
-    def __init__(self, spec: TransformerSpec, model: Any, tokenizer: Any, batch_tokens: int) -> None:
+    def __init__(
+        self, spec: TransformerSpec | AspireSpec, network: Any, tokenizer: Any, device: torch.device, readers: int = 0
+    ) -> None:
         if not tokenizer.is_fast:
             raise InputError("the model has no fast tokenizer", "Convert it to a tokenizer.json")
-        limit = min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None) or 2**31)
-        if spec.max_length > limit:
-            raise InputError(f"max_length {spec.max_length} is more than the model's {limit}", f"Set it to {limit}")
-        self._spec, self._model, self._tokenizer = spec, model, tokenizer
-        self._batch_tokens = batch_tokens
-        self._device = torch.device(model.device)
+        limit = min(tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None) or 2**31)
+        longest = spec.max_length if isinstance(spec, TransformerSpec) else spec.max_tokens + _FRAME
+        if longest > limit:
+            raise InputError(f"max_length {longest} is more than the model's {limit}", f"Set it to {limit}")
+        reader: Reader = (
+            PlainReader(spec, tokenizer) if isinstance(spec, TransformerSpec) else SentenceReader(spec, tokenizer)
+        )
+        self._reader: Reader = ReaderPool(reader, readers) if readers else reader
+        self._pad = tokenizer.pad_token_id or 0
+        self._normalise = isinstance(spec, TransformerSpec) and spec.normalise
+        packs = PackedBert.fits(network)
+        self._network = network.to(device, getattr(torch, spec.compute))
+        self._packed = PackedBert(self._network) if packs else None
+        self._device, self._batch_tokens = device, BATCH_TOKENS[device.type]
 
     @classmethod
     def load(cls, model: Model, resources: Resources) -> TransformerEncoder:
@@ -70,90 +89,119 @@ class TransformerEncoder(Encoder):
             InputError: the device is not there, or the checkpoint cannot be loaded.
             StageError: the weights are not on this machine, and the hub cannot be reached.
         """
-        spec = model.spec
-        if not isinstance(spec, TransformerSpec) or model.checkpoint is None:
+        if not isinstance(model.spec, TransformerSpec | AspireSpec) or model.checkpoint is None:
             raise TypeError(f"{model.name} is no transformer")
-        device = _device(resources.device)
+        device = torch_device(resources.device)
         if device.type == "cpu":
             torch.set_num_threads(resources.workers)
         folder = model.checkpoint.ready()
         network, tokenizer = _open(folder)
         if model.adapter is not None:
             activate(network, model.adapter.ready())
-        network = network.to(device, getattr(torch, spec.compute)).eval()
-        return cls(spec, network, tokenizer, BATCH_TOKENS[device.type])
+        readers = resources.workers if device.type == "cuda" else 0
+        return cls(model.spec, network.eval(), tokenizer, device, readers)
 
     @property
     def dimension(self) -> int:
         """Width of the last layer."""
-        return int(self._model.config.hidden_size)
+        return int(self._network.config.hidden_size)
 
     def describe(self) -> Mapping[str, Any]:
         """Return device, precision, attention and batch size."""
         name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
         return {
             "device": name,
-            "compute": str(self._model.dtype).removeprefix("torch."),
-            "attention": self._model.config._attn_implementation,
+            "compute": str(self._network.dtype).removeprefix("torch."),
+            "attention": "packed" if self._packed else self._network.config._attn_implementation,
             "batch_tokens": self._batch_tokens,
+            "weight_bytes": sum(weight.numel() * weight.element_size() for weight in self._network.parameters()),
             "threads": torch.get_num_threads(),
         }
 
-    def encode_batches(self, texts: Sequence[Text], role: Role = "paper") -> Iterator[Encoded]:
-        """Yield vectors longest texts first; a batch the device has no memory for is halved, and so are the next."""
-        separator = self._tokenizer.sep_token or ""
-        tokens = self._tokenise([render(text, role, self._spec, separator) for text in texts])
-        queue = token_batches(tokens.ids, self._batch_tokens)
+    def prepare(self, texts: Sequence[Text], role: Role = "paper") -> Tokens:
+        """Return texts as tokens."""
+        return self._reader(texts, role)
+
+    def finish(self, prepared: Tokens) -> Iterator[Encoded]:
+        """Yield vectors longest texts first; a batch the device has no memory for is halved, and so are the next.
+
+        A batch is yielded when the next one is under way, so that a GPU does not wait for this process.
+        """
+        queue = self._batches(prepared, range(len(prepared.ids)))
+        before: _Launched | None = None
         while queue:
             batch = queue.pop(0)
             try:
-                vectors = self._vectors([tokens.ids[position] for position in batch])
+                launched = self._launch(batch, prepared)
             except torch.OutOfMemoryError as error:
-                self._halve(batch, tokens, error)
+                self._halve(batch, prepared, error)
                 rest = [position for each in (batch, *queue) for position in each]
-                queue = token_batches(tokens.ids, self._batch_tokens, rest)
+                queue = self._batches(prepared, rest)
                 continue
-            yield Encoded(
-                positions=np.array(batch, np.int64),
-                vectors=vectors,
-                texts=len(batch),
-                tokens=sum(len(tokens.ids[position]) for position in batch),
-                padded=len(batch) * len(tokens.ids[batch[0]]),
-                truncated=sum(tokens.cut[position] for position in batch),
-            )
+            if before is not None:
+                yield _encoded(before, prepared)
+            before = launched
+        if before is not None:
+            yield _encoded(before, prepared)
 
-    def _tokenise(self, texts: list[str]) -> _Tokens:
-        if not texts:
-            return _Tokens([], [])
-        encoding = self._tokenizer(
-            texts,
-            truncation=True,
-            max_length=self._spec.max_length,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )
-        return _Tokens(encoding["input_ids"], [bool(each.overflowing) for each in encoding.encodings])
+    def _batches(self, tokens: Tokens, among: Sequence[int]) -> list[list[int]]:
+        return token_batches(tokens.ids, self._batch_tokens, among, padded=self._packed is None)
 
-    def _vectors(self, tokens: list[list[int]]) -> Matrix:
-        """Return the vectors of one batch, float32 ``[texts, dimension]``."""
-        width = max(1, max(map(len, tokens)))
-        ids = np.full((len(tokens), width), self._tokenizer.pad_token_id or 0, np.int64)
-        mask = np.zeros((len(tokens), width), np.int64)
-        for row, each in enumerate(tokens):
-            ids[row, : len(each)] = each
-            mask[row, : len(each)] = 1
+    def _launch(self, batch: list[int], tokens: Tokens) -> _Launched:
+        """Start computing the vectors of one batch."""
+        ids = [tokens.ids[position] for position in batch]
+        lengths = [len(each) for each in ids]
+        step = max(lengths)
+        starts = [0, *accumulate(lengths)][:-1] if self._packed else range(0, step * len(ids), step)
+        spans = [
+            (start + first, start + end)
+            for start, position in zip(starts, batch, strict=True)
+            for first, end in tokens.spans[position]
+        ]
         with torch.inference_mode():
-            on_device = torch.from_numpy(mask).to(self._device)
-            states = self._model(
-                input_ids=torch.from_numpy(ids).to(self._device), attention_mask=on_device
-            ).last_hidden_state
-            pooled = pool(states, on_device, self._spec.pooling)
-            if self._spec.normalise:
+            if self._packed:
+                padded = sum(lengths)
+                wanted = self._one_token_each(spans, len(batch))
+                states = self._packed(self._send(np.concatenate(ids)), lengths, wanted)
+                pooled = states.float() if wanted is not None else pool(states, spans)
+            else:
+                padded = step * len(ids)
+                pooled = pool(self._padded(ids, step), spans)
+            if self._normalise:
                 pooled = torch.nn.functional.normalize(pooled, dim=1)
-            vectors: Matrix = pooled.cpu().numpy()
-        return vectors
+            return _Launched(batch, padded, *self._fetch(pooled))
 
-    def _halve(self, batch: list[int], tokens: _Tokens, error: Exception) -> None:
+    def _one_token_each(self, spans: Sequence[tuple[int, int]], texts: int) -> torch.Tensor | None:
+        if len(spans) != texts or any(end - first != 1 for first, end in spans):
+            return None
+        return self._send(np.array([first for first, _ in spans], np.int64))
+
+    def _padded(self, ids: Sequence[Sequence[int]], width: int) -> torch.Tensor:
+        """Return the network's own states of a padded batch, ``[texts * width, dimension]``."""
+        matrix = np.full((len(ids), width), self._pad, np.int64)
+        mask = np.zeros((len(ids), width), np.int64)
+        for row, each in enumerate(ids):
+            matrix[row, : len(each)] = each
+            mask[row, : len(each)] = 1
+        states: torch.Tensor = self._network(
+            input_ids=self._send(matrix), attention_mask=self._send(mask)
+        ).last_hidden_state
+        return states.flatten(0, 1)
+
+    def _send(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
+        tensor = torch.from_numpy(array.astype(np.int64, copy=False))
+        return tensor.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else tensor
+
+    def _fetch(self, pooled: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Return the tensor a batch's vectors arrive in, and what tells that they have."""
+        if self._device.type != "cuda":
+            return pooled, None
+        host = torch.empty(pooled.shape, dtype=pooled.dtype, pin_memory=True).copy_(pooled, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+        return host, arrived
+
+    def _halve(self, batch: list[int], tokens: Tokens, error: Exception) -> None:
         """Halve the batch size after a batch did not fit."""
         width = len(tokens.ids[batch[0]])
         if len(batch) == 1:
@@ -161,39 +209,35 @@ class TransformerEncoder(Encoder):
                 f"one text of {width} tokens does not fit on {self._device}", "Free its memory or use another --device"
             ) from error
         torch.cuda.empty_cache()
-        self._batch_tokens = max(width, len(batch) * width // 2)
+        self._batch_tokens = max(width, sum(len(tokens.ids[position]) for position in batch) // 2)
         say(f"out of memory on {self._device}: going on with batches of {self._batch_tokens:,} tokens")
 
 
-def render(text: Text, role: Role, spec: TransformerSpec, separator: str) -> str:
-    """Return the one string an encoder reads.
+def pool(states: torch.Tensor, spans: Sequence[tuple[int, int]]) -> torch.Tensor:
+    """Return the mean of the states of each span of tokens, float32 ``[spans, dimension]``.
 
     Args:
-        text: title and abstract, or an ad-hoc query as title.
-        role: an ad-hoc query is its raw text, with its prefix.
-        spec: template and prefixes.
-        separator: the tokenizer's separator token.
+        states: last layer, ``[tokens, dimension]``.
+        spans: first token of each, and the one behind its last; none is empty.
     """
-    if role == "query":
-        return spec.query_prefix + text.title
-    if spec.template == "title-sep-abstract":
-        return spec.paper_prefix + text.title + separator + text.abstract
-    return spec.paper_prefix + " ".join(part for part in text if part)
+    places = np.concatenate([np.arange(first, end) for first, end in spans])
+    chosen = states[torch.from_numpy(places).to(states.device)].float()
+    lengths = torch.tensor([end - first for first, end in spans], device=states.device)
+    return torch.segment_reduce(chosen, "mean", lengths=lengths, axis=0, unsafe=True)
 
 
-def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
-    """Return one vector a text, float32 ``[texts, dimension]``.
-
-    Args:
-        states: last layer, ``[texts, width, dimension]``.
-        mask: 1 for tokens and 0 for padding, ``[texts, width]``.
-        pooling: ``cls``, ``mean`` or ``position:N``.
-    """
-    if pooling == "mean":
-        weight = mask.unsqueeze(-1).float()
-        return (states.float() * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
-    position = int(pooling.partition(":")[2] or 0)
-    return states[:, position].float()
+def _encoded(launched: _Launched, tokens: Tokens) -> Encoded:
+    if launched.arrived is not None:
+        launched.arrived.synchronize()
+    batch = launched.batch
+    return Encoded(
+        positions=np.repeat(np.array(batch, np.int64), [len(tokens.spans[position]) for position in batch]),
+        vectors=launched.vectors.numpy(),
+        texts=len(batch),
+        tokens=sum(len(tokens.ids[position]) for position in batch),
+        padded=launched.padded,
+        truncated=sum(tokens.cut[position] for position in batch),
+    )
 
 
 def _open(folder: Path) -> tuple[Any, Any]:
@@ -218,7 +262,12 @@ def _open(folder: Path) -> tuple[Any, Any]:
     return network, tokenizer
 
 
-def _device(name: str) -> torch.device:
+def torch_device(name: str) -> torch.device:
+    """Return the device of that name, ``auto``: the first GPU or else the processor.
+
+    Raises:
+        InputError: there is none.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -230,3 +279,15 @@ def _device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"device {name!r} is not there: {torch.cuda.device_count()} CUDA devices", "Choose cpu")
     return device
+
+
+def torch_devices(name: str) -> list[str]:
+    """Return every device that a name means: all GPUs for ``auto`` and ``cuda``, else the one of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    device = torch_device(name)
+    if device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
+        return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return [name]

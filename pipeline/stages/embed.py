@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, canonical, digest
 from pipeline.core.manifest import Counts
-from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, VECTORS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus, Rows, Text
-from pipeline.encode import kinds
-from pipeline.encode.base import Encoder
+from pipeline.corpus.reader import Corpus, Rows
+from pipeline.encode import registry
 from pipeline.encode.segment import read_rows, shard_name, write_rows
-from pipeline.encode.shards import ShardWriter
 from pipeline.encode.spec import EncoderSpec, Model, Role
 from pipeline.encode.store import VectorStore
+from pipeline.stages.embedding import CorpusTexts, embed_shards
 from pipeline.stages.fit import fit_task
 
 _VERSION = 1
@@ -48,8 +44,18 @@ def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[R
     tasks: dict[Role, Task] = {"paper": _embed_task(corpus, pool, model, "paper")}
     config = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
     if config["queries_are"] == "texts":
-        tasks["query"] = _embed_task(corpus, pool, model, "query")
+        tasks["query"] = _embed_task(corpus, pool, query_model(model), "query")
     return tasks
+
+
+def query_model(model: Model) -> Model:
+    """Return the encoder of ad-hoc queries: the model itself, unless its entry names another.
+
+    Raises:
+        InputError: there is none of that name.
+        StageError: it has to be looked up on the hub, which cannot be reached.
+    """
+    return registry.resolve(model.query) if model.query else model
 
 
 def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
@@ -96,29 +102,16 @@ def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Rol
 
 
 def _embed(model: Model, role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-    texts = _Texts(Corpus(inputs["corpus"]), role)
+    texts = CorpusTexts(Corpus(inputs["corpus"]), role)
     wanted = _wanted(Pool(inputs["pool"], texts.corpus), role)
     if not out.done("rows.arrow"):
         folder = out.path.parent
         others = (s for s in published(folder) if s.manifest.inputs["pool"] != inputs["pool"].id)
         missing = VectorStore(folder, others).missing(wanted)
         write_rows(out, missing, texts.shards(missing))
-    rows, shards = read_rows(out)
-
-    @functools.cache
-    def encoder() -> Encoder:
-        return kinds.find(model.spec.kind).load(model, inputs.get("fit"), resources)
-
     out.note(model=model.name, checkpoint=model.checkpoint.hub if model.checkpoint else "")
-    with Progress(len(rows), f"embed {model.name}", "docs") as progress:
-        writer = ShardWriter(out, texts, encoder, role, model.spec.storage, progress)
-        for number in np.unique(shards).tolist():
-            if out.done(shard_name(number)):
-                progress.add(int(np.count_nonzero(shards == number)))
-            else:
-                writer.write(number, rows[shards == number])
-    if encoder.cache_info().currsize:
-        out.note(**encoder().describe())
+    embed_shards(model, role, inputs, out, resources)
+    rows, shards = read_rows(out)
     return {
         "wanted": len(wanted),
         "present": len(wanted) - len(rows),
@@ -139,21 +132,3 @@ def _totals(counted: Iterable[Counts]) -> dict[str, int]:
         for name in totals:
             totals[name] += counts.get(name, 0)
     return totals
-
-
-class _Texts:
-    """The texts of a corpus in one role, by row."""
-
-    def __init__(self, corpus: Corpus, role: Role) -> None:
-        self.corpus, self._role = corpus, role
-
-    def shards(self, rows: Rows) -> npt.NDArray[np.integer]:
-        """Return the corpus shard of each row; query texts are one shard."""
-        if self._role == "query":
-            return np.zeros(len(rows), np.uint16)
-        return np.searchsorted(self.corpus.starts, rows, "right") - 1
-
-    def __call__(self, rows: Rows) -> list[Text]:
-        if self._role == "query":
-            return [Text(text, "") for text in self.corpus.query_texts.column("text").take(rows).to_pylist()]
-        return [text for block in self.corpus.texts(rows) for text in block]

@@ -56,7 +56,7 @@ def parse_systems(text: str, precision: str | None = None) -> list[System]:
         InputError: a system is unknown, or a parameter is none of BM25's.
     """
     names: list[str] = []
-    for piece in filter(None, (piece.strip() for piece in text.split(","))):
+    for piece in registry.split_names(text):
         if names and re.fullmatch(r"\w+\s*=[^:/]*", piece) and re.search(r":\w+\s*=", names[-1]):
             names[-1] += f",{piece}"
         else:

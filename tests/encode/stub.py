@@ -58,7 +58,11 @@ class StubEncoder(Encoder):
     def dimension(self) -> int:
         return self._dimension
 
-    def encode_batches(self, texts: Sequence[Text], role: Role = "paper") -> Iterator[Encoded]:
+    def prepare(self, texts: Sequence[Text], role: Role = "paper") -> Sequence[Text]:
+        return texts
+
+    def finish(self, prepared: Sequence[Text]) -> Iterator[Encoded]:
+        texts = prepared
         for start in range(0, len(texts), BATCH):
             batch = texts[start : start + BATCH]
             time.sleep(self.pause)

@@ -12,10 +12,22 @@ import pytest
 from pipeline.core.config import canonical, digest
 from pipeline.core.errors import InputError, StageError
 from pipeline.encode import kinds, registry
-from pipeline.encode.spec import LsaSpec, TransformerSpec
+from pipeline.encode.spec import AspireSpec, LsaSpec, TransformerSpec
 from tests.encode.tiny import save_bert, save_in_cache
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+SPECTER_RECIPE = ("title-sep-abstract", "cls", "l2", False, "", "")
+E5_RECIPE = ("title-space-abstract", "mean", "cosine", True, "passage: ", "query: ")
+RECIPES = {
+    **{
+        f"specter2_ctrl{suffix}": ("title-sep-abstract", "position:1", "l2", False, code, "[QRY] ")
+        for suffix, code in (("", "[PRX] "), ("_clf", "[CLF] "), ("_rgn", "[RGN] "))
+    },
+    **{f"e5-{size}": E5_RECIPE for size in ("small", "base", "large")},
+    "mpnet": ("title-space-abstract", "mean", "cosine", True, "", ""),
+}
 
 
 @pytest.fixture
@@ -36,10 +48,16 @@ def test_every_entry_resolves(cache: Path) -> None:
         assert model.name == name
         canonical(model.spec)
         if hub_id:
-            assert isinstance(model.spec, TransformerSpec)
+            assert isinstance(model.spec, TransformerSpec | AspireSpec)
             assert (model.spec.checkpoint, model.spec.revision) == (hub_id, COMMIT)
-            assert (model.spec.template, model.spec.pooling, model.distance) == ("title-sep-abstract", "cls", "l2")
-            assert not model.spec.normalise
+            assert model.several == isinstance(model.spec, AspireSpec)
+            recipe = RECIPES.get(name, SPECTER_RECIPE)
+            if isinstance(model.spec, TransformerSpec):
+                spec = model.spec
+                found = (spec.template, spec.pooling, model.distance, spec.normalise)
+                assert (*found, spec.paper_prefix, spec.query_prefix) == recipe
+            if model.query:
+                assert model.query in registry.names()
             assert model.checkpoint is not None
             assert model.checkpoint.ready().name == COMMIT
     assert all(listing.available for listing in registry.listings())

@@ -88,3 +88,16 @@ def test_mixed_dimensions_are_refused(tmp_path: Path) -> None:
 def test_half_precision_overflow_names_the_row(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="row 7 has a component too large for float16"):
         write_segment(tmp_path, "a", {3: [[1, 1]], 7: [[1e5, 1]]}, storage="float16")
+
+
+def test_bfloat16_is_rounded_to_nearest_even(tmp_path: Path) -> None:
+    import torch
+
+    values = np.random.default_rng(2).standard_normal((40, 3)).astype(np.float32)
+    values[0] = [1 + 2**-8, 1 + 3 * 2**-8, -0.0]
+    write_segment(tmp_path, "a", {row: [values[row].tolist()] for row in range(40)}, storage="bfloat16")
+    block = next(VectorStore.open(tmp_path / "store").blocks(np.arange(40), 40))
+    expected = torch.from_numpy(values).to(torch.bfloat16).float().numpy()
+    np.testing.assert_array_equal(block.vectors, expected)
+    with pytest.raises(StageError, match="row 1 has a component too large for bfloat16"):
+        write_segment(tmp_path, "b", {1: [[3.4e38, 1, 1]]}, storage="bfloat16")

@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, BertConfig
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
-from pipeline.encode import registry
+from pipeline.encode import kinds, registry
 from pipeline.encode.base import NotFiniteError
+from pipeline.encode.packed import PackedBert, fused_mix, layer_weights
+from pipeline.encode.reading import PlainReader, ReaderPool, render
 from pipeline.encode.spec import TransformerSpec
-from pipeline.encode.transformer import TransformerEncoder, render
-from tests.encode.tiny import save_adapter, save_bert, words
+from pipeline.encode.transformer import TransformerEncoder, torch_devices
+from tests.encode.tiny import SMALL, SPECIAL, WORDS, save_adapter, save_bert, save_mpnet, words
 
 CPU = Resources(workers=2, device="cpu")
 
@@ -112,7 +114,7 @@ def test_counts(folder: Path) -> None:
     batches = list(load(folder).encode_batches([Text(words(511), ""), Text("w1", ""), Text(words(509), "")]))
     assert sum(batch.texts for batch in batches) == 3
     assert sum(batch.tokens for batch in batches) == 512 + 4 + 512
-    assert sum(batch.padded for batch in batches) == 3 * 512
+    assert sum(batch.padded for batch in batches) == 512 + 4 + 512
     assert sum(batch.truncated for batch in batches) == 1
 
 
@@ -125,28 +127,27 @@ def test_reduced_precision_is_close(folder: Path, compute: str) -> None:
     assert not np.array_equal(exact, reduced)
 
 
-class _Small(torch.nn.Module):
-    """A device with memory for a given number of tokens."""
+class _Small:
+    """A network on a device with memory for a given number of tokens."""
 
     def __init__(self, network: Any, most: int) -> None:
-        super().__init__()
         self.network, self.most = network, most
-        self.config, self.device, self.dtype = network.config, network.device, network.dtype
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
-        if input_ids.numel() > self.most:
+    def __call__(self, ids: torch.Tensor, lengths: list[int], wanted: torch.Tensor | None = None) -> torch.Tensor:
+        if len(ids) > self.most:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return self.network(input_ids=input_ids, attention_mask=attention_mask)
+        return self.network(ids, lengths, wanted)
 
 
 def test_out_of_memory_halves_the_batch(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     encoder = load(folder)
     vectors = encoder.encode(TEXTS)
-    encoder._model = _Small(encoder._model, 2_000)
+    whole = encoder._packed
+    encoder._packed = _Small(whole, 2_000)
     np.testing.assert_allclose(encoder.encode(TEXTS), vectors, atol=1e-5)
-    assert encoder.describe()["batch_tokens"] <= 2_000
+    assert encoder.describe()["batch_tokens"] <= 2_048
     assert capsys.readouterr().err.count("out of memory") == 2
-    encoder._model = _Small(encoder._model.network, 100)
+    encoder._packed = _Small(whole, 100)
     with pytest.raises(StageError, match="one text of 512 tokens does not fit"):
         encoder.encode(TEXTS)
 
@@ -154,7 +155,7 @@ def test_out_of_memory_halves_the_batch(folder: Path, capsys: pytest.CaptureFixt
 def test_nan_names_the_text(folder: Path) -> None:
     encoder = load(folder)
     with torch.no_grad():
-        encoder._model.embeddings.word_embeddings.weight[206] = float("nan")
+        encoder._network.embeddings.word_embeddings.weight[len(SPECIAL) + len(WORDS)] = float("nan")
     with pytest.raises(NotFiniteError) as caught:
         encoder.encode([Text("w1", ""), Text("w2 w3", ""), Text("w1 a", ""), Text("a", "")])
     assert caught.value.position == 2
@@ -178,6 +179,108 @@ def test_wrong_models_and_devices(folder: Path, tmp_path: Path) -> None:
         load(broken)
 
 
+def test_networks_that_are_no_bert_are_padded(tmp_path: Path) -> None:
+    saved = save_mpnet(tmp_path / "mpnet")
+    encoder = load(saved, template="title-space-abstract", pooling="mean", max_length=128, normalise="true")
+    assert encoder.describe()["attention"] != "packed"
+    expected = one_by_one(saved, [" ".join(filter(None, text)) for text in TEXTS], "mean", 128)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+    batches = list(encoder.encode_batches(TEXTS))
+    assert sum(batch.padded for batch in batches) > sum(batch.tokens for batch in batches)
+    assert [
+        cosines(
+            encoder.encode(TEXTS),
+            load(saved, pooling="mean", template="title-space-abstract", max_length=128, compute="bfloat16").encode(
+                TEXTS
+            ),
+        ).min()
+        >= 0.999
+    ] == [True]
+
+
+def test_a_bert_of_another_make_is_not_packed(folder: Path) -> None:
+    network = AutoModel.from_pretrained(folder).eval()
+    assert PackedBert.fits(network)
+    with torch.no_grad():
+        network.encoder.layer[0].attention.self.query.forward = lambda states: states * 2
+    assert not PackedBert.fits(network)
+    relative = AutoModel.from_config(BertConfig(**SMALL, position_embedding_type="relative_key")).eval()
+    assert not PackedBert.fits(relative)
+
+
+def test_the_function_compiled_for_gpus_is_the_layer(folder: Path) -> None:
+    network = AutoModel.from_pretrained(folder).eval()
+    layer, chance = network.encoder.layer[0], torch.Generator().manual_seed(3)
+    compiled = torch.compile(fused_mix, dynamic=True, backend="eager", fullgraph=True)
+    for tokens in (1, 7, 30):
+        context, states = torch.randn(2, tokens, 32, generator=chance)
+        with torch.inference_mode():
+            attended = layer.attention.output(context, states)
+            expected = layer.output(layer.intermediate(attended), attended)
+            found = compiled(layer_weights(layer), network.config.layer_norm_eps, context, states)
+        torch.testing.assert_close(found, expected)
+
+
+def test_control_codes(folder: Path) -> None:
+    spec = {"pooling": "position:1", "paper_prefix": "[PRX] ", "query_prefix": "[QRY] "}
+    model = dataclasses.replace(registry.resolve(str(folder)), name="ctrl")
+    model = dataclasses.replace(model, spec=dataclasses.replace(model.spec, **spec))  # type: ignore[type-var]
+    encoder = TransformerEncoder.load(model, CPU)
+    expected = one_by_one(folder, [f"[PRX] {text}" for text in card(TEXTS)], "position:1")
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+    asked = one_by_one(folder, [f"[QRY] {text.title}" for text in TEXTS], "position:1")
+    np.testing.assert_allclose(encoder.encode(TEXTS, "query"), asked, atol=1e-5)
+    plain = load(folder).encode(TEXTS)
+    assert np.abs(expected - plain).max() > 0.1
+    unknown = dataclasses.replace(model.spec, paper_prefix="[XYZ] ")  # type: ignore[type-var]
+    with pytest.raises(InputError, match=r"'\[XYZ\] ' is 5 tokens"):
+        TransformerEncoder.load(dataclasses.replace(model, spec=unknown), CPU)
+
+
+def test_e5_prefixes(folder: Path) -> None:
+    recipe = {"template": "title-space-abstract", "pooling": "mean", "normalise": True}
+    model = registry.resolve(str(folder))
+    spec = dataclasses.replace(model.spec, **recipe, paper_prefix="passage: ", query_prefix="query: ")  # type: ignore[type-var]
+    encoder = TransformerEncoder.load(dataclasses.replace(model, spec=spec), CPU)
+    for role, prefix in (("paper", "passage: "), ("query", "query: ")):
+        strings = [prefix + (" ".join(filter(None, text)) if role == "paper" else text.title) for text in TEXTS]
+        expected = one_by_one(folder, strings, "mean")
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose(encoder.encode(TEXTS, role), expected, atol=1e-5)  # type: ignore[arg-type]
+
+
+def test_the_mean_of_two(folder: Path, tmp_path: Path) -> None:
+    other = save_bert(tmp_path / "other", seed=5)
+    model = registry.resolve(f"mean({folder},{other}:pooling=mean,max_length=64)")
+    encoder = kinds.find("mean").load(model, None, CPU)
+    expected = (load(folder).encode(TEXTS) + load(other, pooling="mean", max_length=64).encode(TEXTS)) / 2
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-6)
+    assert sum(batch.texts for batch in encoder.encode_batches(TEXTS)) == len(TEXTS)
+
+
+def test_tokens_from_worker_processes_are_the_same(folder: Path) -> None:
+    spec = registry.resolve(str(folder)).spec
+    assert isinstance(spec, TransformerSpec)
+    reader = PlainReader(spec, AutoTokenizer.from_pretrained(folder))
+    pool = ReaderPool(reader, 2)
+    assert pool(TEXTS, "paper") == reader(TEXTS, "paper")
+    assert pool([], "paper") == reader([], "paper")
+
+
+def test_every_gpu_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert torch_devices("auto") == torch_devices("cuda") == ["cuda:0", "cuda:1", "cuda:2"]
+    assert torch_devices("cuda:2") == ["cuda:2"]
+    assert torch_devices("cpu") == ["cpu"]
+
+
+def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return np.asarray((one * other).sum(1) / lengths)
+
+
 def test_adapter(folder: Path, tmp_path: Path) -> None:
     adapters = pytest.importorskip("adapters")
     saved = save_adapter(tmp_path / "adapter", folder)
@@ -190,7 +293,9 @@ def test_adapter(folder: Path, tmp_path: Path) -> None:
         inputs = tokenizer(text, truncation=True, max_length=512, return_tensors="pt", return_token_type_ids=False)
         with torch.no_grad():
             expected.append(plain(**inputs).last_hidden_state[0, 0].numpy())
-    vectors = load(folder, adapter=saved).encode(TEXTS)
+    encoder = load(folder, adapter=saved)
+    assert encoder.describe()["attention"] == "packed"
+    vectors = encoder.encode(TEXTS)
     np.testing.assert_allclose(vectors, np.stack(expected), atol=1e-5)
     base = load(folder).encode(TEXTS)
     assert np.abs(vectors - base).max() > 0.1

@@ -5,33 +5,48 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers import BertConfig, BertModel, BertTokenizerFast, MPNetConfig, MPNetModel, MPNetTokenizerFast
 
 WORDS = tuple(f"w{number}" for number in range(200))
-_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PRX]")
+CODES = ("[PRX]", "[QRY]", "[CLF]", "[RGN]")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CODES)
 _CHARACTERS = tuple("abcdefghijklmnopqrstuvwxyz0123456789.,:;!?()-שלוםعربي")
+
+
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "initializer_range": 0.2,
+}
+"""2 layers and 32 dimensions; weights large enough that vectors differ."""
 
 
 def save_bert(folder: Path, *, tokenizer: bool = True, seed: int = 1, positions: int = 512) -> Path:
     """Save a BERT of 2 layers and 32 dimensions into ``folder`` and return it."""
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = [*_SPECIAL, *WORDS, *_CHARACTERS, *(f"##{character}" for character in _CHARACTERS)]
+    vocabulary = [*SPECIAL, *WORDS, *_CHARACTERS, *(f"##{character}" for character in _CHARACTERS)]
     torch.manual_seed(seed)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=positions,
-        initializer_range=0.2,
-    )
+    config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=positions, **SMALL)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     if tokenizer:
         (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
         BertTokenizerFast(
-            str(folder / "vocab.txt"), additional_special_tokens=["[PRX]"], model_max_length=positions
+            str(folder / "vocab.txt"), additional_special_tokens=list(CODES), model_max_length=positions
         ).save_pretrained(folder)
+    return folder
+
+
+def save_mpnet(folder: Path) -> Path:
+    """Save an MPNet of that size: relative positions, no BERT."""
+    folder.mkdir(parents=True)
+    vocabulary = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>", *WORDS, *_CHARACTERS, *(f"##{c}" for c in _CHARACTERS)]
+    torch.manual_seed(1)
+    config = MPNetConfig(vocab_size=len(vocabulary), max_position_embeddings=514, pad_token_id=1, **SMALL)
+    MPNetModel(config, add_pooling_layer=False).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    MPNetTokenizerFast(str(folder / "vocab.txt"), model_max_length=512).save_pretrained(folder)
     return folder
 
 

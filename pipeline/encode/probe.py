@@ -1,0 +1,135 @@
+"""How long embedding will take, and how much disk and memory: from a few seconds of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import BertConfig, BertModel, BertTokenizerFast
+
+from pipeline.core.resources import Resources
+from pipeline.core.schema import SHARD_ROWS
+from pipeline.corpus.reader import Text
+from pipeline.encode import kinds
+from pipeline.encode.base import Encoder
+from pipeline.encode.spec import AspireSpec, Model, Storage, TransformerSpec
+from pipeline.encode.transformer import TransformerEncoder, torch_device
+
+_PIECE = 6
+"""Letters of a stand-in's token: about 1.4 tokens a word of scientific English, as with BERT's own vocabulary."""
+_VOCABULARY = 30_000
+_FIRST_ROUND = 8
+_LONG_ROUND = 0.5
+"""Seconds: shorter rounds are followed by one of twice as many texts."""
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_ACTIVATIONS = 16
+"""Values a token of a batch needs at once, in multiples of the dimension: states, query, key, value, inner layer."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What was measured.
+
+    Attributes:
+        stand_in: whether random weights of a BERT-base stood in for a model that is not on this machine.
+        documents_per_second: papers of the sample encoded a second, tokenising included.
+        tokens_per_text: on average, cut to the model's length.
+        vectors_per_text: on average.
+        dimension: components of a vector.
+        storage_bytes: bytes of a component on disk.
+        memory: bytes at the peak: weights, one batch, and two copies of a shard's vectors.
+    """
+
+    stand_in: bool
+    documents_per_second: float
+    tokens_per_text: float
+    vectors_per_text: float
+    dimension: int
+    storage_bytes: int
+    memory: int
+
+    def seconds(self, papers: int) -> float:
+        """Return how long ``papers`` take."""
+        return papers / self.documents_per_second
+
+    def disk(self, papers: int) -> int:
+        """Return the bytes of a store of ``papers``, and of one shard on its way into it."""
+        vectors = papers * self.vectors_per_text
+        on_the_way = min(papers, SHARD_ROWS) * self.vectors_per_text * self.dimension * 4
+        return int(vectors * (self.dimension * self.storage_bytes + 4) + papers * 6 + on_the_way)
+
+
+def probe(model: Model, texts: Sequence[Text], resources: Resources, seconds: float) -> Probe:
+    """Encode random texts for some seconds.
+
+    Args:
+        model: a transformer, ASPIRE, or a mean of transformers, whose weights are on this machine.
+        texts: a sample, in random order.
+        resources: device and threads.
+        seconds: how long, loading not included.
+
+    Raises:
+        InputError: the model cannot be loaded.
+        StageError: its weights are not on this machine.
+    """
+    encoder = kinds.find(model.spec.kind).load(model, None, resources)
+    return _probe(encoder, texts, seconds, model.spec.storage)
+
+
+def probe_stand_in(
+    spec: TransformerSpec | AspireSpec, texts: Sequence[Text], resources: Resources, seconds: float
+) -> Probe:
+    """Do the same with a BERT-base of random weights, and words in pieces of at most six letters as tokens."""
+    device = torch_device(resources.device)
+    if device.type == "cpu":
+        torch.set_num_threads(resources.workers)
+    network = BertModel(BertConfig(), add_pooling_layer=False).eval()
+    encoder = TransformerEncoder(spec, network, _stand_in_tokenizer(texts), device)
+    return dataclasses.replace(_probe(encoder, texts, seconds, spec.storage), stand_in=True)
+
+
+def _stand_in_tokenizer(texts: Sequence[Text]) -> BertTokenizerFast:
+    words = {word for text in texts for part in text for word in re.findall(r"\w+|[^\w\s]", part.casefold())}
+    pieces = {
+        ("##" if start else "") + word[start : start + _PIECE]
+        for word in words
+        for start in range(0, len(word), _PIECE)
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "vocab.txt"
+        known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(pieces)[:_VOCABULARY]]
+        path.write_text("\n".join(known), encoding="utf-8")
+        return BertTokenizerFast(str(path), model_max_length=512)
+
+
+def _probe(encoder: Encoder, texts: Sequence[Text], seconds: float, storage: Storage) -> Probe:
+    tokens = vectors = read = start = 0
+    size, spent, rates = _FIRST_ROUND, 0.0, list[float]()
+    while spent < seconds or not rates:
+        part = [texts[(start + number) % len(texts)] for number in range(size)]
+        started = time.monotonic()
+        for batch in encoder.encode_batches(part):
+            tokens, vectors, read = tokens + batch.tokens, vectors + len(batch.vectors), read + batch.texts
+        taken = time.monotonic() - started
+        start, spent = start + size, spent + taken
+        rates.append(size / taken)
+        size *= 1 + (taken < _LONG_ROUND)
+    facts = encoder.describe()
+    batch_bytes = facts["batch_tokens"] * encoder.dimension * _ACTIVATIONS * _BYTES[facts["compute"]]
+    shard = int(2 * SHARD_ROWS * vectors / read * encoder.dimension * 4)
+    return Probe(
+        stand_in=False,
+        documents_per_second=statistics.median(rates[len(rates) // 2 :]),
+        tokens_per_text=tokens / read,
+        vectors_per_text=vectors / read,
+        dimension=encoder.dimension,
+        storage_bytes=_BYTES[storage],
+        memory=facts["weight_bytes"] + batch_bytes + shard,
+    )

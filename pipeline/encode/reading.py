@@ -1,0 +1,139 @@
+"""From texts to tokens, and to the tokens that are pooled into each vector.
+
+The text templates are those of the model cards (SPECTER: Cohan et al. 2020; SciNCL: Ostendorff et al. 2022; SPECTER2
+and control codes: Singh et al. 2023; sentence-transformers: Reimers and Gurevych 2019; E5: Wang et al. 2022). Nothing
+here imports torch, so that worker processes start quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any, NamedTuple, Protocol
+
+from pipeline.core.errors import InputError
+from pipeline.corpus.reader import Text
+from pipeline.encode.spec import Role, TransformerSpec
+
+Span = tuple[int, int]
+"""First token of those a vector is the mean of, and the one behind the last."""
+
+
+class Tokens(NamedTuple):
+    """Texts as a transformer reads them.
+
+    Attributes:
+        ids: token ids of each text, special ones included.
+        spans: of each text, the tokens of each of its vectors.
+        cut: which texts were longer than the encoder reads.
+    """
+
+    ids: list[list[int]]
+    spans: list[list[Span]]
+    cut: list[bool]
+
+
+class Reader(Protocol):
+    """Turns texts into tokens; it can be sent to another process."""
+
+    def __call__(self, texts: Sequence[Text], role: Role) -> Tokens:
+        """Return the tokens of texts, in their order."""
+
+
+class PlainReader:
+    """One string and one vector a text.
+
+    Args:
+        spec: template, prefixes, length and pooling.
+        tokenizer: a fast tokenizer.
+
+    Raises:
+        InputError: a control code is no token of its own, so that its position would hold something else.
+    """
+
+    def __init__(self, spec: TransformerSpec, tokenizer: Any) -> None:
+        self._spec, self._tokenizer = spec, tokenizer
+        self._position = None if spec.pooling == "mean" else int(spec.pooling.partition(":")[2] or 0)
+        for prefix in (spec.paper_prefix, spec.query_prefix):
+            length = len(tokenizer(prefix, add_special_tokens=False)["input_ids"])
+            if self._position and prefix and length != self._position:
+                raise InputError(
+                    f"{prefix!r} is {length} tokens of {spec.checkpoint or 'the model'}, but position {self._position} "
+                    "is pooled",
+                    "Use a model whose tokenizer knows the control code as one token",
+                )
+
+    def __call__(self, texts: Sequence[Text], role: Role) -> Tokens:
+        """Return the tokens of texts, in their order."""
+        if not texts:
+            return Tokens([], [], [])
+        separator = self._tokenizer.sep_token or ""
+        encoding = self._tokenizer(
+            [render(text, role, self._spec, separator) for text in texts],
+            truncation=True,
+            max_length=self._spec.max_length,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )
+        ids: list[list[int]] = encoding["input_ids"]
+        spans = [[self._span(len(each))] for each in ids]
+        return Tokens(ids, spans, [bool(each.overflowing) for each in encoding.encodings])
+
+    def _span(self, length: int) -> Span:
+        if self._position is None:
+            return 0, length
+        position = min(self._position, length - 1)
+        return position, position + 1
+
+
+def render(text: Text, role: Role, spec: TransformerSpec, separator: str) -> str:
+    """Return the one string an encoder reads.
+
+    Args:
+        text: title and abstract, or an ad-hoc query as title.
+        role: an ad-hoc query is its raw text, with its prefix.
+        spec: template and prefixes.
+        separator: the tokenizer's separator token.
+    """
+    if role == "query":
+        return spec.query_prefix + text.title
+    if spec.template == "title-sep-abstract":
+        return spec.paper_prefix + text.title + separator + text.abstract
+    return spec.paper_prefix + " ".join(part for part in text if part)
+
+
+class ReaderPool:
+    """A reader in several worker processes, for devices that would wait for one.
+
+    Args:
+        reader: what each process runs.
+        workers: how many.
+    """
+
+    def __init__(self, reader: Reader, workers: int) -> None:
+        self._workers = workers
+        self._pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (reader,))
+
+    def __call__(self, texts: Sequence[Text], role: Role) -> Tokens:
+        """Return the tokens of texts, in their order."""
+        size = max(1, -(-len(texts) // self._workers))
+        pieces = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
+        parts = list(self._pool.map(_read, pieces, [role] * len(pieces)))
+        ids, spans, cut = ([each for part in parts for each in part[column]] for column in range(3))
+        return Tokens(ids, spans, cut)  # type: ignore[arg-type]
+
+
+_reader: Callable[[Sequence[Text], Role], Tokens] | None = None
+
+
+def _start(reader: Reader) -> None:
+    """Keep a worker process's reader."""
+    global _reader
+    _reader = reader
+
+
+def _read(texts: Sequence[Text], role: Role) -> Tokens:
+    if _reader is None:
+        raise RuntimeError("this process has no reader")
+    return _reader(texts, role)

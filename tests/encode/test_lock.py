@@ -1,0 +1,58 @@
+"""Commits are locked from what the hub or the cache says, and used from then on; none is made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.errors import CorruptError
+from pipeline.encode import hub, lock, registry
+from tests.encode.tiny import save_in_cache
+
+OLD, NEW = "0" * 39 + "1", "0" * 39 + "2"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(lock, "FILE", tmp_path / "models.lock")
+    return tmp_path / "cache"
+
+
+def test_the_cache_is_asked_where_the_hub_is_silent(cache: Path) -> None:
+    save_in_cache(cache, "malteos/scincl", OLD)
+    found = {each.hub: each for each in lock.resolve(registry.repositories())}
+    assert (found["malteos/scincl"].commit, found["malteos/scincl"].origin) == (OLD, "cache")
+    assert (found["allenai/specter"].commit, found["allenai/specter"].origin) == ("", "")
+    assert {"allenai/specter2_base", "allenai/specter2", "allenai/specter2_adhoc_query"} <= set(found)
+    lock.write(found.values())
+    assert lock.read() == {"malteos/scincl@main": OLD}
+
+
+def test_the_hub_comes_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_in_cache(cache, "malteos/scincl", OLD)
+    monkeypatch.setattr(hub, "remote_commit", lambda name, asked: NEW)
+    found = lock.resolve([("malteos/scincl", "main"), ("malteos/scincl", "main"), ("org/pinned", OLD)])
+    assert [(each.commit, each.origin) for each in found] == [(NEW, "hub"), (OLD, "models.toml")]
+
+
+def test_a_locked_commit_holds_when_the_branch_moves(cache: Path) -> None:
+    folder = save_in_cache(cache, "malteos/scincl", OLD)
+    lock.write(lock.resolve([("malteos/scincl", "main")]))
+    (folder.parent / NEW).symlink_to(folder)
+    (cache / "models--malteos--scincl" / "refs" / "main").write_text(NEW)
+    assert registry.resolve("scincl").spec.revision == OLD  # type: ignore[attr-defined]
+    assert {each.name: each.revision for each in registry.listings()}["scincl"] == OLD
+    lock.write([lock.Locked("malteos/scincl", "main", "", "")])
+    assert lock.read() == {"malteos/scincl@main": OLD}
+    lock.FILE.unlink()
+    assert registry.resolve("scincl").spec.revision == NEW  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("content", ["no toml", '"malteos/scincl@main" = "soon"'])
+def test_a_damaged_lock_is_an_error(cache: Path, content: str) -> None:
+    lock.FILE.write_text(content)
+    with pytest.raises(CorruptError, match=r"models\.lock"):
+        registry.resolve("scincl")
