@@ -1,0 +1,91 @@
+"""What embedding a pool will take, before anything of it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import StageError
+from pipeline.core.resources import Resources
+from pipeline.core.rng import generator
+from pipeline.corpus.reader import Corpus, Text
+from pipeline.encode import registry
+from pipeline.encode.spec import AspireSpec, Precision, TransformerSpec
+from pipeline.sources.synthetic import Synthetic
+
+_SAMPLE = 2_048
+"""Papers whose texts are looked at."""
+
+
+_STAND_IN = "random weights of a BERT-base: not in the cache"
+
+
+def sample_texts(corpus: Artifact | None, seed: int = 13) -> list[Text]:
+    """Return texts in random order: a corpus's, or of the synthetic release where there is none."""
+    chance = generator(seed, "plan")
+    if corpus is None:
+        release = Synthetic(_SAMPLE, seed)
+        papers = next(iter(release.read(release.parts()[0]))).papers
+        columns = (papers.column(name).to_pylist() for name in ("title", "abstract"))
+        texts = [Text(title or "", abstract or "") for title, abstract in zip(*columns, strict=True)]
+    else:
+        opened = Corpus(corpus)
+        rows = np.sort(chance.choice(len(opened), min(_SAMPLE, len(opened)), replace=False))
+        texts = [text for block in opened.texts(rows) for text in block]
+    texts = [text for text in texts if text.abstract] or texts
+    return [texts[number] for number in chance.permutation(len(texts))]
+
+
+def plan(
+    names: Sequence[str],
+    precision: str | None,
+    papers: Sequence[int],
+    texts: Sequence[Text],
+    resources: Resources,
+    seconds: float,
+) -> Iterator[dict[str, Any]]:
+    """Yield one estimate a model and number of papers.
+
+    Args:
+        names: encoders.
+        precision: compute precision (``bfloat16``), or None for each model's own.
+        papers: how many papers are to be embedded.
+        texts: a sample of them, in random order.
+        resources: device and threads.
+        seconds: how long each model is probed.
+
+    Raises:
+        InputError: there is no such model.
+    """
+    from pipeline.encode.probe import probe, probe_stand_in
+
+    for name in names:
+        try:
+            model = registry.resolve(name, precision)
+            if not isinstance(model.spec, TransformerSpec | AspireSpec) and not model.parts:
+                yield {"model": name, "note": "fitted on the corpus: minutes, not hours; not probed"}
+                continue
+            found, note = probe(model, texts, resources, seconds), "its own weights"
+        except StageError:
+            spec = _stand_in_spec(registry.kind_of(name), precision)
+            found, note = probe_stand_in(spec, texts, resources, seconds), _STAND_IN
+        for count in papers:
+            yield {
+                "model": name,
+                "papers": count,
+                "docs/s": round(found.documents_per_second, 1),
+                "tokens/s": round(found.documents_per_second * found.tokens_per_text),
+                "tokens_a_paper": round(found.tokens_per_text),
+                "hours": round(found.seconds(count) / 3600, 2),
+                "disk_GB": round(found.disk(count) / 1e9, 2),
+                "memory_GB": round(found.memory / 1e9, 2),
+                "note": note,
+            }
+
+
+def _stand_in_spec(kind: str, precision: str | None) -> TransformerSpec | AspireSpec:
+    compute = cast("Precision", precision or "float32")
+    return AspireSpec("", "", compute=compute) if kind == "aspire" else TransformerSpec("", "", compute=compute)
