@@ -86,8 +86,8 @@ def _report(group: Sequence[Artifact], pools: Sequence[Artifact], options: argpa
     loaded = collect.load(group, pools)
     scored = set(loaded[0].measures)
     shown = [name for name in _measures(options) or SHOWN if name in scored] or None
-    baseline = getattr(options, "baseline", "bm25")
     systems = {each.system for each in loaded}
+    baseline = getattr(options, "baseline", None) or ("bm25:tuned" if "bm25:tuned" in systems else "bm25")
     compared = baseline if baseline in systems and len(systems) > 1 else None
     return summarise(loaded, Settings(seed=options.seed, baseline=compared), shown)
 

@@ -95,6 +95,15 @@ RANKING = pa.schema(
 """A ranking, ``ranking.arrow``: entries in final order (query, then rank from 1). ``query`` is the position in the
 pool's queries table. Higher scores are better; a squared L2 distance stands negated."""
 
+TUNING = pa.schema(
+    [
+        pa.field("k1", pa.float64(), nullable=False),
+        pa.field("b", pa.float64(), nullable=False),
+        pa.field("map", pa.float64(), nullable=False),
+    ]
+)
+"""A tuning, ``grid.arrow``: mean average precision, a fraction, of BM25 at each point, sorted by k1, then b."""
+
 SCORES = pa.schema(
     [
         pa.field("system", pa.string(), nullable=False),

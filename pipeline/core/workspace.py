@@ -14,9 +14,12 @@ POOLS = "corpora/pools"
 VECTORS = "indexes/vectors"
 FITS = "indexes/fits"
 LUCENE = "indexes/lucene"
+TERMS = "indexes/terms"
 RANKINGS = "runs/rankings"
 SCORES = "runs/scores"
+TUNINGS = "runs/tunings"
 REPORTS = "runs/reports"
+RELEASES = "corpora/releases"
 
 
 def checked_name(name: str) -> str:

@@ -6,11 +6,11 @@ would let the compiler choose the order of a sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
+
+from pipeline.core.compiled import compiled
 
 LANES = 64
 """As in :mod:`pipeline.retrieve.reference`; stated again because numba's cache notices changes of this file alone."""
@@ -19,15 +19,8 @@ L2, INNER_PRODUCT, COSINE = 0, 1, 2
 
 _STRIDE = 32
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 
-
-def _jit(function: _F) -> _F:
-    compiled: _F = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
-    return compiled
-
-
-@_jit
+@compiled
 def _fold(lanes: Any) -> Any:
     width = LANES
     while width > 1:
@@ -37,7 +30,7 @@ def _fold(lanes: Any) -> Any:
     return lanes[0]
 
 
-@_jit
+@compiled
 def _dot(a: Any, b: Any, lanes: Any) -> Any:
     whole = len(a) // LANES * LANES
     lanes[:] = 0.0
@@ -50,7 +43,7 @@ def _dot(a: Any, b: Any, lanes: Any) -> Any:
     return _fold(lanes)
 
 
-@_jit
+@compiled
 def _squared_distance(a: Any, b: Any, lanes: Any) -> Any:
     whole = len(a) // LANES * LANES
     lanes[:] = 0.0
@@ -65,7 +58,7 @@ def _squared_distance(a: Any, b: Any, lanes: Any) -> Any:
     return _fold(lanes)
 
 
-@_jit
+@compiled
 def squared_norms(matrix: Any, out: Any) -> None:
     """Write the squared length of each row of float32 ``[m, d]`` to float64 ``[m]``."""
     lanes = np.empty(LANES)
@@ -73,7 +66,7 @@ def squared_norms(matrix: Any, out: Any) -> None:
         out[i] = _dot(matrix[i], matrix[i], lanes)
 
 
-@_jit
+@compiled
 def score(
     metric: int,
     queries: Any,
@@ -120,7 +113,7 @@ def score(
         keys[pair] = (np.uint64(sortable) << np.uint64(32)) | np.uint64(rows[position])
 
 
-@_jit
+@compiled
 def _smallest(values: Any, place: int) -> Any:
     """Return what would stand at ``place`` if the values were sorted (Hoare's selection); they are rearranged.
 
@@ -148,7 +141,7 @@ def _smallest(values: Any, place: int) -> Any:
     return values[place]
 
 
-@_jit
+@compiled
 def _trim(estimates: Any, positions: Any, count: int, depth: int, slack: float, offset: float, threshold: Any) -> Any:
     """Drop from a reservoir what cannot be among the best; return what is left and the new threshold."""
     least = np.float64(_smallest(estimates[:count].copy(), count - depth))
@@ -162,7 +155,7 @@ def _trim(estimates: Any, positions: Any, count: int, depth: int, slack: float, 
     return kept, threshold
 
 
-@_jit
+@compiled
 def sieve(
     tile: Any,
     bias: Any,
@@ -212,7 +205,7 @@ def sieve(
         thresholds[q], counts[q] = threshold, count
 
 
-@_jit
+@compiled
 def settle(depth: int, slack: Any, offset: Any, thresholds: Any, estimates: Any, positions: Any, counts: Any) -> None:
     """Trim every reservoir that holds more than ``depth``; arguments as of :func:`sieve`."""
     for q in range(len(counts)):

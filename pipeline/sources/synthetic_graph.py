@@ -11,13 +11,14 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.compiled import compiled, signed
 from pipeline.sources.synthetic_layout import BINS, MOST_REFERENCES, Graph, Ints, graph, lists_references, place
-from pipeline.sources.synthetic_words import GOLDEN, below, compiled, mix, signed
+from pipeline.sources.synthetic_words import GOLDEN, below, mix
 
 # Of 1,024 references: to papers the release lacks, to neighbouring topics, to what is famous in the field, to what is
 # famous anywhere, to what came later in the paper's own topic (known before it was out); the rest to the own topic.
 _OUTSIDE, _NEAR, _FIELD, _ANYWHERE, _LATER = (np.uint64(edge) for edge in (90, 250, 300, 324, 327))
-_NEAREST_OF = 6
+_NEAREST_OF = 12
 
 
 @compiled

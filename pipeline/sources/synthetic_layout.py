@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.compiled import compiled, signed
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import priorities
-from pipeline.sources.synthetic_words import GOLDEN, Floats, compiled, mix, signed
+from pipeline.sources.synthetic_words import GOLDEN, Floats, mix
 
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
@@ -90,7 +91,7 @@ def graph(papers: int, seed: int) -> Graph:
     """Lay out the corpus of ``papers`` papers: 12 bytes a paper, and some for each topic."""
     weights = np.array([_FIELD_WEIGHTS[name] for name in MAG_FIELDS])
     field_start = _bounds(weights, papers)
-    mean_size = 64 * max(papers / 1_000, 1) ** 0.15
+    mean_size = 64 * max(papers / 1_000, 1) ** 0.45
     topic_start: list[Ints] = []
     topics_of = []
     for number, size in enumerate(np.diff(field_start)):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.compiled import compiled, signed
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import priorities
 from pipeline.sources.synthetic_layout import Graph, Ints, Keys, lognormal, place, salt
@@ -24,10 +25,8 @@ from pipeline.sources.synthetic_words import (
     Bytes,
     WordTable,
     below,
-    compiled,
     mix,
     quantiles,
-    signed,
     spell,
     word_table,
 )

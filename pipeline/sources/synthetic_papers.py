@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.core.compiled import compiled
 from pipeline.core.rng import priorities
 from pipeline.core.schema import NO_YEAR
 from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Batch
@@ -18,7 +19,7 @@ from pipeline.sources.synthetic_graph import inbound_counts, references
 from pipeline.sources.synthetic_layout import FIRST_YEAR, Graph, Ints, Keys, graph, lists_references, paper_id
 from pipeline.sources.synthetic_lexicon import lexicon
 from pipeline.sources.synthetic_text import SHORT_ABSTRACT, abstracts, titles
-from pipeline.sources.synthetic_words import Floats, compiled
+from pipeline.sources.synthetic_words import Floats
 
 _NO_YEAR, _NO_FIELD, _TWO_FIELDS, _THREE_FIELDS = 0.015, 0.05, 0.075, 0.004
 _NO_ABSTRACT, _SHORT_ABSTRACT = 0.17, 0.005
@@ -102,6 +103,7 @@ def read_range(papers: int, seed: int, start: int, end: int) -> Iterator[Batch]:
             pa.array(mask.astype(np.uint32)),
             pa.LargeListArray.from_arrays(made.indptr, made.outbound, type=RAW_PAPERS.field("outbound").type),
             pa.array(inbound[rows]),
+            pa.array(np.zeros(len(rows), np.uint64)),
         ]
         yield Batch(pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS), read=len(rows))
 

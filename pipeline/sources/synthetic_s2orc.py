@@ -16,6 +16,7 @@ import pyarrow as pa
 from isal import igzip
 
 from pipeline.core import files
+from pipeline.core.compiled import compiled
 from pipeline.core.errors import InputError
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.core.parallel import unordered
@@ -27,7 +28,6 @@ from pipeline.sources.synthetic_graph import fill_inbound, inbound_counts
 from pipeline.sources.synthetic_layout import Graph, Ints, Keys, graph, is_parsed
 from pipeline.sources.synthetic_lexicon import lexicon
 from pipeline.sources.synthetic_papers import Papers, blocks, ids_of, make
-from pipeline.sources.synthetic_words import compiled
 
 SHARDS = 100
 """Files of the real release."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipeline.core.compiled import compiled, signed
 from pipeline.sources.synthetic_layout import Graph, Ints
 from pipeline.sources.synthetic_lexicon import (
     BORROWED,
@@ -15,7 +16,7 @@ from pipeline.sources.synthetic_lexicon import (
     borrowed_words,
     own_words,
 )
-from pipeline.sources.synthetic_words import GOLDEN, LONGEST, Bytes, WordTable, below, compiled, mix, signed
+from pipeline.sources.synthetic_words import GOLDEN, LONGEST, Bytes, WordTable, below, mix
 
 # Out of 65,536: function words after one of them, and after another word; then the kinds of the other words.
 _FUNCTION_AGAIN, _FUNCTION_NEXT = np.uint64(12_000), np.uint64(36_000)

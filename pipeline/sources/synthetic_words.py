@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.compiled import compiled, signed
+
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.floating[Any]]
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-
-signed = cast("Callable[[Any], int]", np.int64)
-"""Turns an unsigned number into a signed one in kernels: Numba makes a float of a sum of the two."""
 
 LONGEST = 24
 """Bytes a word may take, its ending included."""
@@ -53,16 +50,6 @@ _CLUSTERS = "br ch cr dr gl gr ph pl pr sh st str th tr"
 _ONSETS = (*"bcdfghjklmnprstvwz", *_CLUSTERS.split())
 _VOWELS = (*"aaaeeeiiiooouu", "io", "ea")
 _CODAS = ("", "", "", "n", "n", "r", "r", "l", "m", "t", "x", "nd", "rt", "k", "d", "é")
-
-
-def compiled(function: _Function) -> _Function:
-    """Compile a kernel at its first call and keep the machine code on disk.
-
-    Numba takes kept code for current as long as the file of the kernel itself is unchanged: who edits a kernel that
-    other modules call removes their ``__pycache__/*.nb*``.
-    """
-    kernel: _Function = numba.njit(cache=True, nogil=True)(function)
-    return kernel
 
 
 def _letters(parts: Sequence[str]) -> tuple[Bytes, Bytes]:

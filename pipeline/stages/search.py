@@ -24,6 +24,7 @@ from pipeline.encode.store import VectorStore
 from pipeline.retrieve.base import Block, Metric, Ranking, Vectors, block_rows, check_depth, dense_engine
 from pipeline.stages.embed import store_of
 from pipeline.stages.index import FOLDER
+from pipeline.stages.terms import terms_of
 
 DEFAULT_DEPTH = 500
 """Entries ranked a query (protocol 4)."""
@@ -37,7 +38,7 @@ class Bm25Config:
         k1: saturation of term frequency.
         b: normalisation by length.
         depth: entries a query.
-        engine: what computes the scores; engines agree to a few units in the last place, not in every bit.
+        engine: ``lucene`` or ``postings``: they agree in every bit, but are made from different artifacts.
     """
 
     k1: float
@@ -62,7 +63,14 @@ class DenseConfig:
 
 
 def bm25_ranking_task(
-    corpus: Artifact, pool: Task | Artifact, index: Task | Artifact, *, k1: float, b: float, depth: int = DEFAULT_DEPTH
+    corpus: Artifact,
+    pool: Task | Artifact,
+    index: Task | Artifact,
+    *,
+    k1: float,
+    b: float,
+    depth: int = DEFAULT_DEPTH,
+    tuning: Artifact | None = None,
 ) -> Task:
     """Return the task that ranks a pool's candidates by BM25.
 
@@ -73,6 +81,7 @@ def bm25_ranking_task(
         k1: saturation of term frequency.
         b: normalisation by length.
         depth: entries a query.
+        tuning: where ``k1`` and ``b`` come from, if they were tuned.
     """
     check_depth(depth)
 
@@ -92,8 +101,62 @@ def bm25_ranking_task(
         return _write(ranking, opened, depth, out)
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "index": index}
+    if tuning is not None:
+        inputs["tuning"] = tuning
     slug = f"bm25-{k1:g}-{b:g}-{_slug(pool)}"
     return Task("search", 1, RANKINGS, slug, Bm25Config(k1, b, depth), inputs, run)
+
+
+def postings_ranking_task(
+    corpus: Artifact,
+    pool: Task | Artifact,
+    terms: Mapping[Role, Task | Artifact],
+    *,
+    k1: float,
+    b: float,
+    depth: int = DEFAULT_DEPTH,
+    tuning: Artifact | None = None,
+) -> Task:
+    """Return the task that ranks a pool's candidates by BM25, by the terms of its papers instead of a Lucene index.
+
+    Args:
+        corpus: the corpus of the pool.
+        pool: whose queries are run.
+        terms: what analyses the pool (:func:`pipeline.stages.terms.terms_tasks`).
+        k1: saturation of term frequency.
+        b: normalisation by length.
+        depth: entries a query.
+        tuning: where ``k1`` and ``b`` come from, if they were tuned.
+    """
+    check_depth(depth)
+
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        from pipeline.retrieve.postings_pool import Collection, Queries
+        from pipeline.retrieve.postings_search import search
+
+        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        store = terms_of(inputs["paper"])
+        queries = Queries.read(terms_of(inputs["query"]) if "query" in inputs else store, opened.query_rows)
+        collection = Collection.read(store, opened.candidates, queries.vocabulary)
+        with Progress(len(opened.candidates), "search bm25", "docs") as progress:
+            ranking = search(
+                collection,
+                queries,
+                opened.exclusions,
+                k1=k1,
+                b=b,
+                depth=depth,
+                threads=resources.workers,
+                done=progress.add,
+            )
+        return _write(ranking, opened, depth, out)
+
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    inputs.update((str(role), analysed) for role, analysed in terms.items())
+    if tuning is not None:
+        inputs["tuning"] = tuning
+    slug = f"bm25-{k1:g}-{b:g}-{_slug(pool)}"
+    return Task("search", 1, RANKINGS, slug, Bm25Config(k1, b, depth, "postings"), inputs, run)
 
 
 def dense_ranking_task(

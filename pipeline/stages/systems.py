@@ -1,9 +1,10 @@
-"""The systems users name: ``bm25``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder."""
+"""The systems users name: ``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.encode import registry
@@ -17,14 +18,23 @@ PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 @dataclass(frozen=True)
 class Bm25:
-    """BM25 with its two parameters (Medić & Šnajder 2022, appendix A)."""
+    """BM25 with its two parameters (Medić & Šnajder 2022, appendix A).
+
+    Attributes:
+        k1: saturation of term frequency.
+        b: normalisation by length.
+        tuning: whether a tuning of the pool decides both instead: never, where there is one, or always.
+    """
 
     k1: float = DEFAULT_K1
     b: float = DEFAULT_B
+    tuning: Literal["none", "any", "required"] = "none"
 
     @property
     def name(self) -> str:
-        """As users write it."""
+        """As users write it; what a tuning decides has a name of its own, for every pool may have another one."""
+        if self.tuning == "required":
+            return "bm25:tuned"
         return "bm25" if (self.k1, self.b) == (DEFAULT_K1, DEFAULT_B) else f"bm25:k1={self.k1:g},b={self.b:g}"
 
 
@@ -64,12 +74,12 @@ def parse_systems(text: str, precision: str | None = None) -> list[System]:
     if not names:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
     systems = [_parse(name, precision) for name in names]
-    return list({system.name: system for system in systems}.values())
+    return list({(system.name, getattr(system, "tuning", None)): system for system in systems}.values())
 
 
 def _parse(name: str, precision: str | None) -> System:
-    if name == "bm25":
-        return Bm25()
+    if name in ("bm25", "bm25:tuned"):
+        return Bm25(tuning="any" if name == "bm25" else "required")
     if name.startswith("bm25:"):
         return _parse_bm25(name)
     if precision is not None and precision not in PRECISIONS:
@@ -84,7 +94,9 @@ def _parse_bm25(name: str) -> Bm25:
         try:
             values[key] = float(value)
         except ValueError:
-            raise InputError(f"{piece!r} in {name!r} is no parameter", "Write bm25:k1=1.2,b=0.75") from None
+            raise InputError(
+                f"{piece!r} in {name!r} is no parameter", "Write bm25, bm25:tuned or bm25:k1=1.2,b=0.75"
+            ) from None
     bm25 = Bm25(values.pop("k1", DEFAULT_K1), values.pop("b", DEFAULT_B))
     if values:
         raise InputError(f"BM25 has no parameter {next(iter(values))!r}", "Write bm25:k1=1.2,b=0.75")

@@ -1,0 +1,62 @@
+"""BM25 as Lucene 9 computes it, in its float32 arithmetic (``BM25Similarity``, ``SmallFloat``).
+
+The score of a document is the sum, in float64, of ``w - w / (1 + f n)`` over the terms of the query, rounded to
+float32: ``w`` is how often the query has the term times :func:`idf`, ``f`` how often the document has it, and ``n`` one
+of the document's :func:`inverse_norms`. Everything but the sum is float32, in the order written here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+
+_EXACT = 24
+"""Lengths below this are stored as they are."""
+
+
+def length_codes(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Return the byte in which Lucene stores each length, uint8 ``[n]``: from 40 on, four leading bits above 24.
+
+    Args:
+        lengths: tokens of each document, 0 to 2**31 - 1.
+    """
+    above = np.maximum(lengths - _EXACT, 0)
+    shift = np.maximum(np.frexp(above.astype(np.float64))[1] - 4, 0)
+    mantissa = above >> shift
+    codes = np.where(mantissa < 8, mantissa, (shift + 1) * 8 + (mantissa & 7))
+    return np.where(lengths < _EXACT, lengths, _EXACT + codes).astype(np.uint8)
+
+
+def stored_lengths() -> npt.NDArray[np.int64]:
+    """Return the length that each byte stands for, int64 ``[256]``."""
+    code = np.maximum(np.arange(256) - _EXACT, 0)
+    above = np.where(code < 8, code, ((code & 7) | 8) << np.maximum(code // 8 - 1, 0))
+    return np.where(np.arange(256) < _EXACT, np.arange(256), _EXACT + above)
+
+
+def inverse_norms(k1: float, b: float, average: float) -> Floats:
+    """Return what a term's frequency is multiplied with in a document of each stored length, float32 ``[256]``.
+
+    Args:
+        k1: saturation of term frequency.
+        b: normalisation by length.
+        average: mean length of the documents that have a term.
+    """
+    one, k, share = np.float32(1), np.float32(k1), np.float32(b)
+    lengths = stored_lengths().astype(np.float32)
+    with np.errstate(divide="ignore"):
+        norms: Floats = one / (k * ((one - share) + share * lengths / np.float32(average)))
+    return norms
+
+
+def idf(frequencies: npt.NDArray[np.int64], documents: int) -> Floats:
+    """Return the weight of each term, float32 ``[n]``.
+
+    Args:
+        frequencies: documents that have it.
+        documents: documents that have any term.
+    """
+    weights: Floats = np.log(1 + (documents - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
+    return weights

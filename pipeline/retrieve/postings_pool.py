@@ -1,0 +1,160 @@
+"""A pool as the postings engine sees it: its documents block by block, under the terms of its queries.
+
+Document frequencies, average length and number of documents are the pool's own, so one store of terms serves every
+pool.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.core.order import Rows
+from pipeline.retrieve import lucene_formula, postings_kernels
+from pipeline.retrieve.base import Exclusions
+from pipeline.retrieve.postings_store import Piece, TermStore
+from pipeline.retrieve.postings_types import Codes, Documents, Postings, Removed, Terms
+
+_TermNumbers = npt.NDArray[np.int32]
+
+BLOCK_DOCUMENTS = 16_384
+"""Documents scored together: their scores stay in a core's cache, and their postings in the processor's."""
+
+
+class Queries(NamedTuple):
+    """Texts that are searched for.
+
+    Attributes:
+        bags: their terms.
+        vocabulary: all of these terms by number, large strings.
+    """
+
+    bags: Terms
+    vocabulary: pa.Array
+
+    @classmethod
+    def read(cls, store: TermStore, rows: Rows) -> Queries:
+        """Read the papers or query texts at rising ``rows``, in that order."""
+        pieces = list(store.pieces(rows))
+        vocabulary = pc.unique(pa.chunked_array([_words_of(piece) for piece in pieces], pa.large_string()))
+        read = [_decode(piece, _numbers(piece, vocabulary)) for piece in pieces]
+        place = np.searchsorted(rows, np.concatenate([np.empty(0, np.uint32), *(piece.rows for piece in pieces)]))
+        lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(each.starts) for each in read)])
+        order = np.argsort(place)
+        starts = np.concatenate([[0], np.cumsum(lengths[order])])
+        found = np.cumsum(lengths) - lengths
+        entries = np.repeat(found[order] - starts[:-1], lengths[order]) + np.arange(starts[-1])
+        none = np.empty(0, np.uint32)
+        terms, times = (np.concatenate([none, *(each[part] for each in read)])[entries] for part in (1, 2))
+        return cls(Terms(starts, terms, times), vocabulary)
+
+    def __len__(self) -> int:
+        return len(self.bags.starts) - 1
+
+
+class Part(NamedTuple):
+    """Some documents of a pool, before they are decoded.
+
+    Attributes:
+        piece: where their bags are.
+        numbers: int32, number of each of the bags' terms among those of the queries, -1 where no query has it.
+        codes: uint8 ``[n]``, stored length of each.
+    """
+
+    piece: Piece
+    numbers: _TermNumbers
+    codes: Codes
+
+
+class Block(NamedTuple):
+    """Some documents of a pool, and the same turned round.
+
+    Attributes:
+        documents: those of a part.
+        postings: what turned round they are.
+    """
+
+    documents: Documents
+    postings: Postings
+
+
+@dataclass(frozen=True)
+class Collection:
+    """The documents of a pool under the terms of some queries.
+
+    Attributes:
+        idf: float32 ``[terms]``.
+        average: mean length of the documents that have a term.
+        parts: the documents, each part up to :data:`BLOCK_DOCUMENTS` of them; their order says nothing.
+    """
+
+    idf: lucene_formula.Floats
+    average: float
+    parts: list[Part]
+
+    @classmethod
+    def read(cls, store: TermStore, rows: Rows, vocabulary: pa.Array) -> Collection:
+        """Count what scores depend on, in one pass over the bags of the papers at rising ``rows``."""
+        frequencies = np.zeros(len(vocabulary), np.int64)
+        documents = tokens = 0
+        parts = []
+        for piece in store.pieces(rows):
+            numbers = _numbers(piece, vocabulary)
+            lengths = np.diff(piece.bags.offsets)[piece.members]
+            postings_kernels.count(piece.bags.offsets, piece.bags.tokens, piece.members, numbers, frequencies)
+            documents += int(np.count_nonzero(lengths))
+            tokens += int(lengths.sum())
+            codes = lucene_formula.length_codes(lengths)
+            for start in range(0, len(codes), BLOCK_DOCUMENTS):
+                part = slice(start, start + BLOCK_DOCUMENTS)
+                parts.append(Part(Piece(piece.rows[part], piece.members[part], piece.bags), numbers, codes[part]))
+        return cls(lucene_formula.idf(frequencies, documents), tokens / max(documents, 1), parts)
+
+    def documents(self, part: Part) -> Documents:
+        """Return the documents of a part with those of their terms that queries have."""
+        return Documents(part.piece.rows, part.codes, _decode(part.piece, part.numbers))
+
+    def block(self, part: Part) -> Block:
+        """Return the documents of a part, turned round as well."""
+        documents = self.documents(part)
+        size = len(documents.bags.terms)
+        postings = Postings(np.zeros(len(self.idf) + 2, np.int64), np.empty(size, np.uint16), np.empty(size, np.uint32))
+        postings_kernels.invert(documents.bags, postings)
+        return Block(documents, postings)
+
+
+def removed_from(rows: Rows, excluded: Exclusions) -> Removed:
+    """Return what is excluded among rising ``rows``, by position there."""
+    offsets, removed = excluded
+    if not len(rows) or not len(removed):
+        return Removed(np.zeros_like(offsets), np.empty(0, np.int64))
+    place = np.searchsorted(rows, removed)
+    here = rows[np.minimum(place, len(rows) - 1)] == removed
+    return Removed(np.concatenate([[0], np.cumsum(here)])[offsets], place[here])
+
+
+def _words_of(piece: Piece) -> pa.Array:
+    """Return those terms of a block that the piece's papers have."""
+    used = np.zeros(len(piece.bags.vocabulary), bool)
+    postings_kernels.mark(piece.bags.offsets, piece.bags.tokens, piece.members, used)
+    return piece.bags.vocabulary.filter(pa.array(used))
+
+
+def _numbers(piece: Piece, vocabulary: pa.Array) -> _TermNumbers:
+    found = pc.fill_null(pc.index_in(piece.bags.vocabulary, vocabulary), -1)
+    numbers: _TermNumbers = found.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _decode(piece: Piece, numbers: _TermNumbers) -> Terms:
+    bags, members = piece.bags, piece.members
+    room = int(np.diff(bags.offsets)[members].sum())
+    decoded = Terms(np.zeros(len(members) + 1, np.int64), np.empty(room, np.uint32), np.empty(room, np.uint32))
+    postings_kernels.decode(bags.offsets, bags.tokens, members, numbers, decoded)
+    starts, terms, times = decoded
+    return Terms(starts, terms[: starts[-1]], times[: starts[-1]])

@@ -1,0 +1,160 @@
+"""The terms of papers, kept for every pool to come: segments, each made for a pool, each holding what was missing then.
+
+A paper is analysed once, whatever number of pools it is in. What is kept of it is the bag of its terms, not postings: a
+pool of a hundredth of the corpus reads a hundredth of the store, and turning bags into postings takes a few percent of
+the time that searching them does.
+
+A segment is an artifact of the files ``rows.arrow`` (its papers) and, for every :data:`BLOCK_PAPERS` of them,
+``bags-00012.arrow`` and ``vocabulary-00012.arrow`` (the terms that the numbers in the bags mean, block by block).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core import files
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.errors import StageError
+from pipeline.core.order import Rows
+from pipeline.core.schema import CANDIDATES
+from pipeline.core.workdir import Workdir
+from pipeline.retrieve.postings_types import Numbers, Offsets
+
+BLOCK_PAPERS = 65_536
+"""Papers of a block; the last block of a segment has the rest."""
+
+BAGS = pa.schema([pa.field("terms", pa.large_list(pa.field("item", pa.uint32(), nullable=False)), nullable=False)])
+"""Bags of a block, in the order of its papers: one number a token, equal ones side by side."""
+
+VOCABULARY = pa.schema([pa.field("term", pa.large_string(), nullable=False)])
+"""Terms of a block by number."""
+
+
+class Bags(NamedTuple):
+    """The terms of some texts.
+
+    Attributes:
+        offsets: int64 ``[texts + 1]``.
+        tokens: uint32 ``[offsets[-1]]``, the number of every token's term, a text's equal ones side by side.
+        vocabulary: the terms by number, large strings.
+    """
+
+    offsets: Offsets
+    tokens: Numbers
+    vocabulary: pa.Array
+
+
+class Piece(NamedTuple):
+    """Papers whose bags lie in one block.
+
+    Attributes:
+        rows: uint32 ``[n]``, rising.
+        members: int64 ``[n]``, position of each among the bags.
+        bags: those of the whole block, by memory map.
+    """
+
+    rows: Rows
+    members: npt.NDArray[np.int64]
+    bags: Bags
+
+
+def write_rows(out: Workdir, rows: Rows) -> None:
+    """Write the list of a segment's papers, uint32, rising."""
+    out.arrow("rows.arrow", pa.table([rows], schema=CANDIDATES), CANDIDATES)
+
+
+def read_rows(out: Workdir) -> Rows:
+    """Return the papers of a segment under construction."""
+    rows: Rows = files.read_arrow(out.path / "rows.arrow").column("row").chunk(0).to_numpy()
+    return rows
+
+
+def block_name(number: int) -> str:
+    """Return the file name of the bags of a block, finished after its vocabulary."""
+    return f"bags-{number:05d}.arrow"
+
+
+def write_block(out: Workdir, number: int, bags: Bags) -> None:
+    """Write one block of a segment."""
+    vocabulary = pa.table([bags.vocabulary], schema=VOCABULARY)
+    out.arrow(_vocabulary_name(number), vocabulary, VOCABULARY)
+    lists = pa.LargeListArray.from_arrays(pa.array(bags.offsets), pa.array(bags.tokens), type=BAGS.field("terms").type)
+    out.arrow(block_name(number), pa.table([lists], schema=BAGS), BAGS, tokens=len(bags.tokens))
+
+
+def _vocabulary_name(number: int) -> str:
+    return f"vocabulary-{number:05d}.arrow"
+
+
+class _Segment:
+    def __init__(self, artifact: Artifact) -> None:
+        self._artifact = artifact
+        self.rows: Rows = artifact.arrow("rows.arrow").column("row").chunk(0).to_numpy()
+
+    def bags(self, number: int) -> Bags:
+        lists = self._artifact.arrow(block_name(number)).column("terms").chunk(0)
+        vocabulary = self._artifact.arrow(_vocabulary_name(number)).column("term").chunk(0)
+        return Bags(lists.offsets.to_numpy(), lists.values.to_numpy(), vocabulary)
+
+
+class TermStore:
+    """Reads the terms of a store; what several segments hold is read from the first of them by name.
+
+    Args:
+        folder: where the store is.
+        segments: those of its artifacts that are to be read.
+    """
+
+    def __init__(self, folder: Path, segments: Iterable[Artifact]) -> None:
+        self._folder = folder
+        self._segments = [_Segment(artifact) for artifact in segments]
+
+    @classmethod
+    def open(cls, folder: Path) -> TermStore:
+        """Open the store in ``folder`` with all segments published there."""
+        return cls(folder, published(folder))
+
+    def missing(self, rows: npt.NDArray[np.integer]) -> Rows:
+        """Return those of ``rows`` whose paper was not analysed."""
+        return np.asarray(rows, np.uint32)[self._owners(rows) < 0]
+
+    def pieces(self, rows: npt.NDArray[np.integer]) -> Iterator[Piece]:
+        """Yield the bags of the papers at ``rows``, block by block.
+
+        Args:
+            rows: rising rows of the corpus, each once.
+
+        Raises:
+            StageError: papers were not analysed.
+            CorruptError: a file differs from its manifest.
+        """
+        asked: Rows = np.asarray(rows, np.uint32)
+        owners = self._owners(asked)
+        if np.any(owners < 0):
+            raise StageError(
+                f"{np.count_nonzero(owners < 0):,} of {len(asked):,} papers have no terms in {self._folder} "
+                f"(the first: row {asked[owners < 0][0]})",
+                "Index their pool: mdcr index; if a folder was removed there by hand, remove the whole store first",
+            )
+        for number, segment in enumerate(self._segments):
+            mine = asked[owners == number]
+            places = np.searchsorted(segment.rows, mine)
+            blocks = places // BLOCK_PAPERS
+            for block in np.unique(blocks).tolist():
+                here = blocks == block
+                yield Piece(mine[here], places[here] - block * BLOCK_PAPERS, segment.bags(block))
+
+    def _owners(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+        """Return the number of the segment each row is read from, -1 where there is none."""
+        owners = np.full(len(rows), -1, np.int32)
+        for number, segment in enumerate(self._segments):
+            if len(segment.rows):
+                place = np.minimum(np.searchsorted(segment.rows, rows), len(segment.rows) - 1)
+                owners[(segment.rows[place] == rows) & (owners < 0)] = number
+        return owners

@@ -1,0 +1,202 @@
+"""Stage ``tune``: k1 and b of BM25, by mean average precision on a validation pool (protocol 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.config import canonical
+from pipeline.core.errors import InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.progress import Progress
+from pipeline.core.resources import Resources
+from pipeline.core.schema import TUNING
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import TUNINGS
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.measure.inputs import Qrels
+from pipeline.measure.ranks import average_precision
+from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1
+from pipeline.stages.terms import terms_of, terms_tasks
+
+GRID_K1 = (0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1)
+GRID_B = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+_DEPTH = 500
+
+_SAME = ("field", "year", "seed", "positives", "drop_same_title", "prefilter", "exclude", "queries_are")
+"""Settings in which a pool and the validation pool of its tuning agree."""
+
+
+@dataclass(frozen=True)
+class TuneConfig:
+    """What decides a tuning beside the terms.
+
+    Attributes:
+        k1: values tried.
+        b: values tried, each with each k1.
+        depth: ranks that count.
+        pool: settings of the validation pool.
+    """
+
+    k1: tuple[float, ...]
+    b: tuple[float, ...]
+    depth: int
+    pool: Mapping[str, Any]
+
+
+class Tuning(NamedTuple):
+    """What a tuning found.
+
+    Attributes:
+        artifact: where it is.
+        k1: the best, of equals the smallest.
+        b: the best, of equals the smallest.
+    """
+
+    artifact: Artifact
+    k1: float
+    b: float
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> Tuning:
+        """Read a published tuning."""
+        return cls(artifact, artifact.manifest.counts["k1"], artifact.manifest.counts["b"])
+
+
+class Grid(NamedTuple):
+    """Mean average precision of every point.
+
+    Attributes:
+        k1: float64 ``[rows]``.
+        b: float64 ``[columns]``.
+        values: float64 ``[rows, columns]``, fractions.
+    """
+
+    k1: npt.NDArray[np.float64]
+    b: npt.NDArray[np.float64]
+    values: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> Grid:
+        """Read the grid of a published tuning."""
+        table = artifact.arrow("grid.arrow")
+        k1, b = (np.unique(table.column(name).to_numpy()) for name in ("k1", "b"))
+        return cls(k1, b, table.column("map").to_numpy().reshape(len(k1), len(b)))
+
+
+def tune_task(
+    corpus: Artifact,
+    pool: Task,
+    *,
+    k1: tuple[float, ...] = GRID_K1,
+    b: tuple[float, ...] = GRID_B,
+    depth: int = _DEPTH,
+) -> Task:
+    """Return the task that tries every k1 with every b on a validation pool.
+
+    Its artifact is ``grid.arrow``; the best point stands among its counts, with the figure of Anserini's own point.
+
+    Args:
+        corpus: the corpus of the pool.
+        pool: a pool of validation queries.
+        k1: values to try, rising.
+        b: values to try, rising.
+        depth: ranks that count.
+
+    Raises:
+        InputError: the queries are those of a test set.
+    """
+    settings = canonical(pool.config)
+    if settings["split"] != "validation":
+        raise InputError(f"{pool.name} holds test queries", "Tune on validation queries: --split validation")
+
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        qrels = Qrels.from_table(opened.qrels, len(opened.query_rows))
+        scored = np.flatnonzero(qrels.positives())
+        points = [(x, y) for x in k1 for y in b]
+        default = [] if (DEFAULT_K1, DEFAULT_B) in points else [(DEFAULT_K1, DEFAULT_B)]
+        values = _average_precision(inputs, opened, qrels, [*points, *default], depth, resources)[scored].mean(axis=0)
+        grid, reference = values[: len(points)], values[[*points, *default].index((DEFAULT_K1, DEFAULT_B))]
+        best = int(np.argmax(grid))
+        columns = [pa.array(column) for column in (*zip(*points, strict=True), grid)]
+        out.arrow("grid.arrow", pa.table(columns, schema=TUNING), TUNING)
+        return {
+            "queries": len(scored),
+            "queries_without_positive": len(opened.query_rows) - len(scored),
+            "candidates": len(opened.candidates),
+            "points": len(points),
+            "k1": points[best][0],
+            "b": points[best][1],
+            "map": float(grid[best]),
+            "map_untuned": float(reference),
+        }
+
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    inputs.update((str(role), task) for role, task in terms_tasks(corpus, pool).items())
+    return Task("tune", 1, TUNINGS, f"bm25-{pool.slug}", TuneConfig(k1, b, depth, settings), inputs, run)
+
+
+def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str, Any]) -> Tuning | None:
+    """Return the tuning that applies to a pool, None where there is none.
+
+    It is of the same corpus, field, year, seed and rules, and its validation queries are none of the pool's queries: a
+    test set of at most as many queries holds no others. Of several, that of the largest validation pool.
+
+    Args:
+        tunings: published ones.
+        corpus: the corpus of the pool.
+        pool: settings of the pool.
+    """
+    fitting = [
+        artifact
+        for artifact in tunings
+        if artifact.manifest.inputs["corpus"] == corpus.id
+        and all(artifact.manifest.config["pool"][name] == pool[name] for name in _SAME)
+        and _count(pool["queries"]) <= _count(artifact.manifest.config["pool"]["queries"])
+    ]
+    if not fitting:
+        return None
+    counts = {artifact.id: artifact.manifest.counts for artifact in fitting}
+    chosen = max(
+        fitting, key=lambda a: (counts[a.id]["candidates"], counts[a.id]["queries"], counts[a.id]["points"], a.id)
+    )
+    return Tuning.of(chosen)
+
+
+def _count(queries: int | str) -> float:
+    return math.inf if queries == "all" else float(queries)
+
+
+def _average_precision(
+    inputs: Inputs, pool: Pool, qrels: Qrels, points: list[tuple[float, float]], depth: int, resources: Resources
+) -> npt.NDArray[np.float64]:
+    from pipeline.retrieve.postings_grid import ranks
+    from pipeline.retrieve.postings_pool import Collection, Queries
+
+    store = terms_of(inputs["paper"])
+    queries = Queries.read(store, pool.query_rows)
+    collection = Collection.read(store, pool.candidates, queries.vocabulary)
+    rows = [np.sort(qrels.rows[a:b]) for a, b in zip(qrels.offsets[:-1], qrels.offsets[1:], strict=True)]
+    with Progress(len(pool.candidates), f"tune bm25 at {len(points)} points", "docs") as progress:
+        found = ranks(
+            collection,
+            queries,
+            (qrels.offsets, np.concatenate(rows)),
+            pool.exclusions,
+            points=points,
+            depth=depth,
+            threads=resources.workers,
+            done=progress.add,
+        )
+    return average_precision(found, qrels.offsets)
