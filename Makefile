@@ -19,19 +19,29 @@ POOL_OPTIONS = $(call option,CORPUS,corpus) $(call option,FIELD,field) $(call op
   $(call option,SIZE,size) $(call option,QUERIES,queries) $(call option,SAMPLES,samples) $(call option,SEED,seed) \
   $(call option,SPLIT,split) $(call flag,NESTED,nested) $(call option,EXCLUDE,exclude)
 SYSTEM_OPTIONS = $(call option,MODEL,model) $(call option,DEPTH,depth) $(call option,ENGINE,engine) \
+  $(call option,BM25_ENGINE,bm25-engine) \
   $(call option,PRECISION,precision)
 MEASURE_OPTIONS = $(call option,MEASURES,measures)
 CORPUS_OPTIONS = $(call option,SOURCE,source) $(call option,INPUT,input) $(call option,CORPUS,corpus) \
-  $(call option,PAPERS,papers) $(call option,SEED,seed)
+  $(call option,PAPERS,papers) $(call option,SEED,seed) $(call option,COLUMNS,columns) \
+  $(call option,FIELDS_FROM,fields-from) $(call option,DUPLICATES,duplicates) \
+  $(call option,DUPLICATES_BY,duplicates-by) $(call option,JUDGED,judged) \
+  $(call flag,ALLOW_TRUNCATED,allow-truncated) $(call flag,INCLUDE_XPAC,include-xpac) \
+  $(call option,MIN_CONCEPT_SCORE,min-concept-score)
+FETCH_OPTIONS = $(call option,RELEASE,release) $(call option,API_KEY,api-key) $(call option,SNAPSHOT,snapshot) \
+  $(call option,DATASETS,datasets) $(call option,OUTPUT,output) $(call option,FIRST,first) \
+  $(call option,CONNECTIONS,connections) $(call option,ENDPOINT,endpoint)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check corpus pool embed index search score eval report show doctor format clean
+.PHONY: help setup demo test check fetch corpus pool tune embed index search score eval report show models plan doctor format clean
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "Variables (any of them may be left out):"
-	@echo "  which corpus   CORPUS=s2orc   to build one: SOURCE=s2orc2020|beir|synthetic INPUT=/data/... PAPERS=30k"
+	@echo "  which corpus   CORPUS=s2orc   to build one: SOURCE=s2orc2020|s2ag|openalex|beir|jsonl|parquet|synthetic"
+	@echo "                 INPUT=/data/... COLUMNS=paper_id=id,title=headline DUPLICATES=merge PAPERS=30k"
+	@echo "  to fetch one   SOURCE=s2ag|openalex RELEASE=latest API_KEY=... SNAPSHOT=jsonl|parquet FIRST=1 OUTPUT=/data/..."
 	@echo "  which pools    FIELD=Medicine (or all; none: dataset-level) YEAR=2019 SIZE=200k,2M QUERIES=200 SAMPLES=3"
 	@echo "                 SEED=13 SPLIT=test|validation NESTED=1 EXCLUDE=training-ids.txt"
 	@echo "  which systems  MODEL=bm25,scincl,bm25:k1=1.2,b=0.75,hf:org/name,/path/to/model DEPTH=500 ENGINE=exact|faiss"
@@ -58,7 +68,7 @@ demo: $(VENV)/.installed  ## the main job on a synthetic corpus: pools, indexes,
 	@$(MDCR) eval --corpus demo --year 2019 --size 10k,25k --queries 200 --samples 2 --seed 13 --model bm25,lsa $(RUN_OPTIONS)
 
 test: check  ## lint, types and tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 check: $(VENV)/.dev  ## lint, types and import rules
 	$(BIN)/ruff check
@@ -70,11 +80,17 @@ format: $(VENV)/.dev  ## format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+fetch: $(VENV)/.installed  ## download a release: SOURCE RELEASE API_KEY SNAPSHOT OUTPUT
+	@$(MDCR) fetch "$(SOURCE)" $(FETCH_OPTIONS) $(RUN_OPTIONS)
+
 corpus: $(VENV)/.installed  ## build a corpus: SOURCE INPUT CORPUS
 	@$(MDCR) corpus $(CORPUS_OPTIONS) $(RUN_OPTIONS)
 
 pool: $(VENV)/.installed  ## draw queries, candidates and qrels: FIELD SIZE YEAR QUERIES SAMPLES SEED
 	@$(MDCR) pool $(POOL_OPTIONS) $(RUN_OPTIONS)
+
+tune: $(VENV)/.installed  ## choose k1 and b of BM25 on validation queries: FIELD YEAR SIZE SEED
+	@$(MDCR) tune $(POOL_OPTIONS) $(RUN_OPTIONS)
 
 embed index search: $(VENV)/.installed  ## embed the pools, build their indexes, rank their candidates: MODEL
 	@$(MDCR) $@ $(POOL_OPTIONS) $(SYSTEM_OPTIONS) $(RUN_OPTIONS)
@@ -84,6 +100,12 @@ score eval: $(VENV)/.installed  ## score rankings; eval: whatever of the chain i
 
 report show: $(VENV)/.installed  ## write tables and plots of what was scored; print them
 	@$(MDCR) $@ $(WHAT) $(POOL_OPTIONS) $(SYSTEM_OPTIONS) $(MEASURE_OPTIONS) $(RUN_OPTIONS)
+
+models: $(VENV)/.installed  ## the encoders known, and what of them is here (WHAT=lock: write their commits)
+	@$(MDCR) models $(WHAT) $(RUN_OPTIONS)
+
+plan: $(VENV)/.installed  ## time, disk and memory of embedding, from a probe of seconds: MODEL SIZE
+	@$(MDCR) plan $(POOL_OPTIONS) $(SYSTEM_OPTIONS) $(RUN_OPTIONS)
 
 doctor: $(VENV)/.installed  ## what this machine has, and what is missing
 	@$(MDCR) doctor $(RUN_OPTIONS)

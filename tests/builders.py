@@ -197,6 +197,7 @@ def _attributes(rows: list[dict[str, Any]]) -> pa.Table:
         "n_inbound": [paper["n_inbound"] for paper in rows],
         "title_chars": [len(paper["title"]) for paper in rows],
         "abstract_chars": [len(paper["abstract"]) for paper in rows],
+        "doi_key": [0] * len(rows),
     }
     return pa.table([pa.array(columns[f.name], f.type) for f in ATTRIBUTES], ATTRIBUTES)
 

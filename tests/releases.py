@@ -82,3 +82,95 @@ def random_s2orc(papers: int, seed: int) -> list[dict[str, Any]]:
             )
         )
     return records
+
+
+def s2ag_paper(corpusid: Any, **values: Any) -> dict[str, Any]:
+    """Return a record of the S2AG dataset ``papers`` with every key of the official sample."""
+    identifiers = ("ACL", "DBLP", "ArXiv", "MAG", "CorpusId", "PubMed", "DOI", "PubMedCentral")
+    record: dict[str, Any] = {
+        "corpusid": corpusid,
+        "externalids": dict.fromkeys(identifiers) | {"CorpusId": str(corpusid)},
+        "url": f"https://www.semanticscholar.org/paper/{corpusid}",
+        "title": f"Title of {corpusid}",
+        "authors": [{"authorId": "1", "name": "A. Author"}],
+        "venue": "",
+        "publicationvenueid": None,
+        "year": 2019,
+        "referencecount": 0,
+        "citationcount": 0,
+        "influentialcitationcount": 0,
+        "isopenaccess": False,
+        "s2fieldsofstudy": None,
+        "publicationtypes": None,
+        "publicationdate": None,
+        "journal": None,
+        "updated": "2022-01-27T02:09:51.713Z",
+    }
+    return _with(record, values)
+
+
+def s2ag_abstract(corpusid: Any, abstract: str | None) -> dict[str, Any]:
+    """Return a record of the S2AG dataset ``abstracts``."""
+    return {"corpusid": corpusid, "openaccessinfo": {"license": None}, "abstract": abstract, "updated": "2022-01-27"}
+
+
+def s2ag_citation(citing: Any, cited: Any) -> dict[str, Any]:
+    """Return a record of the S2AG dataset ``citations``; ids are strings or null in the official sample."""
+    return {
+        "citingcorpusid": citing,
+        "citedcorpusid": cited,
+        "isinfluential": False,
+        "contexts": None,
+        "intents": [["background"], None],
+        "updated": "2020-09-13",
+    }
+
+
+def write_s2ag(folder: Path, parts: int = 1, **datasets: Sequence[dict[str, Any] | bytes]) -> Path:
+    """Write records (bytes: as they are) of ``papers``, ``abstracts`` and ``citations``, as the API names them."""
+    for dataset, records in datasets.items():
+        (folder / dataset).mkdir(parents=True, exist_ok=True)
+        for number, block in enumerate(np.array_split(np.arange(len(records)), parts)):
+            write_lines(folder / dataset / f"20260310_070105_{number:05d}_abcde.gz", [records[i] for i in block])
+    return folder
+
+
+def write_lines(path: Path, records: Sequence[dict[str, Any] | bytes]) -> Path:
+    """Write records (bytes: as they are) as JSON lines, compressed where the name ends in ``.gz``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = b"".join(x if isinstance(x, bytes) else json.dumps(x).encode() + b"\n" for x in records)
+    path.write_bytes(gzip.compress(text, 1) if path.suffix == ".gz" else text)
+    return path
+
+
+def _with(record: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    unknown = values.keys() - record.keys()
+    if unknown:
+        raise KeyError(unknown)
+    return record | values
+
+
+def openalex_work(number: int, **values: Any) -> dict[str, Any]:
+    """Return an OpenAlex work with the keys that are read, and some that are not."""
+    record: dict[str, Any] = {
+        "id": f"https://openalex.org/W{number}",
+        "doi": None,
+        "title": f"Title of W{number}",
+        "display_name": f"Title of W{number}",
+        "publication_year": 2019,
+        "publication_date": "2019-01-01",
+        "language": "en",
+        "type": "article",
+        "authorships": [{"author_position": "first", "author": {"id": "https://openalex.org/A1"}}],
+        "cited_by_count": 0,
+        "is_retracted": False,
+        "is_paratext": False,
+        "is_xpac": False,
+        "concepts": [],
+        "primary_topic": None,
+        "topics": [],
+        "referenced_works": [],
+        "related_works": [],
+        "abstract_inverted_index": None,
+    }
+    return _with(record, values)

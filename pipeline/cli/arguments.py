@@ -20,16 +20,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"mdcr {pipeline.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    corpus = _command(commands, "corpus", "build a corpus from a release")
-    corpus.add_argument("--source", required=True, help="s2orc2020, beir or synthetic")
-    corpus.add_argument("--input", type=Path, help="folder of the release")
-    corpus.add_argument("--corpus", help="name to give it (default: the source's)")
-    corpus.add_argument("--papers", default="30k", help="synthetic: how many papers (default: 30k)")
-    corpus.add_argument("--seed", type=int, default=13, help="synthetic: seed (default: 13)")
-    corpus.add_argument("--judged", default="test", metavar="SPLIT", help="beir: which qrels (default: test)")
-    corpus.add_argument(
-        "--allow-truncated", action="store_true", help="keep the whole lines of a gzip file that breaks off"
-    )
+    _fetch(_command(commands, "fetch", "download a release: S2AG or OpenAlex"))
+    _corpus(_command(commands, "corpus", "build a corpus from a release"))
 
     pool = _command(commands, "pool", "draw queries, candidates and qrels")
     _selection(pool)
@@ -39,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
         ("search", "rank the candidates of the pools"),
     ):
         _systems(_command(commands, name, what))
+    _selection(_command(commands, "tune", "choose k1 and b of BM25 on validation queries (90 points)"))
     for name, what in (
         ("score", "score the rankings of the pools"),
         ("eval", "run whatever of the chain is missing, and print the table"),
@@ -52,13 +45,31 @@ def parser() -> argparse.ArgumentParser:
     ):
         command = _command(commands, name, what)
         if name == "show":
-            command.add_argument("what", nargs="?", default="table", help="table (default), corpus, pools or artifacts")
+            command.add_argument(
+                "what",
+                nargs="?",
+                default="table",
+                help="table (default), corpora, corpus, pools, artifacts, vectors or fields",
+            )
+            command.add_argument("--output", type=Path, help="corpus: folder to write its figures into")
+            command.add_argument(
+                "--spot", type=int, default=3, help="vectors: papers of each store to encode again (default: 3)"
+            )
         else:
             command.add_argument("--output", type=Path, help="folder for the files (default: runs/reports)")
         _systems(command, required=False)
         _measures(command)
         command.add_argument("--format", default="terminal", help="terminal, markdown, csv or latex")
-        command.add_argument("--baseline", default="bm25", help="system that significance is tested against")
+        command.add_argument(
+            "--baseline", help="system that significance is tested against (default: bm25:tuned, else bm25)"
+        )
+    plan = _command(commands, "plan", "estimate time, disk and memory of embedding, from a short probe")
+    _systems(plan)
+    plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")
+    models = _command(commands, "models", "list the encoders known, with what of them is on this machine")
+    models.add_argument(
+        "action", nargs="?", default="list", help="list (default), or lock: write the commit of each into models.lock"
+    )
     _command(commands, "doctor", "say what this machine has, and what is missing")
     return top
 
@@ -77,6 +88,45 @@ def _command(
     common.add_argument("--json", action="store_true", help="results as JSON on standard output")
     common.add_argument("--quiet", action="store_true", help="no progress and no messages")
     return command
+
+
+def _fetch(command: argparse.ArgumentParser) -> None:
+    command.add_argument("release_of", metavar="WHICH", help="s2ag or openalex")
+    command.add_argument("--output", type=Path, help="folder for it (default: corpora/releases/NAME below --root)")
+    command.add_argument("--connections", type=int, default=4, help="files fetched at a time (default: 4)")
+    command.add_argument("--first", type=int, metavar="N", help="only N files of each dataset, for a trial")
+    command.add_argument("--endpoint", help="address of the API or the bucket, for a mirror")
+    group = command.add_argument_group("s2ag")
+    group.add_argument("--release", default="latest", help="a date such as 2026-09-17 (default: latest)")
+    group.add_argument("--api-key", help="key of the Semantic Scholar API (default: $S2_API_KEY)")
+    group.add_argument("--datasets", default="papers,abstracts,citations", help="default: papers,abstracts,citations")
+    group = command.add_argument_group("openalex")
+    group.add_argument("--snapshot", default="jsonl", help="jsonl (default), parquet, or legacy (until 2025)")
+
+
+def _corpus(command: argparse.ArgumentParser) -> None:
+    sources = "s2orc2020, s2ag, openalex, beir, jsonl, parquet or synthetic"
+    command.add_argument("--source", required=True, help=sources)
+    command.add_argument("--input", type=Path, help="folder of the release")
+    command.add_argument("--corpus", help="name to give it (default: the source's)")
+    command.add_argument(
+        "--allow-truncated", action="store_true", help="keep the whole lines of a gzip file that breaks off"
+    )
+    group = command.add_argument_group("papers that stand there more than once")
+    group.add_argument("--duplicates", default="keep", help="keep (default), drop, or merge with their citations")
+    group.add_argument("--duplicates-by", default="doi,title", help="doi, title (and year), or both (default)")
+    group = command.add_argument_group("rules of one source")
+    group.add_argument(
+        "--fields-from", help="s2ag: s2-fos-model (default), external, any; openalex: auto (default), concepts, topics"
+    )
+    group.add_argument(
+        "--min-concept-score", type=float, default=0.3, help="openalex: score that a concept needs (default: 0.3)"
+    )
+    group.add_argument("--include-xpac", action="store_true", help="openalex: keep the works its interface leaves out")
+    group.add_argument("--columns", help="jsonl, parquet: your names, as in paper_id=id,title=headline,references=refs")
+    group.add_argument("--judged", default="test", metavar="SPLIT", help="beir: which qrels (default: test)")
+    group.add_argument("--papers", default="30k", help="synthetic: how many papers (default: 30k)")
+    group.add_argument("--seed", type=int, default=13, help="synthetic: seed (default: 13)")
 
 
 def _selection(command: argparse.ArgumentParser) -> None:
@@ -106,11 +156,15 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
     group.add_argument(
         "--model",
         required=required,
-        help="systems with commas: bm25, bm25:k1=1.2,b=0.75, scincl, lsa, hf:org/name, a folder",
+        help="systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
+        "mean(a,b), hf:org/name, a folder",
     )
     group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
     group.add_argument("--engine", default="auto", help="dense search: auto, exact or faiss; the ranking is the same")
+    group.add_argument(
+        "--bm25-engine", default="postings", help="BM25: postings (default) or lucene; the ranking is the same"
+    )
     _selection(command)
 
 

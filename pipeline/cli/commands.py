@@ -10,7 +10,6 @@ from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import parse_count
 from pipeline.core.progress import say
 from pipeline.core.task import Task
 from pipeline.core.workspace import checked_name, find_corpus, name_corpus
@@ -24,21 +23,17 @@ def run(options: argparse.Namespace) -> None:
 
 def corpus(options: argparse.Namespace) -> None:
     """Build a corpus and give it its name."""
+    from pipeline.corpus.duplicates import DuplicatesConfig
     from pipeline.sources.registry import open_release
-    from pipeline.stages.corpus import corpus_task
+    from pipeline.stages.corpus import corpus_task, without_duplicates_task
 
     runner = read.runner(options)
-    release = open_release(
-        options.source,
-        options.input,
-        allow_truncated=options.allow_truncated,
-        split=options.judged,
-        papers=parse_count(options.papers, "--papers"),
-        seed=options.seed,
-    )
     name = options.corpus or options.source
-    task = corpus_task(checked_name(name), release)
-    made = _make(runner, [task], options)
+    task = corpus_task(checked_name(name), open_release(options.source, options.input, read.source_options(options)))
+    if options.duplicates != "keep":
+        rules = tuple(rule.strip() for rule in options.duplicates_by.split(","))
+        task = without_duplicates_task(task, DuplicatesConfig(options.duplicates, rules))
+    made = make(runner, [task], options)
     for artifact in made:
         name_corpus(runner.root, name, artifact)
         if options.json:
@@ -47,11 +42,18 @@ def corpus(options: argparse.Namespace) -> None:
             _print_counts(f"corpus {name}", artifact)
 
 
+def fetch(options: argparse.Namespace) -> None:
+    """Download a release."""
+    from pipeline.cli.fetch import fetch as fetch_release
+
+    fetch_release(options)
+
+
 def pool(options: argparse.Namespace) -> None:
     """Draw pools."""
     runner = read.runner(options)
     pools = read.selection(options).pools(find_corpus(runner.root, options.corpus))
-    _print_made("pools", _make(runner, pools, options), options)
+    _print_made("pools", make(runner, pools, options), options)
 
 
 def chain(options: argparse.Namespace) -> None:
@@ -59,7 +61,7 @@ def chain(options: argparse.Namespace) -> None:
     runner = read.runner(options)
     tasks = [task for cell in read.cells(options, runner.root) for task in cell.upto(options.command)]
     _repair_vectors(runner, options)
-    _print_made("artifacts", _make(runner, tasks, options), options)
+    _print_made("artifacts", make(runner, tasks, options), options)
 
 
 def score(options: argparse.Namespace) -> None:
@@ -69,12 +71,12 @@ def score(options: argparse.Namespace) -> None:
     runner = read.runner(options)
     cells = read.cells(options, runner.root)
     _repair_vectors(runner, options)
-    made = _make(runner, [cell.score for cell in cells], options)
+    made = make(runner, [cell.score for cell in cells], options)
     if made:
         print_scores(runner.root, made, options)
 
 
-def _make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> list[Artifact]:
+def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> list[Artifact]:
     """Make the tasks, or print the plan, and make nothing, where that is all that was asked for.
 
     Pools come first: what cannot be (a size, a year) is refused before hours of work, not after.
@@ -180,15 +182,40 @@ def show(options: argparse.Namespace) -> None:
     print_what(read.runner(options).root, options)
 
 
+def tune(options: argparse.Namespace) -> None:
+    """Tune BM25 on validation queries."""
+    from pipeline.cli.tuning import tune as run_tune
+
+    run_tune(options)
+
+
+def models(options: argparse.Namespace) -> None:
+    """List or lock the encoders."""
+    from pipeline.cli.encoders import models as run_models
+
+    run_models(options)
+
+
+def plan(options: argparse.Namespace) -> None:
+    """Estimate what embedding takes."""
+    from pipeline.cli.encoders import plan as run_plan
+
+    run_plan(options)
+
+
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
+    "fetch": fetch,
     "corpus": corpus,
     "pool": pool,
     "embed": chain,
     "index": chain,
+    "tune": tune,
     "search": chain,
     "score": score,
     "eval": score,
     "report": report,
     "show": show,
+    "plan": plan,
+    "models": models,
     "doctor": doctor,
 }

@@ -6,16 +6,18 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from pipeline.core.config import parse_bytes
+from pipeline.core.artifact import published
+from pipeline.core.config import parse_bytes, parse_count
 from pipeline.core.errors import InputError
-from pipeline.core.progress import set_quiet
+from pipeline.core.progress import say, set_quiet
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
-from pipeline.core.workspace import find_corpus
+from pipeline.core.workspace import TUNINGS, find_corpus
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.encode.spec import Role
 from pipeline.measure.names import DEFAULT, parse_measures
 from pipeline.runner import Runner
+from pipeline.sources.registry import SourceOptions
 from pipeline.stages.chain import Cell
 from pipeline.stages.chain import cells as make_cells
 from pipeline.stages.embed import stored_tasks
@@ -34,6 +36,20 @@ def runner(options: argparse.Namespace) -> Runner:
             raise InputError(f"--workers {options.workers} is out of range", "Ask for one or more")
         resources = dataclasses.replace(resources, workers=options.workers)
     return Runner(options.root, resources, repair=options.repair)
+
+
+def source_options(options: argparse.Namespace) -> SourceOptions:
+    """Return what the options say of the source of a corpus."""
+    return SourceOptions(
+        allow_truncated=options.allow_truncated,
+        judged=options.judged,
+        columns=options.columns,
+        fields_from=options.fields_from,
+        min_concept_score=options.min_concept_score,
+        include_xpac=options.include_xpac,
+        papers=parse_count(options.papers, "--papers"),
+        seed=options.seed,
+    )
 
 
 def selection(options: argparse.Namespace) -> Selection:
@@ -65,7 +81,19 @@ def cells(options: argparse.Namespace, root: Path) -> list[Cell]:
     names = tuple(map(str, parse_measures(measures) if measures else DEFAULT))
     corpus = find_corpus(root, options.corpus)
     pools = selection(options).pools(corpus)
-    return make_cells(corpus, pools, systems, names, depth=options.depth, engine=options.engine)
+    made = make_cells(
+        corpus,
+        pools,
+        systems,
+        names,
+        depth=options.depth,
+        engine=options.engine,
+        bm25_engine=options.bm25_engine,
+        tunings=list(published(root / TUNINGS)),
+    )
+    for tuning in {cell.tuning.artifact.id: cell.tuning for cell in made if cell.tuning is not None}.values():
+        say(f"bm25: k1={tuning.k1:g}, b={tuning.b:g}, tuned on {tuning.artifact.name}")
+    return made
 
 
 def stored_vectors(options: argparse.Namespace, root: Path) -> list[Task]:

@@ -7,13 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pipeline.cli import options as read
 from pipeline.cli import results
 from pipeline.core.artifact import published
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, FITS, LUCENE, POOLS, RANKINGS, SCORES, VECTORS, corpus_names, find_corpus
 
 _ROOMS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
-_KINDS = ("table", "corpus", "pools", "artifacts")
+_KINDS = ("table", "corpora", "corpus", "pools", "artifacts", "vectors", "fields")
 
 
 def show(root: Path, options: argparse.Namespace) -> None:
@@ -25,15 +27,49 @@ def show(root: Path, options: argparse.Namespace) -> None:
     if options.what == "table":
         results.print_table(root, options)
     elif options.what == "corpus":
-        _print([_corpus(root, name) for name in ([options.corpus] if options.corpus else corpus_names(root))], options)
+        _show_corpus(root, options)
+    elif options.what == "fields":
+        from pipeline.sources.fieldmaps import MAPPINGS
+
+        rows = [
+            {"subject": subject, "counts as": name, "of": source}
+            for source, pairs in MAPPINGS.items()
+            for subject, name in pairs
+        ]
+        print_rows("fields", rows, options)
+    elif options.what == "corpora":
+        names = [options.corpus] if options.corpus else corpus_names(root)
+        print_rows(options.what, [_corpus(root, name) for name in names], options)
     elif options.what == "pools":
-        _print([_pool(artifact.manifest.config, artifact) for artifact in published(root / POOLS)], options)
+        pools = [_pool(artifact.manifest.config, artifact) for artifact in published(root / POOLS)]
+        print_rows(options.what, pools, options)
     elif options.what == "artifacts":
         folders = [*_ROOMS, *(f"{VECTORS}/{f.name}" for f in sorted((root / VECTORS).glob("[!.]*")))]
         found = [(room, artifact) for room in folders for artifact in published(root / room)]
-        _print([_artifact(room, artifact) for room, artifact in found], options)
+        print_rows(options.what, [_artifact(room, artifact) for room, artifact in found], options)
+    elif options.what == "vectors":
+        from pipeline.stages.vectors import describe_stores
+
+        corpus = find_corpus(root, options.corpus).id if options.corpus else None
+        resources = read.runner(options).resources
+        print_rows("vectors", list(describe_stores(root, corpus, options.spot, resources)), options)
     else:
         raise InputError(f"there is nothing called {options.what!r} to show", nearest(options.what, _KINDS))
+
+
+def _show_corpus(root: Path, options: argparse.Namespace) -> None:
+    """Print the profile of one corpus, and draw its figures where a folder for them is given."""
+    from pipeline.corpus.reader import Corpus
+    from pipeline.report.profile import profile
+    from pipeline.report.profile_text import render_profile, save_profile_plots
+
+    artifact = find_corpus(root, options.corpus)
+    name = options.corpus or corpus_names(root)[0]
+    found = profile(Corpus(artifact), name, read.runner(options).resources.memory // 2)
+    written = save_profile_plots(found, options.output) if options.output else []
+    print(json.dumps(found, ensure_ascii=False) if options.json else render_profile(found))
+    for path in written:
+        say(f"wrote {path}")
 
 
 def _corpus(root: Path, name: str) -> dict[str, Any]:
@@ -74,16 +110,19 @@ def _artifact(room: str, artifact: Any) -> dict[str, Any]:
     }
 
 
-def _print(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
+def print_rows(what: str, rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Print rows as a table, or as JSON under their name; a row may lack columns."""
     if options.json:
-        print(json.dumps({options.what: rows}, ensure_ascii=False))
+        print(json.dumps({what: rows}, ensure_ascii=False))
         return
     if not rows:
-        print(f"no {options.what} yet")
+        print(f"no {what} yet")
         return
-    cells = [[str(name) for name in rows[0]], *([_cell(value) for value in row.values()] for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    numeric = [isinstance(value, int | float) and not isinstance(value, bool) for value in rows[0].values()]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [names, *([_cell(row.get(name, "-")) for name in names] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
+    first = [next(row[name] for row in rows if name in row) for name in names]
+    numeric = [isinstance(value, int | float) and not isinstance(value, bool) for value in first]
     for line in cells:
         shown = (c.rjust(w) if n else c.ljust(w) for c, w, n in zip(line, widths, numeric, strict=True))
         print("  ".join(shown).rstrip())

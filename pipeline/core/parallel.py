@@ -1,4 +1,4 @@
-"""The same function over many items, in several processes."""
+"""The same function over many items, in several processes or threads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
@@ -48,6 +49,24 @@ def unordered(
         finally:
             for future in futures:
                 future.cancel()
+
+
+def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> Iterator[_Result]:
+    """Yield ``function(item)`` of each item, in order, from threads; no more than ``workers`` + 1 results wait.
+
+    Args:
+        function: lets go of the interpreter lock most of the time.
+        items: any number.
+        workers: threads.
+    """
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        waiting: deque[Future[_Result]] = deque()
+        for item in items:
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+            waiting.append(pool.submit(function, item))
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _die_with(parent: int) -> None:

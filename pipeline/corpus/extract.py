@@ -1,4 +1,4 @@
-"""First pass of corpus building: each part of a release becomes runs of papers sorted by id, and their references."""
+"""First pass of corpus building: each part of a release becomes runs of papers sorted by id."""
 
 from __future__ import annotations
 
@@ -10,48 +10,42 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
-from pipeline.core.text import id_keys, title_key
+from pipeline.core.text import id_keys, title_keys
+from pipeline.corpus.spill import Columns, ColumnWriter
 from pipeline.sources.base import Batch, Release
 
-RUN = pa.schema(
-    [
-        pa.field("paper_id", pa.large_string(), nullable=False),
-        pa.field("title", pa.large_string(), nullable=False),
-        pa.field("abstract", pa.large_string(), nullable=False),
-        pa.field("key", pa.uint64(), nullable=False),
-        pa.field("title_key", pa.uint64(), nullable=False),
-        pa.field("fields", pa.uint32(), nullable=False),
-        pa.field("year", pa.int16(), nullable=False),
-        pa.field("n_outbound", pa.int32(), nullable=False),
-        pa.field("n_inbound", pa.int32(), nullable=False),
-        pa.field("title_chars", pa.int32(), nullable=False),
-        pa.field("abstract_chars", pa.int32(), nullable=False),
-    ]
+STRINGS = ("paper_id", "title", "abstract")
+LISTS = ("cited",)
+NUMBERS = (
+    "key",
+    "title_key",
+    "fields",
+    "year",
+    "n_outbound",
+    "n_inbound",
+    "title_chars",
+    "abstract_chars",
+    "doi_key",
 )
-"""A sorted run, ``run-PART-NUMBER.arrow``; papers of one id stand in the order of the release."""
-
-REFERENCES = pa.schema(
-    [
-        pa.field("position", pa.uint32(), nullable=False),
-        pa.field("key", pa.uint64(), nullable=False),
-    ]
-)
-"""References of a run, ``refs-PART-NUMBER.arrow``: position of the citing paper in the run, key of the cited id."""
+"""Columns of a run. Of strings and lists ``NAME`` holds the elements of all papers (UTF-8 bytes, uint64 keys) and
+``NAME_ends`` int64 ``[papers + 1]`` where each paper's begin, and the last one's end. ``cited`` are the keys of the
+references; the numbers are as in :data:`pipeline.core.schema.ATTRIBUTES`."""
 
 
 @dataclass(frozen=True)
 class Extraction:
     """Turns one part into runs; travels to worker processes.
 
+    A run, ``run-PART-NUMBER.columns``, holds papers sorted by id; those of one id stand in the order of the release.
+
     Attributes:
         release: what is read.
         scratch: where the runs go.
-        run_bytes: text a run holds, about; it bounds the memory of a worker and changes no result.
+        run_bytes: bytes of the papers of a run, about; three times as many are held. It changes no result.
     """
 
     release: Release
@@ -65,7 +59,7 @@ class Extraction:
         if record.is_file():
             counts: dict[str, Any] = json.loads(record.read_text())
             return counts
-        total: dict[str, Any] = {"read": 0, "kept": 0, "references": 0, "examples": []}
+        total: dict[str, Any] = {"read": 0, "kept": 0, "examples": []}
         dropped: Counter[str] = Counter()
         noted: Counter[str] = Counter()
         runs = 0
@@ -76,40 +70,39 @@ class Extraction:
                 total["examples"] += batch.examples
                 dropped += batch.dropped
                 noted += batch.noted
-            total["references"] += self._write_run(f"{number:05d}-{runs:05d}", batches)
-            runs += 1
+            if any(batch.papers.num_rows for batch in batches):
+                _write_run(self.scratch / f"run-{number:05d}-{runs:05d}.columns", batches)
+                runs += 1
         total |= {"runs": runs, "dropped": dropped, "noted": noted}
         files.write_text(record, json.dumps(total))
         return total
 
-    def _write_run(self, name: str, batches: list[Batch]) -> int:
-        table = pa.Table.from_batches([batch.papers for batch in batches])
-        order = pc.sort_indices(table.column("paper_id").combine_chunks())
-        table = table.take(order).combine_chunks()
-        ids, titles, abstracts = (table.column(c).combine_chunks() for c in ("paper_id", "title", "abstract"))
-        outbound = table.column("outbound").combine_chunks()
-        lengths = np.asarray(pc.list_value_length(outbound).cast(pa.int32()))
-        columns = {
-            "paper_id": ids,
-            "title": titles,
-            "abstract": abstracts,
-            "key": id_keys(ids),
-            "title_key": np.fromiter(map(title_key, titles.to_pylist()), np.uint64, len(titles)),
-            "fields": table.column("fields").combine_chunks(),
-            "year": table.column("year").combine_chunks(),
-            "n_outbound": lengths,
-            "n_inbound": table.column("n_inbound").combine_chunks(),
-            "title_chars": pc.utf8_length(titles).cast(pa.int32()),
-            "abstract_chars": pc.utf8_length(abstracts).cast(pa.int32()),
-        }
-        references = {
-            "position": np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths),
-            "key": outbound.flatten(),
-        }
-        for kind, schema, values in (("run", RUN, columns), ("refs", REFERENCES, references)):
-            batch = pa.RecordBatch.from_arrays([pa.array(values[field.name]) for field in schema], schema=schema)
-            files.write_arrow(self.scratch / f"{kind}-{name}.arrow", [batch], schema)
-        return int(lengths.sum())
+
+def _write_run(path: Path, batches: list[Batch]) -> None:
+    table = pa.Table.from_batches([batch.papers for batch in batches])
+    order = pc.sort_indices(table.column("paper_id").combine_chunks())
+
+    def column(name: str) -> pa.Array:
+        return table.column(name).combine_chunks().take(order)
+
+    with ColumnWriter(path) as run:
+        for name in STRINGS:
+            values = column(name)
+            _, ends, characters = values.buffers()
+            run.add(f"{name}_ends", ends.slice(0, 8 * (len(values) + 1)), np.int64)
+            run.add(name, characters or pa.py_buffer(b""), np.uint8)
+            if name == "paper_id":
+                run.add("key", id_keys(values))
+                continue
+            run.add(f"{name}_chars", np.asarray(pc.utf8_length(values)).astype(np.int32))
+            if name == "title":
+                run.add("title_key", title_keys(values))
+        outbound = column("outbound")
+        run.add("cited_ends", np.asarray(outbound.offsets))
+        run.add("cited", np.asarray(outbound.values))
+        run.add("n_outbound", np.diff(np.asarray(outbound.offsets)).astype(np.int32))
+        for name in ("fields", "year", "n_inbound", "doi_key"):
+            run.add(name, np.asarray(column(name)))
 
 
 def _grouped(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
@@ -125,22 +118,19 @@ def _grouped(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
         yield group
 
 
-def run_files(scratch: Path, kind: str, runs_of_parts: list[int]) -> list[Path]:
-    """Return the files of all runs (``run`` or ``refs``), in the order of the release.
+def run_files(scratch: Path, runs_of_parts: list[int]) -> list[Path]:
+    """Return the files of all runs, in the order of the release.
 
     Args:
         scratch: where they are.
-        kind: ``run`` or ``refs``.
         runs_of_parts: number of runs of each part.
     """
-    return [scratch / f"{kind}-{p:05d}-{r:05d}.arrow" for p, runs in enumerate(runs_of_parts) for r in range(runs)]
+    return [scratch / f"run-{p:05d}-{r:05d}.columns" for p, runs in enumerate(runs_of_parts) for r in range(runs)]
 
 
-def columns(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Return the numeric columns of a run or references file by memory map."""
-    table = files.read_arrow(path)
-    return {
-        field.name: table.column(field.name).chunk(0).to_numpy()
-        for field in table.schema
-        if not pa.types.is_large_string(field.type)
-    }
+def read_strings(run: Columns, name: str, start: int, stop: int) -> pa.LargeStringArray:
+    """Return the strings of one column of a run, of the papers from ``start`` to ``stop``."""
+    ends = run.read(f"{name}_ends", start, stop + 1)
+    characters = run.read(name, ends[0], ends[-1])
+    buffers = [None, pa.py_buffer(ends - ends[0]), pa.py_buffer(characters)]
+    return pa.Array.from_buffers(pa.large_string(), stop - start, buffers)

@@ -1,109 +1,177 @@
-"""Third pass of corpus building: references become the citation graph, as CSR both ways."""
+"""Fourth pass of corpus building: references become the citation graph, as CSR both ways."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import StageError
+from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
 from pipeline.core.schema import INDICES, INDPTR
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.extract import columns
-from pipeline.corpus.merge import DUPLICATE
-from pipeline.corpus.spill import Spill, write_columns
+from pipeline.corpus.spill import Columns, Spill, write_columns
 
-_BLOCK = 4_000_000
-"""References resolved at a time."""
+_BLOCK_BITS = 16
+"""Rows that the incoming direction keeps together, as a power of two."""
+
+_CURSOR_BYTES = 24
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.uint32]
 
 
-def write_graph(
-    out: Workdir, references: list[Path], scratch: Path, keys: npt.NDArray[np.uint64], memory: int
-) -> dict[str, int]:
-    """Write ``outgoing-*`` and ``incoming-*`` into ``out``.
+class CitationGraph:
+    """Builds both directions of the graph of a corpus.
 
     Args:
-        out: where the CSR arrays go.
-        references: files of schema :data:`pipeline.corpus.extract.REFERENCES`, with ``rows-*.bin`` beside them.
+        shards: of each shard the columns ``key``, ``n_outbound`` and ``cited``.
         scratch: where intermediate files go.
-        keys: uint64 ``[papers]``, key of each row's id.
+        workers: threads.
         memory: bytes this may hold at once.
-
-    Returns:
-        How many references there were, how many of them are papers of the corpus.
     """
-    papers = len(keys)
-    listed = sum(len(columns(path)["key"]) for path in references)
-    buckets = max(1, -(-listed * 32 // max(memory, 1)))
-    width = max(1, -(-papers // buckets))
-    spills = {
-        name: [Spill(scratch / f"{name}-{i:05d}.bin", np.uint64) for i in range(buckets)]
-        for name in ("outgoing", "incoming")
-    }
-    counts = {"references": 0, "references_in_corpus": 0}
-    order, sorted_keys = _sorted(keys)
-    with Progress(listed, "corpus: citations", "refs") as progress:
-        for path in references:
-            rows = _rows_beside(path)
-            refs = columns(path)
-            for start in range(0, len(refs["key"]), _BLOCK):
-                block = slice(start, start + _BLOCK)
-                source = rows[refs["position"][block]]
-                kept = source != DUPLICATE
-                source, cited = source[kept], refs["key"][block][kept]
-                place = np.minimum(np.searchsorted(sorted_keys, cited), max(papers - 1, 0))
-                found = sorted_keys[place] == cited if papers else np.zeros(len(cited), bool)
-                source, target = source[found], order[place[found]]
-                counts["references"] += len(cited)
-                counts["references_in_corpus"] += len(source)
-                _scatter(spills["outgoing"], source, target, width)
-                _scatter(spills["incoming"], target, source, width)
-                progress.add(len(cited))
-    for name, parts in spills.items():
-        _write_csr(out, name, parts, scratch, papers, width)
-    return counts
 
+    def __init__(self, shards: Sequence[Columns], scratch: Path, workers: int, memory: int) -> None:
+        self._shards, self._scratch, self._workers, self._memory = shards, scratch, workers, memory
+        sizes = [shard.length("key") for shard in shards]
+        self._starts: list[int] = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+        self._papers = self._starts[-1]
 
-def _sorted(keys: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
-    order = np.argsort(keys, kind="stable").astype(np.uint32)
-    rising = keys[order]
-    if np.any(rising[1:] == rising[:-1]):
-        row = int(order[1:][rising[1:] == rising[:-1]][0])
-        raise StageError(f"two paper ids share one 64-bit key (row {row})", "Rename one of them in the release")
-    return order, rising
+    def write(self, out: Workdir) -> dict[str, int]:
+        """Write ``outgoing-*`` and ``incoming-*`` into ``out``.
 
+        Returns:
+            How many references there are, and how many of them are papers of the corpus.
 
-def _rows_beside(references: Path) -> npt.NDArray[np.uint32]:
-    return np.fromfile(references.with_name(references.name.replace("refs-", "rows-")), np.uint32)
+        Raises:
+            StageError: two ids have one key.
+        """
+        listed = sum(shard.length("cited") for shard in self._shards)
+        directions = {name: self._spills(name) for name in ("outgoing", "incoming")}
+        edges = self._resolve(*directions["outgoing"], listed)
+        self._transpose(*directions["outgoing"], *directions["incoming"])
+        for name, (ends, rows) in directions.items():
+            write_columns(out, f"{name}-indptr.arrow", INDPTR, [ends.array()])
+            write_columns(out, f"{name}-indices.arrow", INDICES, [rows.array()])
+            ends.close()
+            rows.close()
+        return {"references": listed, "references_in_corpus": edges}
 
+    def _spills(self, name: str) -> tuple[Spill, Spill]:
+        ends = Spill(self._scratch / f"{name}-indptr.bin", np.int64)
+        ends.append(np.zeros(1, np.int64))
+        return ends, Spill(self._scratch / f"{name}-indices.bin", np.uint32)
 
-def _scatter(spills: list[Spill], first: npt.NDArray[np.uint32], second: npt.NDArray[np.uint32], width: int) -> None:
-    """Append each pair, as one uint64, to the spill that holds its first row."""
-    pairs = (first.astype(np.uint64) << np.uint64(32)) | second
-    if len(spills) == 1:
-        spills[0].append(pairs)
-        return
-    pairs.sort()
-    bounds = np.arange(len(spills) + 1, dtype=np.uint64) * np.uint64(width) << np.uint64(32)
-    cuts = np.searchsorted(pairs, bounds)
-    for spill, start, end in zip(spills, cuts[:-1], cuts[1:], strict=True):
-        if start < end:
-            spill.append(pairs[start:end])
+    def _resolve(self, ends: Spill, rows: Spill, listed: int) -> int:
+        """Write the rows that each paper cites and return how many there are.
 
+        Where a table of all keys does not fit into memory, there are several, of some shards each, and the references
+        are looked up in one after the other.
+        """
+        tables = self._tables()
+        edges = 0
+        with Progress(listed * len(tables), "corpus: citations", "refs") as progress:
+            for number, (first, last) in enumerate(tables):
+                table = self._table(first, last)
+                look_up = functools.partial(self._look_up, table, number == 0, number == len(tables) - 1)
+                for shard, found in enumerate(in_order(look_up, range(len(self._shards)), self._workers)):
+                    progress.add(self._shards[shard].length("cited"))
+                    if found is not None:
+                        ends.append(edges + found[0])
+                        rows.append(found[1])
+                        edges += len(found[1])
+        return edges
 
-def _write_csr(out: Workdir, name: str, parts: list[Spill], scratch: Path, papers: int, width: int) -> None:
-    indices = Spill(scratch / f"{name}-indices.bin", np.uint32)
-    offsets = np.zeros(papers + 1, np.int64)
-    for number, spill in enumerate(parts):
-        pairs = np.sort(spill.array())
-        first = number * width
-        last = min(first + width, papers)
-        rows = np.arange(first + 1, last + 1, dtype=np.uint64)
-        offsets[first + 1 : last + 1] = offsets[first] + np.searchsorted(pairs, rows << np.uint64(32))
-        indices.append((pairs & np.uint64(0xFFFF_FFFF)).astype(np.uint32))
-        spill.close()
-    write_columns(out, f"{name}-indptr.arrow", INDPTR, [offsets])
-    write_columns(out, f"{name}-indices.arrow", INDICES, [indices.array()])
-    indices.close()
+    def _tables(self) -> list[tuple[int, int]]:
+        """Return the first and the last shard of each table."""
+        from pipeline.corpus.kernels import SLOT_BYTES
+
+        tables = max(1, -(-self._papers * SLOT_BYTES // max(self._memory // 2, 1)))
+        each = -(-len(self._shards) // tables)
+        return [(first, min(first + each, len(self._shards)) - 1) for first in range(0, len(self._shards), each)]
+
+    def _table(self, first: int, last: int) -> npt.NDArray[np.uint64]:
+        from pipeline.corpus.kernels import NOWHERE, SLOT_BYTES, fill_table, look_up
+
+        papers = self._starts[last + 1] - self._starts[first]
+        table = np.zeros(2 * (papers * SLOT_BYTES // 16 + 1), np.uint64)
+        for shard in range(first, len(self._shards)):
+            keys = self._shards[shard].read("key")
+            if shard <= last:
+                twice = fill_table(keys, self._starts[shard], table)
+            else:
+                rows = np.full(len(keys), NOWHERE)
+                twice = int(np.argmax(rows != NOWHERE)) if look_up(keys, table, rows) else -1
+            if twice >= 0:
+                raise StageError(
+                    f"two paper ids share one 64-bit key (row {self._starts[shard] + twice})",
+                    "Rename one of them in the release",
+                )
+        return table
+
+    def _look_up(self, table: npt.NDArray[np.uint64], first: bool, last: bool, shard: int) -> tuple[Ints, Rows] | None:
+        """Look up the references of a shard; when the last table is through, return ends and rows of what was found."""
+        from pipeline.corpus.kernels import NOWHERE, compact, look_up
+
+        columns = self._shards[shard]
+        path = self._scratch / f"found-{shard:05d}.npy"
+        found: Rows = np.full(columns.length("cited"), NOWHERE) if first else np.load(path)
+        look_up(columns.read("cited"), table, found)
+        if not last:
+            np.save(path, found)
+            return None
+        path.unlink(missing_ok=True)
+        ends = np.empty(columns.length("key"), np.int64)
+        kept = compact(found, columns.read("n_outbound"), ends)
+        return ends, found[:kept]
+
+    def _transpose(self, ends: Spill, rows: Spill, starts: Spill, sources: Spill) -> None:
+        """Write who cites each paper; papers whose lists fit into memory together at a time."""
+        edges = 0
+        with Progress(self._papers, "corpus: cited by", "papers") as progress:
+            step = functools.partial(self._incoming, ends, rows)
+            for found in in_order(step, self._ranges(ends, rows), self._workers):
+                starts.append(edges + found[0])
+                sources.append(found[1])
+                edges += len(found[1])
+                progress.add(len(found[0]))
+
+    def _ranges(self, ends: Spill, rows: Spill) -> list[tuple[int, int]]:
+        """Return first and last row + 1 of the papers taken together."""
+        from pipeline.corpus.kernels import count_targets
+
+        blocks = -(-self._papers >> _BLOCK_BITS)
+        counts = np.zeros(blocks, np.int64)
+        for _, _, targets in self._edges(ends, rows):
+            count_targets(targets, 0, counts, _BLOCK_BITS)
+        sizes = np.cumsum(4 * counts + (_CURSOR_BYTES << _BLOCK_BITS))
+        limit = max(1, min(self._memory // (self._workers + 2), -(-int(sizes[-1]) // self._workers) if blocks else 0))
+        cuts = np.searchsorted(sizes, np.arange(limit, int(sizes[-1]) if blocks else 0, limit), side="right")
+        bounds = np.unique(np.concatenate([[0], cuts, [blocks]])) << _BLOCK_BITS
+        bounds = np.minimum(bounds, self._papers).tolist()
+        return list(pairwise(bounds))
+
+    def _incoming(self, ends: Spill, rows: Spill, bounds: tuple[int, int]) -> tuple[Ints, Rows]:
+        """Return where the list of each paper of a range ends, and the lists."""
+        from pipeline.corpus.kernels import count_targets, transpose
+
+        first, last = bounds
+        counts = np.zeros(last - first, np.int64)
+        for _, _, targets in self._edges(ends, rows):
+            count_targets(targets, first, counts, 0)
+        cursors = np.cumsum(counts) - counts
+        sources = np.empty(int(counts.sum()), np.uint32)
+        for source, edges, targets in self._edges(ends, rows):
+            transpose(edges, targets, source, first, cursors, sources)
+        return cursors, sources
+
+    def _edges(self, ends: Spill, rows: Spill) -> Iterator[tuple[int, Ints, Rows]]:
+        """Yield of each shard its first row, where in its targets those of each paper begin, and its targets."""
+        for first, last in pairwise(self._starts):
+            edges = ends.read(first, last + 1)
+            yield first, edges - edges[0], rows.read(int(edges[0]), int(edges[-1]))

@@ -1,10 +1,8 @@
-"""Second pass of corpus building: sorted runs become shards in one order of ids, and every run learns its rows."""
+"""Third pass of corpus building: the papers of all runs become shards, in the order of their rows."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,138 +12,145 @@ import pyarrow.compute as pc
 
 from pipeline.core import files
 from pipeline.core.fields import MAG_FIELDS
+from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
-from pipeline.core.schema import ATTRIBUTES, NO_YEAR, PAPERS, SHARD_ROWS
+from pipeline.core.schema import ATTRIBUTES, NO_YEAR, PAPERS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.extract import RUN
-from pipeline.corpus.spill import Spill, write_columns
-
-DUPLICATE = np.uint32(0xFFFF_FFFF)
-"""Row of a paper that another record of the same id replaced."""
+from pipeline.corpus.extract import LISTS, NUMBERS, STRINGS
+from pipeline.corpus.order import REPEATED, Order
+from pipeline.corpus.spill import Array, Columns, ColumnWriter, Spill, write_columns
 
 
 class Merge:
-    """Merges runs by ranges of ids that fit in memory; what comes out does not depend on the ranges.
+    """Writes the shards of a corpus; each is written apart from the others.
+
+    Beside a shard, ``papers-NUMBER.arrow``, goes ``shard-NUMBER.columns`` into scratch: the attributes of its papers,
+    and ``cited``, the keys of their references.
 
     Args:
-        runs: files of schema :data:`pipeline.corpus.extract.RUN`, in the order of the release.
-        scratch: where the rows of each run's papers go (``rows-*.bin``, uint32).
-        range_bytes: text of one range, about.
+        runs: columns of :mod:`pipeline.corpus.extract`, in the order of the release.
+        order: the rows of their papers.
+        shard_rows: rows of a shard.
+        scratch: where the columns of each shard go.
     """
 
-    def __init__(self, runs: list[Path], scratch: Path, range_bytes: int) -> None:
-        self._tables = [files.read_arrow(path).cast(RUN) for path in runs]
-        self._ids = [table.column("paper_id").chunk(0) for table in self._tables]
-        self._rows = [Spill(scratch / path.name.replace("run-", "rows-"), np.uint32) for path in runs]
-        self._attributes = [Spill(scratch / f"{f.name}.bin", f.type.to_pandas_dtype()) for f in ATTRIBUTES]
-        self._range_bytes = range_bytes
-        self.counts: Counter[str] = Counter()
+    def __init__(self, runs: list[Columns], order: Order, shard_rows: int, scratch: Path) -> None:
+        self._runs, self._order, self._shard_rows, self._scratch = runs, order, shard_rows, scratch
+        self.shards = len(order.cuts) - 1
 
-    def write(self, out: Workdir) -> int:
-        """Write shards and attributes into ``out`` and return the number of papers."""
-        total = sum(len(ids) for ids in self._ids)
-        pending: list[pa.Table] = []
-        held = written = 0
-        with Progress(total, "corpus: sort", "papers") as progress:
-            for table in self._ranges():
-                pending.append(table)
-                held += len(table)
-                while held >= SHARD_ROWS:
-                    joined = pa.concat_tables(pending)
-                    _write_shard(out, written // SHARD_ROWS, joined.slice(0, SHARD_ROWS))
-                    pending, held = [joined.slice(SHARD_ROWS)], held - SHARD_ROWS
-                    written += SHARD_ROWS
-                progress.add(len(table))
-        if held or not written:
-            _write_shard(out, written // SHARD_ROWS, pa.concat_tables(pending or [RUN.empty_table()]))
-        write_columns(out, "attributes.arrow", ATTRIBUTES, [column.array() for column in self._attributes])
-        for spill in (*self._rows, *self._attributes):
-            spill.close(remove=spill in self._attributes)
-        return written + held
+    def write(self, out: Workdir, workers: int, memory: int) -> Counter[str]:
+        """Write shards and attributes into ``out`` and return how many papers were dropped, by reason.
 
-    def _ranges(self) -> Iterator[pa.Table]:
-        """Yield the papers of each range, sorted by id, one of each id."""
-        starts = [0] * len(self._tables)
-        row = 0
-        for bound in [*self._bounds(), None]:
-            ends = [
-                len(ids) if bound is None else bisect_left(_Ids(ids), bound, lo=start)
-                for ids, start in zip(self._ids, starts, strict=True)
-            ]
-            slices = [t.slice(s, e - s) for t, s, e in zip(self._tables, starts, ends, strict=True)]
-            joined = pa.concat_tables(slices)
-            order = np.asarray(pc.sort_indices(joined.column("paper_id").combine_chunks()))
-            table = joined.take(order)
-            first = _first_of_each(table.column("paper_id").combine_chunks())
-            self._count_duplicates(table, first)
-            rows = np.full(len(order), DUPLICATE)
-            rows[order[first]] = np.arange(row, row + len(first), dtype=np.uint32)
-            parts = np.split(rows, np.cumsum([len(s) for s in slices])[:-1])
-            for spill, part in zip(self._rows, parts, strict=True):
-                spill.append(part)
-            kept = table if len(first) == len(table) else table.take(first)
-            for field, spill in zip(ATTRIBUTES, self._attributes, strict=True):
-                spill.append(kept.column(field.name).combine_chunks().to_numpy())
-            row += len(first)
-            starts = ends
-            yield kept
+        Args:
+            out: where they go.
+            workers: threads.
+            memory: bytes this may hold at once, but for one shard it always may.
+        """
+        largest = 3 * sum(run.path.stat().st_size for run in self._runs) // self.shards
+        workers = max(1, min(workers, memory // max(largest, 1)))
+        dropped: Counter[str] = Counter()
+        with Progress(self.shards, "corpus: write", "shards") as progress:
+            for found in in_order(lambda number: self._write(out, number), range(self.shards), workers):
+                dropped.update(found)
+                progress.add(1)
+        self._write_attributes(out)
+        return dropped
 
-    def _bounds(self) -> list[str]:
-        """Return the ids that cut the whole into ranges, from a regular sample of every run."""
-        total = sum(len(ids) for ids in self._ids)
-        parts = int(sum(table.nbytes for table in self._tables) // self._range_bytes)
-        if parts == 0:
-            return []
-        step = max(1, total // (parts * 64))
-        sample = sorted(id_ for ids in self._ids for id_ in ids[::step].to_pylist())
-        return sorted({sample[i * len(sample) // (parts + 1)] for i in range(1, parts + 1)})
+    def shard(self, number: int) -> Columns:
+        """Return the attributes and references of the papers of a shard that is written."""
+        return Columns(self._path(number))
 
-    def _count_duplicates(self, table: pa.Table, first: npt.NDArray[np.int64]) -> None:
-        if len(first) == len(table):
-            return
-        repeated = np.setdiff1d(np.arange(len(table)), first)
-        originals = first[np.searchsorted(first, repeated, side="right") - 1]
+    def _path(self, number: int) -> Path:
+        return self._scratch / f"shard-{number:05d}.columns"
+
+    def _write(self, out: Workdir, number: int) -> dict[str, int]:
+        name = f"papers-{number:05d}.arrow"
+        if out.done(name) and self._path(number).is_file():
+            return out.counts(name)
+        read = _Slices(self._runs, self._order, number)
+        order, dropped = read.order(number * self._shard_rows)
+        columns = {column: read.strings(column).take(order) for column in STRINGS}
+        numbers = {column: read.numbers(column)[order] for column in NUMBERS}
+        with files.replacing(self._path(number)) as path, ColumnWriter(path) as writer:
+            for column, values in numbers.items():
+                writer.add(column, values)
+            for column in LISTS:
+                writer.add(column, np.asarray(read.lists(column).take(order).values))
+        columns |= {column: pa.array(numbers[column]) for column in ("n_outbound", "n_inbound")}
+        columns["year"] = pa.array(numbers["year"], mask=numbers["year"] == NO_YEAR)
+        columns["fields"] = field_lists(numbers["fields"])
+        shard = pa.RecordBatch.from_arrays([columns[field.name] for field in PAPERS], schema=PAPERS)
+        out.arrow(name, [shard], PAPERS, **dropped)
+        return dropped
+
+    def _write_attributes(self, out: Workdir) -> None:
+        spills = [Spill(self._scratch / f"{field.name}.bin", field.type.to_pandas_dtype()) for field in ATTRIBUTES]
+        for number in range(self.shards):
+            shard = self.shard(number)
+            for field, spill in zip(ATTRIBUTES, spills, strict=True):
+                spill.append(shard.read(field.name))
+        write_columns(out, "attributes.arrow", ATTRIBUTES, [spill.array() for spill in spills])
+        for spill in spills:
+            spill.close()
+
+
+class _Slices:
+    """What each run has of one shard, one run's after the other's."""
+
+    def __init__(self, runs: list[Columns], order: Order, shard: int) -> None:
+        starts, stops = order.cuts[shard].tolist(), order.cuts[shard + 1].tolist()
+        self._slices = [
+            (run, start, stop) for run, start, stop in zip(runs, starts, stops, strict=True) if start < stop
+        ]
+        rows = [
+            order.rows(number, start, stop)
+            for number, (start, stop) in enumerate(zip(starts, stops, strict=True))
+            if start < stop
+        ]
+        self._rows = np.concatenate(rows) if rows else np.empty(0, np.uint32)
+
+    def order(self, first_row: int) -> tuple[npt.NDArray[np.int64], dict[str, int]]:
+        """Return the place of each row, int64 ``[rows]``, and how many papers have none, by reason."""
+        kept = self._rows < REPEATED
+        order = np.empty(np.count_nonzero(kept), np.int64)
+        order[self._rows[kept].astype(np.int64) - first_row] = np.flatnonzero(kept)
+        repeated = np.flatnonzero(~kept)
+        if not len(repeated):
+            return order, {}
+        originals = order[(self._rows[repeated] ^ REPEATED).astype(np.int64) - first_row]
         same = np.ones(len(repeated), dtype=bool)
         for name in ("title", "abstract"):
-            column = table.column(name)
-            same &= np.asarray(pc.equal(column.take(repeated), column.take(originals)).combine_chunks())
-        self.counts["duplicate_id"] += int(same.sum())
-        self.counts["duplicate_id_other_text"] += int((~same).sum())
+            texts = self.strings(name)
+            same &= np.asarray(pc.equal(texts.take(repeated), texts.take(originals)))
+        counts = {"duplicate_id": int(same.sum()), "duplicate_id_other_text": int((~same).sum())}
+        return order, {reason: count for reason, count in counts.items() if count}
 
+    def numbers(self, name: str) -> Array:
+        """Return a column of numbers."""
+        parts = [run.read(name, start, stop) for run, start, stop in self._slices]
+        return np.concatenate(parts) if parts else np.empty(0, ATTRIBUTES.field(name).type.to_pandas_dtype())
 
-class _Ids:
-    """An Arrow array of strings as :func:`bisect.bisect_left` wants it, compared like UTF-8 bytes."""
+    def strings(self, name: str) -> pa.LargeStringArray:
+        """Return a column of strings."""
+        ends, characters = self._varied(name, np.uint8)
+        return pa.Array.from_buffers(
+            pa.large_string(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(characters)]
+        )
 
-    def __init__(self, ids: pa.LargeStringArray) -> None:
-        self._ids = ids
+    def lists(self, name: str) -> pa.LargeListArray:
+        """Return a column of lists."""
+        return pa.LargeListArray.from_arrays(*self._varied(name, np.uint64))
 
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __getitem__(self, position: int) -> str:
-        value: str = self._ids[position].as_py()
-        return value
-
-
-def _first_of_each(ids: pa.LargeStringArray) -> npt.NDArray[np.int64]:
-    """Return the positions at which a new id begins in a sorted array."""
-    if len(ids) < 2:
-        return np.arange(len(ids))
-    changes = np.asarray(pc.not_equal(ids[1:], ids[:-1]))
-    return np.concatenate([[0], np.flatnonzero(changes) + 1])
-
-
-def _write_shard(out: Workdir, number: int, table: pa.Table) -> None:
-    name = f"papers-{number:05d}.arrow"
-    if out.done(name):
-        return
-    year = table.column("year").combine_chunks().to_numpy()
-    columns = {
-        **{c: table.column(c).combine_chunks() for c in ("paper_id", "title", "abstract", "n_outbound", "n_inbound")},
-        "year": pa.array(year, mask=year == NO_YEAR),
-        "fields": field_lists(table.column("fields").combine_chunks().to_numpy()),
-    }
-    out.arrow(name, pa.Table.from_arrays([columns[f.name] for f in PAPERS], schema=PAPERS), PAPERS)
+    def _varied(self, name: str, dtype: npt.DTypeLike) -> tuple[npt.NDArray[np.int64], Array]:
+        parts = [run.read(f"{name}_ends", start, stop + 1) for run, start, stop in self._slices]
+        ends = np.cumsum(np.concatenate([[0], *(np.diff(part) for part in parts)]), dtype=np.int64)
+        elements = np.empty(ends[-1], dtype)
+        place = 0
+        for (run, _, _), part in zip(self._slices, parts, strict=True):
+            size = part[-1] - part[0]
+            run.read(name, part[0], part[-1], into=elements[place : place + size])
+            place += size
+        return ends, elements
 
 
 def field_lists(masks: npt.NDArray[np.uint32]) -> pa.ListArray:

@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.core import files
 from pipeline.core.config import format_count
-from pipeline.core.errors import InputError, nearest
+from pipeline.report.figures import COLOURS, FORMATS, MARKERS, WIDTH, check_formats, drawing, save
 from pipeline.report.model import AVERAGE, Family, Report, Summary
 from pipeline.report.notes import provenance
 from pipeline.report.tables import DATASET, label_of
-
-FORMATS = ("svg", "pdf", "png")
-
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-"""Okabe and Ito (2008): told apart by readers with any colour vision."""
-_MARKERS = "osD^vPX*"
-
-_STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8,
-    "axes.linewidth": 0.6,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "legend.frameon": False,
-    "pdf.fonttype": 42,
-    "savefig.dpi": 300,
-    "svg.hashsalt": "mdcr",
-}
-_WIDTH = 3.4
-"""Inches: one column of a two-column page."""
-
-_METADATA = {
-    "svg": ({"Date": None}, "Description"),
-    "pdf": ({"CreationDate": None}, "Subject"),
-    "png": ({"Software": None}, "Description"),
-}
-"""Of each format: what would change from run to run, left out; and where the provenance goes."""
 
 
 def save_plots(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -55,49 +26,29 @@ def save_plots(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -
     Raises:
         InputError: matplotlib is not installed, or a format is unknown.
     """
-    for each in formats:
-        if each not in FORMATS:
-            raise InputError(f"there is no figure format {each!r}", nearest(each, FORMATS))
+    check_formats(formats)
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    written: list[Path] = []
     for family in report.families:
         for measure in report.measures:
             name = f"{_family_name(family)}-{measure.replace('@', '-at-')}"
             draw = _by_size if family.kind == "sizes" else _by_field
             source = provenance(report, report.pools)
-            with _matplotlib() as figure_class:
+            with drawing() as figure_class:
                 figure = draw(figure_class, report, family, measure)
-                for each in formats:
-                    path = folder / f"{name}.{each}"
-                    unset, described = _METADATA[each]
-                    with files.replacing(path) as temporary:
-                        figure.savefig(temporary, format=each, metadata={**unset, described: source})
-                    written.append(path)
+                written += save(figure, folder / name, formats, source)
     return written
-
-
-@contextmanager
-def _matplotlib() -> Iterator[Any]:
-    """Give matplotlib's figure class under our style alone, whatever the user's configuration; no window, no state."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError("figures need matplotlib, which is not installed", "pip install matplotlib") from error
-    defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
-    with mpl.rc_context({**defaults, **_STYLE}):
-        yield Figure
 
 
 def _by_size(figure_class: Any, report: Report, family: Family, measure: str) -> Any:
     """Measure against pool size: a line for each system, in a band of its bootstrap interval."""
-    figure = figure_class(figsize=(_WIDTH, 2.8), layout="constrained")
+    figure = figure_class(figsize=(WIDTH, 2.8), layout="constrained")
     axes = figure.subplots()
     for number, system in enumerate(report.systems):
         found = [report.find(system, *setup, measure) for setup in family.setups]
         points = [each for each in found if each is not None]
         sizes = [each.size for each in points]
-        look = {"color": _COLOURS[number % 8], "marker": _MARKERS[number % 8]}
+        look = {"color": COLOURS[number % 8], "marker": MARKERS[number % 8]}
         axes.fill_between(
             sizes, _percent(points, "low"), _percent(points, "high"), color=look["color"], alpha=0.15, lw=0
         )
@@ -116,7 +67,7 @@ def _by_field(figure_class: Any, report: Report, family: Family, measure: str) -
     """Fields below each other: a dot for each system, with its bootstrap interval; the macro average last."""
     places = [*family.setups, (AVERAGE, family.size)]
     count = len(report.systems)
-    figure = figure_class(figsize=(_WIDTH, 0.6 + (0.08 + 0.035 * count) * len(places)), layout="constrained")
+    figure = figure_class(figsize=(WIDTH, 0.6 + (0.08 + 0.035 * count) * len(places)), layout="constrained")
     axes = figure.subplots()
     for place in range(0, len(places), 2):
         axes.axhspan(place - 0.5, place + 0.5, color="0.95", lw=0)
@@ -130,7 +81,7 @@ def _by_field(figure_class: Any, report: Report, family: Family, measure: str) -
             [v - bound for v, bound in zip(values, low, strict=True)],
             [b - v for v, b in zip(values, high, strict=True)],
         ]
-        look = {"color": _COLOURS[number % 8], "marker": _MARKERS[number % 8]}
+        look = {"color": COLOURS[number % 8], "marker": MARKERS[number % 8]}
         axes.errorbar(values, heights, xerr=spans, ls="", ms=3, lw=0.8, label=system, **look)
     axes.set_yticks(range(len(places)), [str(field) for field, _ in places])
     axes.set_ylim(len(places) - 0.5, -0.5)

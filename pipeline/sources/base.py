@@ -23,15 +23,20 @@ RAW_PAPERS = pa.schema(
         pa.field("fields", pa.uint32(), nullable=False),
         pa.field("outbound", pa.large_list(pa.field("item", pa.uint64(), nullable=False)), nullable=False),
         pa.field("n_inbound", pa.int32(), nullable=False),
+        pa.field("doi_key", pa.uint64(), nullable=False),
     ]
 )
 """Papers as a source gives them. Title and abstract are normalised (:func:`pipeline.core.text.normalise`), empty where
 missing; ``year`` is :data:`pipeline.core.schema.NO_YEAR` where missing; ``fields`` is a mask of
 :data:`pipeline.core.fields.FIELD_BIT`; ``outbound`` holds the distinct :func:`pipeline.core.text.id_key` of the cited
-ids, self removed; ``n_inbound`` counts the distinct citing ids, self removed."""
+ids, self removed; ``n_inbound`` counts the distinct citing ids, self removed; ``doi_key`` is the
+:func:`pipeline.core.text.doi_key` of the paper's DOI, 0 where missing."""
 
 BATCH_ROWS = 8_192
 """Papers of one batch, about."""
+
+UNFINISHED = ".fetching"
+"""A file in a release's folder for as long as it is being fetched."""
 
 EXAMPLES = 3
 """Bad lines shown of each reason in each part."""
@@ -95,16 +100,29 @@ def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
     """Return the files of a release below ``folder``, sorted by name with numbers as numbers.
 
     Raises:
-        InputError: the folder is missing, or holds no such file.
+        InputError: the folder is missing, holds no such file, or is not fetched to its end.
     """
     if not folder.is_dir():
         raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
-    found = sorted({path for pattern in patterns for path in folder.glob(pattern)}, key=_natural)
+    refuse_unfinished(folder)
+    found = {path for pattern in patterns for path in folder.glob(pattern) if not path.name.startswith(".")}
     if not found:
         raise InputError(
             f"{folder} holds no {what} ({', '.join(patterns)})", "Give the folder that holds the release's files"
         )
-    return found
+    return sorted(found, key=_natural)
+
+
+def refuse_unfinished(folder: Path) -> None:
+    """Check that nothing is being fetched into the folder of a release.
+
+    Raises:
+        InputError: something is, or was when it was killed.
+    """
+    if (folder / UNFINISHED).is_file():
+        raise InputError(
+            f"{folder} is not fetched to its end", f"Run mdcr fetch again, or remove {UNFINISHED} to use what is there"
+        )
 
 
 def fingerprint(paths: Sequence[Path], folder: Path) -> dict[str, str]:

@@ -1,17 +1,24 @@
-"""BEIR folders: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/*.tsv`` (Thakur et al. 2021), plain or gzip."""
+"""BEIR folders: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/*.tsv`` (Thakur et al. 2021), and their TREC kin.
+
+Documents and queries may also be tables (``corpus.tsv``, ``collection.tsv``: id, text, or id, title, text), judgements
+also TREC qrels (query, iteration, document, grade, between spaces); all plain or gzip.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import normalise
 from pipeline.sources.base import Batch, QuerySet, find_files, fingerprint
+from pipeline.sources.decode import Drops
 from pipeline.sources.lines import read_lines
+from pipeline.sources.records import read_records
 from pipeline.sources.rows import RowBuffer
 
 
@@ -20,8 +27,8 @@ class Beir:
     """A BEIR data set.
 
     Attributes:
-        folder: holds ``corpus.jsonl``, ``queries.jsonl`` (``.gz`` or not) and ``qrels/``.
-        split: which ``qrels/SPLIT.tsv`` judges.
+        folder: holds documents, queries and judgements.
+        split: which judgements: ``qrels/SPLIT.tsv``, ``qrels/SPLIT.txt``, ``qrels.SPLIT.tsv`` or ``qrels.SPLIT.txt``.
     """
 
     folder: Path
@@ -29,14 +36,17 @@ class Beir:
     source: str = field(default="beir", init=False)
 
     def _file(self, stem: str) -> Path:
-        return find_files(self.folder, (f"{stem}.jsonl", f"{stem}.jsonl.gz"), f"BEIR {stem}")[0]
+        stems = {"corpus": ("corpus", "collection"), "queries": ("queries", f"queries.{self.split}")}[stem]
+        names = [f"{each}.{end}" for each in stems for end in ("jsonl", "jsonl.gz", "tsv", "tsv.gz")]
+        there = [self.folder / name for name in names if (self.folder / name).is_file()]
+        return there[0] if there else find_files(self.folder, names, f"BEIR {stem}")[0]
 
     def _qrels(self) -> Path:
-        path = self.folder / "qrels" / f"{self.split}.tsv"
-        if not path.is_file():
-            there = [p.stem for p in find_files(self.folder, ("qrels/*.tsv",), "BEIR judgements")]
-            raise InputError(f"{self.folder / 'qrels'} has no split {self.split!r}", nearest(self.split, there))
-        return path
+        there = find_files(self.folder, ("qrels/*.t*", "qrels.*.t*"), "BEIR judgements")
+        of_split = {path.name.removeprefix("qrels.").partition(".t")[0]: path for path in reversed(there)}
+        if self.split not in of_split:
+            raise InputError(f"{self.folder} has no judgements of split {self.split!r}", nearest(self.split, of_split))
+        return of_split[self.split]
 
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums and the split."""
@@ -51,14 +61,11 @@ class Beir:
         """Yield the documents as papers without year, field or references."""
         path = self.folder / part
         rows = RowBuffer(path)
-        for number, line in read_lines(path):
-            record = _record(line)
-            if record is None:
-                rows.drop("bad_json" if line is not None else "line_too_long", number, line or b"")
-            elif not record.get("_id"):
-                rows.drop("no_paper_id", number, line or b"")
+        for number, line, document in _texts(path, rows):
+            if document.id in (None, ""):
+                rows.drop("no_paper_id", number, line)
             else:
-                rows.add(str(record["_id"]), record.get("title"), record.get("text"), None, None, (), ())
+                rows.add(str(document.id), document.title, document.text, None, None, (), ())
             if rows.full:
                 yield rows.flush()
         yield rows.flush()
@@ -67,14 +74,12 @@ class Beir:
         """Return the queries that the split judges, and their judgements."""
         judgements = list(self._judgements())
         judged = {query for query, _, _ in judgements}
-        texts: dict[str, str] = {}
         path = self._file("queries")
-        for number, line in read_lines(path):
-            record = _record(line)
-            if record is None or "_id" not in record:
-                raise InputError(f"{path}:{number} is no BEIR query", "Each line needs _id and text")
-            if str(record["_id"]) in judged:
-                texts[str(record["_id"])] = normalise(record.get("text"))
+        texts = {
+            str(query.id): normalise(query.text)
+            for _, _, query in _texts(path, _Refusing(path))
+            if str(query.id) in judged
+        }
         missing = sorted(judged - texts.keys())
         if missing:
             raise InputError(f"{path} lacks {len(missing)} judged queries, first {missing[0]!r}", "Fetch it again")
@@ -84,19 +89,46 @@ class Beir:
     def _judgements(self) -> Iterator[tuple[str, str, int]]:
         path = self._qrels()
         for number, line in read_lines(path):
-            columns = (line or b"").decode("utf-8", "replace").rstrip("\r").split("\t")
+            text = (line or b"").decode("utf-8", "replace").rstrip("\r")
+            columns = text.split("\t") if "\t" in text else text.split()
             if number == 1 and columns[-1].strip() == "score":
                 continue
-            if len(columns) != 3 or not columns[2].strip().lstrip("-").isdecimal():
-                raise InputError(f"{path}:{number} is no judgement", "Each line needs query-id, corpus-id, score")
-            yield columns[0], columns[1], int(columns[2])
+            if len(columns) not in (3, 4) or not columns[-1].strip().lstrip("-").isdecimal():
+                raise InputError(
+                    f"{path}:{number} is no judgement",
+                    "Each line needs query-id, corpus-id, score, or the four columns of TREC qrels",
+                )
+            yield columns[0], columns[-2], int(columns[-1])
 
 
-def _record(line: bytes | None) -> dict[str, Any] | None:
-    if line is None:
-        return None
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
+class _Text(msgspec.Struct, rename={"id": "_id"}):
+    id: str | int | None = None
+    title: str | None = None
+    text: str | None = None
+
+
+class _Refusing:
+    """Counts no bad query: a benchmark that lacks one is none."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
+        raise InputError(f"{self._path}:{line} is no query ({reason}: {excerpt!r:.60})", "Fetch the data set again")
+
+
+def _texts(path: Path, drops: Drops) -> Iterator[tuple[int, bytes, _Text]]:
+    """Yield (line number, line, text) of each line of documents or queries."""
+    if ".tsv" not in path.suffixes:
+        yield from read_records(path, _Text, drops)
+        return
+    for number, line in read_lines(path):
+        try:
+            columns = (line or b"").decode().rstrip("\r").split("\t")
+        except UnicodeDecodeError:
+            drops.drop("bad_utf8", number, line or b"")
+            continue
+        if line is None or len(columns) not in (2, 3):
+            drops.drop("line_too_long" if line is None else "bad_columns", number, line or b"")
+        else:
+            yield number, line, _Text(columns[0], columns[1] if len(columns) == 3 else None, columns[-1])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pipeline.core.errors import CorruptError
 
-_READ = 2**20
-_BLOCK = 4 * 2**20
+_READ = 2**18
+_BLOCK = 2**20
 MAX_LINE = 32 * 2**20
 """Bytes of the longest line that is read; a longer one comes back as None."""
 
@@ -22,32 +22,46 @@ def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[i
         CorruptError: the file breaks off, or is damaged.
     """
     number = 0
-    rest: list[bytes] = []
+    for block in read_line_blocks(path, allow_truncated=allow_truncated):
+        if block is None:
+            number += 1
+            yield number, None
+            continue
+        for line in block.removesuffix(b"\n").split(b"\n"):
+            number += 1
+            if line.strip():
+                yield number, line
+
+
+def read_line_blocks(path: Path, *, allow_truncated: bool = False, padding: int = 0) -> Iterator[bytes | None]:
+    """Yield whole lines, many at a time, each block with ``padding`` zero bytes at its end; None as :func:`read_lines`.
+
+    Raises:
+        CorruptError: the file breaks off, or is damaged.
+    """
+    zeros = bytes(padding)
+    rest: list[bytes] = []  # of a line whose end is not read yet; kept no further than what shows it to be too long
     held = 0
     for block in read_blocks(path, allow_truncated=allow_truncated):
-        head, *lines = block.split(b"\n")
-        if held <= MAX_LINE:
-            rest.append(head)
-        held += len(head)
-        if not lines:
+        first, end = block.find(b"\n"), block.rfind(b"\n") + 1
+        if not end:
+            if held <= MAX_LINE:
+                rest.append(block)
+            held += len(block)
             continue
-        number += 1
-        yield from _line(number, b"".join(rest) if held <= MAX_LINE else None)
-        for line in lines[:-1]:
-            number += 1
-            yield from _line(number, line if len(line) <= MAX_LINE else None)
-        rest, held = [lines[-1]], len(lines[-1])
+        if held + first > MAX_LINE:
+            yield None
+            if first + 1 < end:
+                yield block[first + 1 : end] + zeros
+        else:
+            yield b"".join((*rest, memoryview(block)[:end], zeros))
+        rest, held = [block[end:]], len(block) - end
     if held:
-        yield from _line(number + 1, b"".join(rest) if held <= MAX_LINE else None)
-
-
-def _line(number: int, line: bytes | None) -> Iterator[tuple[int, bytes | None]]:
-    if line is None or line.strip():
-        yield number, line
+        yield b"".join((*rest, zeros)) if held <= MAX_LINE else None
 
 
 def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]:
-    """Yield the content of a file in blocks of at most 4 MiB, decompressing ``.gz``, whose members may be many.
+    """Yield the content of a file in blocks of at most 1 MiB, decompressing ``.gz``, whose members may be many.
 
     Raises:
         CorruptError: the file breaks off, or is damaged.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,15 +12,15 @@ import pyarrow as pa
 
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import id_keys, normalise
+from pipeline.core.text import doi_key, id_keys, normalise
 from pipeline.sources.base import BATCH_ROWS, EXAMPLES, RAW_PAPERS, Batch
 
 YEARS = range(1500, 2101)
 """Years a paper can have; another one counts as missing."""
 
 
-class RowBuffer:
-    """Collects records of one part and hands them out as :class:`Batch` es.
+class Rows(ABC):
+    """Collects records of one part, and counts them: read, dropped by reason, and what else was noted.
 
     Args:
         path: the file the records come from, named in examples of bad records.
@@ -29,6 +29,69 @@ class RowBuffer:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._shown: Counter[str] = Counter()
+        self._restart()
+
+    def _restart(self) -> None:
+        self._read = 0
+        self._dropped: Counter[str] = Counter()
+        self._noted: Counter[str] = Counter()
+        self._examples: list[str] = []
+
+    @abstractmethod
+    def add(
+        self,
+        paper_id: str,
+        title: str | None,
+        abstract: str | None,
+        year: int | None,
+        fields: Sequence[str] | None,
+        outbound: Sequence[str],
+        inbound: Sequence[str] | int,
+        doi: str | None = None,
+    ) -> None:
+        """Add one record that is to be kept; ``inbound`` is a number where the release does not list the citing ids."""
+
+    def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
+        """Count one record that is not kept, and keep the first few of each reason to be shown."""
+        self._read += 1
+        self._dropped[reason] += 1
+        self._shown[reason] += 1
+        if self._shown[reason] <= EXAMPLES:
+            text = excerpt[:80].decode("utf-8", "replace") if isinstance(excerpt, bytes) else excerpt[:80]
+            self._examples.append(f"{reason}: {self._path.name}:{line}: {text}")
+
+    def batch(self, papers: pa.RecordBatch) -> Batch:
+        """Return papers with what was counted since the last call."""
+        batch = Batch(papers, self._read, self._dropped, +self._noted, self._examples)
+        self._restart()
+        return batch
+
+    def year(self, year: int | None) -> int:
+        """Return a possible year, or :data:`pipeline.core.schema.NO_YEAR`; an impossible one is noted."""
+        if year is None:
+            return NO_YEAR
+        if year not in YEARS:
+            self._noted["impossible_year"] += 1
+            return NO_YEAR
+        return year
+
+    def mask(self, fields: Sequence[str]) -> int:
+        """Return the mask of the known fields; the others are noted by name."""
+        mask = 0
+        for name in fields:
+            bit = FIELD_BIT.get(name)
+            if bit is None:
+                self._noted[f"unknown_field: {name}"] += 1
+            else:
+                mask |= 1 << bit
+        return mask
+
+
+class RowBuffer(Rows):
+    """Collects records of one part and hands them out as :class:`Batch` es."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self._clear()
 
     def _clear(self) -> None:
@@ -40,10 +103,7 @@ class RowBuffer:
         self._outbound: list[str] = []
         self._lengths: list[int] = []
         self._inbound: list[int] = []
-        self._read = 0
-        self._dropped: Counter[str] = Counter()
-        self._noted: Counter[str] = Counter()
-        self._examples: list[str] = []
+        self._dois: list[int] = []
 
     def add(
         self,
@@ -53,28 +113,20 @@ class RowBuffer:
         year: int | None,
         fields: Sequence[str] | None,
         outbound: Sequence[str],
-        inbound: Sequence[str],
+        inbound: Sequence[str] | int,
+        doi: str | None = None,
     ) -> None:
-        """Add one record that is to be kept."""
+        """Add one record that is to be kept; ``inbound`` is a number where the release does not list the citing ids."""
         self._read += 1
         self._ids.append(paper_id)
         self._titles.append(normalise(title))
         self._abstracts.append(normalise(abstract))
-        self._years.append(self._year(year))
-        self._fields.append(self._mask(fields) if fields else 0)
+        self._years.append(self.year(year))
+        self._fields.append(self.mask(fields) if fields else 0)
         self._outbound.extend(outbound)
         self._lengths.append(len(outbound))
-        citing = set(inbound) if inbound else ()
-        self._inbound.append(len(citing) - (paper_id in citing))
-
-    def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
-        """Count one record that is not kept, and keep the first few of each reason to be shown."""
-        self._read += 1
-        self._dropped[reason] += 1
-        self._shown[reason] += 1
-        if self._shown[reason] <= EXAMPLES:
-            text = excerpt[:80].decode("utf-8", "replace") if isinstance(excerpt, bytes) else excerpt[:80]
-            self._examples.append(f"{reason}: {self._path.name}:{line}: {text}")
+        self._inbound.append(inbound if isinstance(inbound, int) else count_others(inbound, paper_id))
+        self._dois.append(doi_key(doi) if doi else 0)
 
     @property
     def full(self) -> bool:
@@ -96,30 +148,12 @@ class RowBuffer:
                 pa.array(np.array(self._fields, np.uint32)),
                 pa.LargeListArray.from_arrays(offsets, cited, type=RAW_PAPERS.field("outbound").type),
                 pa.array(np.array(self._inbound, np.int32)),
+                pa.array(np.array(self._dois, np.uint64)),
             ],
             schema=RAW_PAPERS,
         )
-        batch = Batch(papers, self._read, self._dropped, +self._noted, self._examples)
         self._clear()
-        return batch
-
-    def _year(self, year: int | None) -> int:
-        if year is None:
-            return NO_YEAR
-        if year not in YEARS:
-            self._noted["impossible_year"] += 1
-            return NO_YEAR
-        return year
-
-    def _mask(self, fields: Sequence[str]) -> int:
-        mask = 0
-        for name in fields:
-            bit = FIELD_BIT.get(name)
-            if bit is None:
-                self._noted[f"unknown_field: {name}"] += 1
-            else:
-                mask |= 1 << bit
-        return mask
+        return self.batch(papers)
 
 
 def distinct_references(keys: np.ndarray, lengths: np.ndarray, cited: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -145,10 +179,7 @@ def distinct_references(keys: np.ndarray, lengths: np.ndarray, cited: np.ndarray
     return np.searchsorted(owner, np.arange(len(keys) + 1)), cited
 
 
-def mend_surrogates(line: bytes) -> bytes | None:
-    """Return a JSON line with lone surrogates replaced by U+FFFD, or None where that is not what is wrong with it."""
-    try:
-        text = json.dumps(json.loads(line), ensure_ascii=False)
-    except ValueError:
-        return None
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+def count_others(ids: Sequence[str], own: str) -> int:
+    """Return how many distinct ids there are beside ``own``."""
+    distinct = set(ids)
+    return len(distinct) - (own in distinct)

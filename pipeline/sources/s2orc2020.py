@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,14 @@ from typing import Any
 import msgspec
 
 from pipeline.sources.base import Batch, QuerySet, find_files, fingerprint
+from pipeline.sources.decode import decode_line
 from pipeline.sources.lines import read_lines
-from pipeline.sources.rows import RowBuffer, mend_surrogates
+from pipeline.sources.rows import RowBuffer, Rows
 
 _PATTERNS = ("metadata_*.jsonl.gz", "metadata_*.jsonl", "metadata/metadata_*.jsonl.gz", "metadata/metadata_*.jsonl")
+
+LARGE = 16 * 2**20
+"""Bytes of a release from which on it is read by compiled code; a smaller one is read before that is loaded."""
 
 
 class Record(msgspec.Struct):
@@ -26,6 +30,7 @@ class Record(msgspec.Struct):
     mag_field_of_study: list[str] | None = None
     outbound_citations: list[str] | None = None
     inbound_citations: list[str] | None = None
+    doi: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,44 +69,43 @@ class S2orc2020:
         """
         path = self.folder / part
         decode = msgspec.json.Decoder(Record).decode
+        if self._is_large():
+            from pipeline.sources.scanned import read_scanned
+
+            def slow(rows: Rows, line: bytes, number: int) -> None:
+                _add(decode, rows, line, number)
+
+            yield from read_scanned(path, slow, allow_truncated=self.allow_truncated)
+            return
         rows = RowBuffer(path)
         for number, line in read_lines(path, allow_truncated=self.allow_truncated):
             if line is None:
                 rows.drop("line_too_long", number)
                 continue
-            record = _decode(line, decode, rows, number)
-            if record is None:
-                continue
-            rows.add(
-                record.paper_id,
-                record.title,
-                record.abstract,
-                record.year,
-                record.mag_field_of_study,
-                record.outbound_citations or (),
-                record.inbound_citations or (),
-            )
+            _add(decode, rows, line, number)
             if rows.full:
                 yield rows.flush()
         yield rows.flush()
 
+    def _is_large(self) -> bool:
+        """Whether compiled reading is worth its start: about a second a process."""
+        return sum(path.stat().st_size for path in self._files()) > LARGE
 
-def _decode(line: bytes, decode: Any, rows: RowBuffer, number: int) -> Record | None:
-    try:
-        record: Record = decode(line)
-    except UnicodeDecodeError:
-        rows.drop("bad_utf8", number, line)
-        return None
-    except msgspec.ValidationError as error:
-        rows.drop("wrong_type", number, str(error))
-        return None
-    except msgspec.DecodeError:
-        mended = mend_surrogates(line)
-        if mended is None:
-            rows.drop("bad_json", number, line)
-            return None
-        return _decode(mended, decode, rows, number)
+
+def _add(decode: Callable[[bytes], Record], rows: Rows, line: bytes, number: int) -> None:
+    record = decode_line(line, decode, rows, number)
+    if record is None:
+        return
     if not record.paper_id:
         rows.drop("no_paper_id", number, line)
-        return None
-    return record
+        return
+    rows.add(
+        record.paper_id,
+        record.title,
+        record.abstract,
+        record.year,
+        record.mag_field_of_study,
+        record.outbound_citations or (),
+        record.inbound_citations or (),
+        record.doi,
+    )

@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.core.errors import InputError
 from pipeline.sources.base import BATCH_ROWS, Batch, QuerySet
 
-VERSION = 1
+VERSION = 2
 """Raised when the generator's code changes what it writes."""
 
 LEAST, MOST = 200, 500_000_000

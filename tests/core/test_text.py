@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from pipeline.core.text import id_key, id_keys, normalise, same_title_form, title_key
+from pipeline.core.text import doi_key, id_key, id_keys, normalise, same_title_form, title_key
 
 
 @pytest.mark.parametrize(
@@ -27,12 +28,24 @@ def test_same_title_ignores_case_marks_and_compatibility() -> None:
     assert title_key("?! …") == 0
 
 
-def test_decimal_ids_are_their_own_keys_and_others_never_meet_them() -> None:
-    ids = ["0", "7", "123456789012345678", "007", "W12", "hep-th/9411042", "1234567890123456789", "", "٣"]
+def test_numbers_in_ids_are_exact_and_other_ids_never_meet_them() -> None:
+    decimal = ["0", "7", "123456789012345678"]
+    lettered = ["W0", "W12", "A12", "z12", "W9999999999999999"]
+    others = ["007", "hep-th/9411042", "1234567890123456789", "", "٣", "W012", "W12345678901234567", "WW1", "W", "é1"]
+    ids = decimal + lettered + others
     keys = [id_key(i) for i in ids]
     assert keys[:3] == [0, 7, 123456789012345678]
-    assert all(key >> 63 == 1 for key in keys[3:])
+    assert [key >> 62 for key in keys[3:8]] == [1] * 5
+    assert keys[4] & (1 << 56) - 1 == 12
+    assert all(key >> 63 == 1 for key in keys[8:])
     assert len(set(keys)) == len(ids)
-    assert id_keys(ids).tolist() == keys
-    assert id_keys(["12", "5"]).tolist() == [12, 5]
-    assert id_keys([]).tolist() == []
+    for some in (ids, decimal, lettered, others, []):
+        assert id_keys(some).tolist() == [id_key(i) for i in some]
+    assert id_keys(pa.array(["x", *lettered], pa.large_string())[2:]).tolist() == keys[4:8]
+
+
+def test_a_doi_is_compared_without_prefix_and_case() -> None:
+    same = ["10.1000/AbC", "https://doi.org/10.1000/abc", " doi:10.1000/ABC", "http://dx.doi.org/10.1000/abc"]
+    assert len({doi_key(doi) for doi in same}) == 1
+    assert doi_key("10.1000/abd") != doi_key(same[0]) != 0
+    assert [doi_key(nothing) for nothing in ("", "n/a", "10.1000")] == [0, 0, 0]

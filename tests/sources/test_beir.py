@@ -59,9 +59,9 @@ def test_documents_queries_and_judgements(tmp_path: Path, compressed: bool) -> N
 
 def test_what_is_missing_or_malformed_is_named(tmp_path: Path) -> None:
     folder = write_beir(tmp_path)
-    with pytest.raises(InputError, match="no split 'tset'.*Did you mean 'test'"):
+    with pytest.raises(InputError, match="no judgements of split 'tset'.*Did you mean 'test'"):
         Beir(folder, "tset").identity()
-    (folder / "qrels" / "test.tsv").write_text("q1 d1 1\n")
+    (folder / "qrels" / "test.tsv").write_text("q1 d1 high\n")
     with pytest.raises(InputError, match=r"test.tsv:1 is no judgement"):
         Beir(folder).queries()
     (folder / "qrels" / "test.tsv").write_text("q7\td1\t1\n")
@@ -70,3 +70,37 @@ def test_what_is_missing_or_malformed_is_named(tmp_path: Path) -> None:
     (folder / "corpus.jsonl").unlink()
     with pytest.raises(InputError, match="holds no BEIR corpus"):
         Beir(folder).parts()
+
+
+@pytest.mark.parametrize("names", [("corpus.tsv", "queries.tsv"), ("collection.tsv.gz", "queries.dev.tsv")])
+@pytest.mark.parametrize("qrels", ["qrels/dev.tsv", "qrels.dev.txt"])
+def test_trec_kin_of_a_beir_folder(tmp_path: Path, names: tuple[str, str], qrels: str) -> None:
+    texts = {
+        names[0]: "d1\tfirst  text\nd2\ta title\tand text\nbroken\nd3\t\xff\n",
+        names[1]: "q1\tasked\nq2\tunjudged\n",
+    }
+    for name, text in texts.items():
+        data = text.encode("latin-1")
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    (tmp_path / qrels).parent.mkdir(exist_ok=True)
+    (tmp_path / qrels).write_text("q1 0 d2 2\nq1 Q0 d1 -1\n")
+    release = Beir(tmp_path, "dev")
+    batch = next(release.read(release.parts()[0]))
+    found = [(row["paper_id"], row["title"], row["abstract"]) for row in batch.papers.to_pylist()]
+    assert found == [("d1", "", "first text"), ("d2", "a title", "and text")]
+    assert batch.dropped == {"bad_columns": 1, "bad_utf8": 1}
+    queries = release.queries()
+    assert queries is not None
+    assert (queries.query_ids, queries.texts) == (["q1"], ["asked"])
+    assert queries.judgements == [("q1", "d2", 2), ("q1", "d1", -1)]
+
+
+def test_a_document_of_the_wrong_type_is_dropped_and_a_query_refused(tmp_path: Path) -> None:
+    folder = write_beir(tmp_path)
+    (folder / "corpus.jsonl").write_text('{"_id": 7, "title": 1}\n{"_id": 8, "text": null}\nnull\n')
+    batch = next(Beir(folder).read("corpus.jsonl"))
+    assert batch.papers.column("paper_id").to_pylist() == ["8"]
+    assert batch.dropped == {"wrong_type": 2}
+    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": 5}\n')
+    with pytest.raises(InputError, match=r"queries.jsonl:1 is no query \(wrong_type"):
+        Beir(folder).queries()

@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import id_key
+from pipeline.core.text import doi_key, id_key
 from pipeline.sources import lines
 from pipeline.sources.base import Batch
 from pipeline.sources.s2orc2020 import S2orc2020
@@ -56,6 +56,7 @@ def test_texts_years_fields_and_references(tmp_path: Path) -> None:
         "fields": 1 << FIELD_BIT["Physics"] | 1 << FIELD_BIT["Art"],
         "outbound": sorted([9, id_key("x/1")]),
         "n_inbound": 1,
+        "doi_key": 0,
     }
     assert [row["year"] for row in rows] == [1999, NO_YEAR, NO_YEAR]
     assert rows[1]["title"] == ""
@@ -157,6 +158,7 @@ def test_the_official_sample_is_read_without_loss() -> None:
         own = {record["paper_id"]}
         assert row["outbound"] == sorted(id_key(i) for i in set(record["outbound_citations"]) - own)
         assert row["n_inbound"] == len(set(record["inbound_citations"]) - own)
+        assert row["doi_key"] == (doi_key(record["doi"]) if record["doi"] else 0)
         fields[len(names)] += 1
     assert not raw
     assert fields == {0: 47, 1: 882, 2: 67, 3: 4}

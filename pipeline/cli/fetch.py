@@ -1,0 +1,86 @@
+"""``mdcr fetch``: from options to a catalogue, from a catalogue to files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+
+from pipeline.core.errors import InputError, nearest
+from pipeline.core.progress import say, set_quiet
+from pipeline.core.workspace import RELEASES
+from pipeline.fetch import openalex, s2ag
+from pipeline.fetch.release import fetch_release
+from pipeline.fetch.remote import Catalogue, Remote, client
+
+KINDS = ("s2ag", "openalex")
+
+
+def fetch(options: argparse.Namespace) -> None:
+    """Fetch a release, or list it with ``--dry-run``.
+
+    Raises:
+        InputError: there is no such release, or it cannot be had with these options.
+    """
+    set_quiet(options.quiet)
+    if options.release_of not in KINDS:
+        raise InputError(f"there is nothing called {options.release_of!r} to fetch", nearest(options.release_of, KINDS))
+    for name in ("connections", "first"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            raise InputError(f"--{name} {getattr(options, name)} is out of range", "Ask for one or more")
+    with client() as session:
+        catalogue = _catalogue(session, options)
+        remotes = _first(catalogue.files(), options.first)
+        name = catalogue.name + (f"-first-{options.first}" if options.first else "")
+        folder = options.output or options.root / RELEASES / name
+        if options.dry_run:
+            _print_plan(catalogue.name, remotes, folder, options)
+            return
+        say(f"fetch {catalogue.name}: {len(remotes):,} files into {folder}")
+        record = fetch_release(session, catalogue, remotes, folder, connections=options.connections)
+    if options.json:
+        print(json.dumps({"folder": str(folder), **record}))
+        return
+    print(folder)
+    source = "s2ag" if options.release_of == "s2ag" else "openalex"
+    say(f"next: mdcr corpus --source {source} --input {folder} --corpus NAME")
+
+
+def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
+    if options.release_of == "openalex":
+        return openalex.OpenAlexCatalogue(session, options.snapshot, options.endpoint or openalex.ENDPOINT)
+    key = options.api_key or os.environ.get("S2_API_KEY")
+    datasets = [name.strip() for name in options.datasets.split(",")]
+    return s2ag.S2agCatalogue(session, options.release, key, datasets, options.endpoint or s2ag.ENDPOINT)
+
+
+def _first(remotes: Sequence[Remote], count: int | None) -> list[Remote]:
+    """Return the first files of each dataset; a manifest would name files that are not fetched."""
+    if count is None:
+        return list(remotes)
+    taken: Counter[str] = Counter()
+    chosen = []
+    for remote in remotes:
+        group = remote.name.rpartition("updated_date=")[0] or remote.name.rpartition("/")[0]
+        taken[group] += 1
+        listing = remote.name.endswith(("manifest", "manifest.json"))
+        if not listing and (taken[group] <= count or "merged_ids" in group):
+            chosen.append(remote)
+    return chosen
+
+
+def _print_plan(name: str, remotes: Sequence[Remote], folder: Path, options: argparse.Namespace) -> None:
+    total = sum(remote.bytes or 0 for remote in remotes)
+    if options.json:
+        files = [{"name": remote.name, "bytes": remote.bytes} for remote in remotes]
+        print(json.dumps({"release": name, "folder": str(folder), "bytes": total or None, "files": files}))
+        return
+    for remote in remotes:
+        print(f"{remote.bytes or 0:>15,}  {remote.name}" if remote.bytes else remote.name)
+    size = f", {total / 1e9:,.1f} GB" if total else ""
+    say(f"{len(remotes):,} files{size} would go into {folder}")

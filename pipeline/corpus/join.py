@@ -1,0 +1,187 @@
+"""Joining a release that comes in several tables: cut them all by paper, then join one cut after the other.
+
+Neither papers, abstracts nor citations need fit in memory: a cut does, and there are as many as that takes. What comes
+out is a release like any other, whose parts are the cuts, so the rest of corpus building knows nothing of tables.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.core import files
+from pipeline.core.parallel import unordered
+from pipeline.core.progress import Progress
+from pipeline.core.resources import Resources
+from pipeline.core.text import id_keys
+from pipeline.corpus.belongings import abstracts_of, inbound_of, references_of
+from pipeline.corpus.partition import CutWriter, read_cut
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Batch, QuerySet
+from pipeline.sources.tables import Abstracts, Citations, JoinedRelease
+
+_KEY = pa.field("key", pa.uint64(), nullable=False)
+_OTHER = pa.field("other", pa.uint64(), nullable=False)
+_TABLES = {
+    "papers": RAW_PAPERS,
+    "abstracts": pa.schema([_KEY, pa.field("text", pa.large_string(), nullable=False)]),
+    "outgoing": pa.schema([_KEY, _OTHER]),
+    "incoming": pa.schema([_KEY, _OTHER]),
+}
+_NO_PAPERS = pa.RecordBatch.from_pylist([], schema=RAW_PAPERS)
+_MOST_CUTS = 4_096
+_HELD_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The cuts of a joined release, as a release: part ``i`` holds the papers of cut ``i`` with all that is theirs.
+
+    Attributes:
+        release: what was cut.
+        folder: where the cuts are.
+        cuts: how many there are.
+    """
+
+    release: JoinedRelease
+    folder: Path
+    cuts: int
+
+    @property
+    def source(self) -> str:
+        """Name of the source."""
+        return self.release.source
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the identity of the release; the cuts are no part of it."""
+        return self.release.identity()
+
+    def queries(self) -> QuerySet | None:
+        """Return the queries the release brings, if any."""
+        return self.release.queries()
+
+    def parts(self) -> Sequence[str]:
+        """Return the numbers of the cuts, and before them a part that holds nothing but the counts of the cutting."""
+        return ["counts", *map(str, range(self.cuts))]
+
+    def read(self, part: str) -> Iterator[Batch]:
+        """Yield the papers of one cut, in the release's order, with their abstracts and references."""
+        if part == "counts":
+            yield _counts([json.loads(path.read_text()) for path in sorted(self.folder.glob("part-*.json"))])
+            return
+        papers = self._table("papers", part)
+        keys = id_keys(papers.column("paper_id").combine_chunks())
+        noted: Counter[str] = Counter()
+        texts = abstracts_of(papers.column("abstract").combine_chunks(), keys, self._table("abstracts", part), noted)
+        references = references_of(keys, self._table("outgoing", part), noted)
+        inbound = inbound_of(keys, self._table("incoming", part))
+        noted["papers_without_abstract"] += int(np.count_nonzero(np.asarray(pc.equal(texts, ""))))
+        for start in range(0, len(papers), BATCH_ROWS):
+            rows = slice(start, min(start + BATCH_ROWS, len(papers)))
+            columns = {
+                name: papers.column(name).slice(start, BATCH_ROWS).combine_chunks() for name in papers.column_names
+            }
+            columns["abstract"] = texts.slice(start, BATCH_ROWS)
+            columns["outbound"] = references.lists(rows)
+            columns["n_inbound"] = pa.array(inbound[rows])
+            batch = pa.RecordBatch.from_arrays([columns[f.name] for f in RAW_PAPERS], schema=RAW_PAPERS)
+            yield Batch(batch, batch.num_rows, noted=noted if start == 0 else Counter())
+        if not len(papers):
+            yield Batch(_NO_PAPERS, 0, noted=noted)
+
+    def _table(self, table: str, part: str) -> pa.Table:
+        paths = sorted(self.folder.glob("part-*.cut"))
+        return read_cut(paths, _TABLES, self.cuts, table, int(part))
+
+    def discard(self) -> None:
+        """Remove the cuts, once every part was read for good."""
+        for path in (*self.folder.glob("part-*.cut"), *self.folder.glob("part-*.npy")):
+            path.unlink()
+
+
+def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
+    """Cut the tables of a release, in several processes, and return it as one that can be read part by part.
+
+    Holds at most about half of ``resources.memory``; what an earlier, killed run has cut is kept.
+
+    Args:
+        release: what is cut.
+        scratch: where the cuts go (``tables/``), about as many bytes as :meth:`JoinedRelease.spill_bytes` says.
+        resources: limits of the run.
+    """
+    folder = scratch / "tables"
+    folder.mkdir(exist_ok=True)
+    record = folder / "cuts.json"
+    if not record.is_file():
+        wanted = -(-release.spill_bytes() // max(1, resources.memory // (4 * resources.workers)))
+        files.write_text(record, json.dumps(min(max(1, wanted), _MOST_CUTS)))
+    cuts: int = json.loads(record.read_text())
+    held = min(_HELD_BYTES, resources.memory // (8 * resources.workers))
+    parts = list(enumerate(release.parts()))
+    cut = functools.partial(_cut, release, folder, cuts, held)
+    with Progress(len(parts), f"corpus: cut {release.source} by paper", "parts") as progress:
+        for _ in unordered(cut, parts, resources.workers):
+            progress.add(1)
+    return Joined(release, folder, cuts)
+
+
+def _cut(release: JoinedRelease, folder: Path, cuts: int, held: int, numbered: tuple[int, str]) -> None:
+    """Cut one part of a release: ``part-NUMBER.cut``, and last ``part-NUMBER.json`` with its counts."""
+    number, part = numbered
+    record = folder / f"part-{number:05d}.json"
+    if record.is_file():
+        return
+    counts = {kind: {"read": 0, "kept": 0, "dropped": Counter[str]()} for kind in ("papers", "abstracts", "citations")}
+    total: dict[str, Any] = {**counts, "noted": Counter[str](), "examples": []}
+    with CutWriter(folder / f"part-{number:05d}.cut", _TABLES, cuts, held) as writer:
+        for batch in release.read_table(part):
+            kind, kept = _write(writer, batch)
+            total[kind]["read"] += batch.read
+            total[kind]["kept"] += kept
+            total[kind]["dropped"] += batch.dropped
+            total["examples"] += batch.examples
+            if isinstance(batch, Batch):
+                total["noted"] += batch.noted
+    files.write_text(record, json.dumps(total))
+
+
+def _write(writer: CutWriter, batch: Batch | Abstracts | Citations) -> tuple[str, int]:
+    if isinstance(batch, Batch):
+        writer.add("papers", batch.papers, id_keys(batch.papers.column("paper_id")))
+        return "papers", batch.papers.num_rows
+    if isinstance(batch, Abstracts):
+        rows = pa.RecordBatch.from_arrays([pa.array(batch.keys), batch.texts], schema=_TABLES["abstracts"])
+        writer.add("abstracts", rows, batch.keys)
+        return "abstracts", len(batch.keys)
+    apart = batch.citing != batch.cited
+    for table, keys, others in (
+        ("outgoing", batch.citing, batch.cited),
+        ("incoming", batch.cited[apart], batch.citing[apart]),
+    ):
+        rows = pa.RecordBatch.from_arrays([pa.array(keys), pa.array(others)], schema=_TABLES[table])
+        writer.add(table, rows, keys)
+    return "citations", len(batch.citing)
+
+
+def _counts(parts: list[dict[str, Any]]) -> Batch:
+    """Return a batch without papers that carries what was counted while the tables were cut."""
+    dropped: Counter[str] = Counter()
+    noted: Counter[str] = Counter()
+    examples: list[str] = []
+    for part in parts:
+        dropped.update(part["papers"]["dropped"])
+        noted.update(part["noted"])
+        examples += part["examples"]
+        for kind in ("abstracts", "citations"):
+            noted[f"{kind}: read"] += part[kind]["read"]
+            for reason, count in part[kind]["dropped"].items():
+                noted[f"{kind}: dropped, {reason}"] += count
+    return Batch(_NO_PAPERS, dropped.total(), dropped, noted, examples)

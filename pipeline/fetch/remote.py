@@ -1,0 +1,108 @@
+"""What is to be fetched, and asking servers small questions."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Protocol
+
+import httpx
+
+import pipeline
+from pipeline.core.errors import InputError, StageError
+
+ATTEMPTS = 6
+"""Attempts without a byte of progress before a request is given up."""
+
+TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Answers after which the same request may work."""
+
+Wait = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Remote:
+    """One file to fetch.
+
+    Attributes:
+        name: its path below the folder it is fetched into.
+        url: where it is; may stop working after a while.
+        bytes: its size, None where the listing does not say.
+        md5: 32 hex digits, None where the listing does not say.
+        sha256: 64 hex digits, None where the listing does not say.
+    """
+
+    name: str
+    url: str
+    bytes: int | None = None
+    md5: str | None = None
+    sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = PurePosixPath(self.name).parts
+        if not parts or ".." in parts or parts[0] == "/" or not re.fullmatch(r"[\w.=/+ -]+", self.name):
+            raise InputError(f"the server names a file {self.name!r}, which cannot be one here", "Report it")
+
+
+class Catalogue(Protocol):
+    """A release as its publisher lists it."""
+
+    @property
+    def name(self) -> str:
+        """Name of the release, such as ``s2ag-2026-09-17``: the folder it goes into."""
+
+    def files(self) -> Sequence[Remote]:
+        """Return its files."""
+
+    def renewed(self, remote: Remote) -> Remote:
+        """Return a file whose address stopped working with one that works; any thread may ask."""
+
+
+def client() -> httpx.Client:
+    """Return an HTTP client for many threads; proxies come from the environment, as for every other program."""
+    return httpx.Client(
+        headers={"User-Agent": f"mdcr/{pipeline.__version__}", "Accept-Encoding": "identity"},
+        timeout=httpx.Timeout(60, connect=30),
+        limits=httpx.Limits(max_connections=64),
+        follow_redirects=True,
+    )
+
+
+def ask(
+    session: httpx.Client, url: str, headers: Mapping[str, str] | None = None, *, wait: Wait = time.sleep
+) -> httpx.Response:
+    """Return the answer to a small GET, asking again after what may pass.
+
+    Raises:
+        StageError: the server cannot be reached, or goes on failing.
+    """
+    problem = ""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            wait(pause(attempt, None))
+        try:
+            answer = session.get(url, headers=dict(headers or {}))
+        except httpx.TransportError as error:
+            problem = f"{type(error).__name__}: {error}"
+            continue
+        if answer.status_code not in TRANSIENT:
+            return answer
+        problem = f"HTTP {answer.status_code}"
+        wait(pause(0, answer))
+    raise StageError(f"{bare(url)} gave no answer in {ATTEMPTS} attempts ({problem})", "Check the network; try again")
+
+
+def pause(attempt: int, answer: httpx.Response | None) -> float:
+    """Return the seconds to wait before the next attempt: what the server asks for, else twice as long each time."""
+    asked = answer.headers.get("Retry-After", "") if answer is not None else ""
+    if asked.isdecimal():
+        return min(float(asked), 300.0)
+    return float(min(2**attempt, 60)) if attempt else 0.0
+
+
+def bare(url: str) -> str:
+    """Return an address without its query: signatures are no business of a log."""
+    return url.partition("?")[0]

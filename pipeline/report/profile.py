@@ -1,0 +1,185 @@
+"""What a researcher wants to know of a corpus before trusting it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.fields import FIELD_BIT
+from pipeline.core.schema import NO_YEAR
+from pipeline.corpus.duplicates import DuplicatesConfig, groups
+from pipeline.corpus.prefilter import Attributes, PrefilterConfig, prefilter
+from pipeline.corpus.reader import Corpus
+
+QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
+_BLOCK = 4_000_000
+
+
+def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
+    """Return counts, shares and distributions of a corpus, as plain data.
+
+    Args:
+        corpus: the corpus.
+        name: what users call it.
+        memory: bytes to hold at once, about, beside 2 bytes a paper.
+    """
+    attributes = corpus.attributes
+    papers = len(corpus)
+    kept, prefiltered = prefilter(attributes, PrefilterConfig())
+    degrees = {
+        "references listed": attributes["n_outbound"],
+        "references in the corpus": _Degrees(corpus.outgoing.indptr),
+        "citations listed": attributes["n_inbound"],
+        "citations in the corpus": _Degrees(corpus.incoming.indptr),
+    }
+    listed = int(sum(block.sum(dtype=np.int64) for block in _blocks(attributes["n_outbound"])))
+    resolved = len(corpus.outgoing.indices)
+    counts = corpus.artifact.manifest.counts
+    return {
+        "corpus": name,
+        "artifact": corpus.artifact.name,
+        "source": corpus.artifact.manifest.config["source"],
+        "papers": papers,
+        "prefiltered": prefiltered["kept"],
+        "prefilter": prefiltered,
+        "dropped": dict(counts.get("dropped", {})),
+        "noted": dict(counts.get("noted", {})),
+        "text": _text(attributes),
+        "years": _years(attributes, kept),
+        "fields": _fields(attributes, kept),
+        "references": {"listed": listed, "in_corpus": resolved, "share": _share(resolved, listed)},
+        "degrees": {name: _distribution(values) for name, values in degrees.items()},
+        "duplicates": _duplicates(attributes, memory),
+    }
+
+
+class _Degrees:
+    """Degrees of a CSR graph, a block at a time, as if they were an array."""
+
+    def __init__(self, indptr: npt.NDArray[np.int64]) -> None:
+        self._indptr = indptr
+
+    def __len__(self) -> int:
+        return len(self._indptr) - 1
+
+    def __getitem__(self, rows: slice) -> npt.NDArray[np.int64]:
+        return np.diff(self._indptr[rows.start : min(rows.stop, len(self)) + 1])
+
+
+def _blocks(values: Any) -> Any:
+    return (values[start : start + _BLOCK] for start in range(0, len(values), _BLOCK))
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _text(attributes: Attributes) -> dict[str, Any]:
+    papers = len(attributes["key"])
+    titled = int(np.count_nonzero(attributes["title_chars"]))
+    abstracts = int(np.count_nonzero(attributes["abstract_chars"]))
+    long_enough = int(np.count_nonzero(attributes["abstract_chars"] >= PrefilterConfig().min_abstract_chars))
+    return {
+        "title": titled,
+        "title_share": _share(titled, papers),
+        "abstract": abstracts,
+        "abstract_share": _share(abstracts, papers),
+        "abstract_of_30_chars": long_enough,
+        "abstract_of_30_chars_share": _share(long_enough, papers),
+        "abstract_chars": _distribution(attributes["abstract_chars"], among_nonzero=True),
+    }
+
+
+def _years(attributes: Attributes, kept: npt.NDArray[np.bool_]) -> list[dict[str, Any]]:
+    """Return papers, those with an abstract and those the prefilter keeps, by year; the last entry has no year."""
+    year = attributes["year"]
+    known = year[year != NO_YEAR]
+    first, last = (int(known.min()), int(known.max())) if len(known) else (0, -1)
+    place = np.where(year == NO_YEAR, last + 1, year) - first
+    columns = {
+        "papers": np.bincount(place, minlength=last - first + 2),
+        "with_abstract": np.bincount(place[attributes["abstract_chars"] > 0], minlength=last - first + 2),
+        "prefiltered": np.bincount(place[kept], minlength=last - first + 2),
+    }
+    return [
+        {"year": first + i if first + i <= last else None, **{name: int(n[i]) for name, n in columns.items()}}
+        for i in range(last - first + 2)
+        if columns["papers"][i]
+    ]
+
+
+def _fields(attributes: Attributes, kept: npt.NDArray[np.bool_]) -> list[dict[str, Any]]:
+    """Return the same by field; a paper counts in each of its fields, the last entry has none."""
+    masks = attributes["fields"]
+    abstract = attributes["abstract_chars"] > 0
+    rows: list[dict[str, Any]] = []
+    for name, bit in (*FIELD_BIT.items(), (None, None)):
+        inside = masks == 0 if bit is None else (masks >> np.uint32(bit)) & np.uint32(1) == 1
+        rows.append(
+            {
+                "field": name,
+                "papers": int(np.count_nonzero(inside)),
+                "with_abstract": int(np.count_nonzero(inside & abstract)),
+                "prefiltered": int(np.count_nonzero(inside & kept)),
+            }
+        )
+    return rows
+
+
+def _distribution(values: Any, *, among_nonzero: bool = False) -> dict[str, Any]:
+    """Return mean, quantiles and greatest of whole numbers, exactly, by counting them.
+
+    The ``histogram`` has the papers with at least 2^i and fewer than 2^(i+1), after those with none.
+    """
+    counted = np.zeros(1, np.int64)
+    for block in _blocks(values):
+        found = np.bincount(block)
+        counted = np.pad(counted, (0, max(0, len(found) - len(counted))))
+        counted[: len(found)] += found
+    zero = int(counted[0])
+    if among_nonzero:
+        counted[0] = 0
+    total = int(counted.sum())
+    cumulated = np.cumsum(counted)
+    edges = 2 ** np.arange(int(np.log2(max(len(counted) - 1, 1))) + 2)
+    below = np.concatenate([[0], cumulated])[np.minimum(edges, len(counted))]
+    return {
+        "zero": zero,
+        "mean": float((counted * np.arange(len(counted))).sum() / total) if total else None,
+        "quantiles": {f"{q:g}": int(np.searchsorted(cumulated, q * total)) if total else None for q in QUANTILES},
+        "max": len(counted) - 1 if total else None,
+        "histogram": [zero, *map(int, np.diff(below))],
+    }
+
+
+def _duplicates(attributes: Attributes, memory: int) -> dict[str, Any]:
+    """Return how many papers are the same as another one, by each rule alone."""
+    config = DuplicatesConfig("drop")
+    short = (attributes["title_chars"] > 0) & (attributes["title_chars"] < config.min_title_chars)
+    found: dict[str, Any] = {
+        "with_doi": int(np.count_nonzero(attributes["doi_key"])),
+        "titles_too_short_to_tell": int(np.count_nonzero(short)),
+    }
+    for rule, label in (("doi", "same_doi"), ("title", "same_title_and_year")):
+        same = groups(attributes, rule, config.min_title_chars, memory)
+        found[label] = {"groups": len(same.starts), "extra_papers": same.extra}
+    return found
+
+
+def decades(years: list[dict[str, Any]], since: int) -> list[dict[str, Any]]:
+    """Return the years before ``since`` summed by decade, and the others as they are."""
+    summed: dict[Any, dict[str, Any]] = {}
+    for row in years:
+        year = row["year"]
+        label: Any = f"{year // 10 * 10}s" if year is not None and year < since // 10 * 10 else year
+        into = summed.setdefault(label, {"year": label})
+        for name, value in row.items():
+            if name != "year":
+                into[name] = into.get(name, 0) + value
+    return list(summed.values())
+
+
+Profile = Mapping[str, Any]

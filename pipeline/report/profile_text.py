@@ -1,0 +1,157 @@
+"""A corpus's profile for the terminal, and as figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.fields import MAG_FIELDS
+from pipeline.report.figures import COLOURS, FORMATS, WIDTH, check_formats, drawing, save
+from pipeline.report.profile import QUANTILES, Profile, decades
+
+_RECENT = 20
+_BAR = 24
+
+
+def render_profile(profile: Profile) -> str:
+    """Return the profile as text: years by decade but for the last twenty, then fields, degrees and duplicates."""
+    text, references, duplicates = profile["text"], profile["references"], profile["duplicates"]
+    last = max((row["year"] for row in profile["years"] if row["year"] is not None), default=0)
+    sections = [
+        [f"corpus {profile['corpus']} ({profile['source']}, {profile['artifact']})"],
+        _facts(
+            ("papers", profile["papers"], None),
+            ("with a title", text["title"], text["title_share"]),
+            ("with an abstract", text["abstract"], text["abstract_share"]),
+            ("abstract of 30 characters", text["abstract_of_30_chars"], text["abstract_of_30_chars_share"]),
+            ("kept by the prefilter", profile["prefiltered"], _of(profile["prefiltered"], profile["papers"])),
+            *((f"  dropped, {name}", count, None) for name, count in _drops(profile["prefilter"])),
+            ("references listed", references["listed"], None),
+            ("references in the corpus", references["in_corpus"], references["share"]),
+            ("with a DOI", duplicates["with_doi"], _of(duplicates["with_doi"], profile["papers"])),
+            ("same DOI as another", duplicates["same_doi"]["extra_papers"], None),
+            ("same title and year", duplicates["same_title_and_year"]["extra_papers"], None),
+        ),
+        _table("year", decades(profile["years"], last - _RECENT + 1), "none"),
+        _table("field", profile["fields"], "none"),
+        _degrees({**profile["degrees"], "abstract, characters": text["abstract_chars"]}),
+    ]
+    for title, counts in (("dropped, records of the release", "dropped"), ("noted in the release", "noted")):
+        if profile[counts]:
+            facts = ((name, count, None) for name, count in sorted(profile[counts].items()))
+            sections.append([title, *_facts(*facts)])
+    return "\n\n".join("\n".join(section) for section in sections)
+
+
+def _drops(prefilter: Profile) -> list[tuple[str, int]]:
+    return [(k.removeprefix("dropped_").replace("_", " "), v) for k, v in prefilter.items() if k.startswith("dropped_")]
+
+
+def _of(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _facts(*facts: tuple[str, int, float | None]) -> list[str]:
+    width = max(len(label) for label, _, _ in facts)
+    return [
+        f"  {label.replace('_', ' '):{width}}{count:>16,}" + (f"{share:>9.1%}" if share is not None else "")
+        for label, count, share in facts
+    ]
+
+
+def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]:
+    labels = [missing if row[name] is None else str(row[name]) for row in rows]
+    width = max(len(name), *map(len, labels)) if labels else len(name)
+    most = max((row["papers"] for row in rows), default=0) or 1
+    lines = [f"  {name:{width}}{'papers':>14}{'abstract':>10}{'prefiltered':>14}"]
+    for label, row in zip(labels, rows, strict=True):
+        share = _of(row["with_abstract"], row["papers"])
+        bar = "█" * round(_BAR * row["papers"] / most)
+        shown = f"{share:>10.0%}" if share is not None else " " * 10
+        lines.append(f"  {label:{width}}{row['papers']:>14,}{shown}{row['prefiltered']:>14,}  {bar}".rstrip())
+    return lines
+
+
+def _degrees(rows: dict[str, Any]) -> list[str]:
+    width = max(map(len, rows))
+    heads = ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"]
+    lines = [f"  {'of a paper':{width}}" + _cells(heads)]
+    for label, row in rows.items():
+        mean = "-" if row["mean"] is None else f"{row['mean']:,.1f}"
+        cells = [f"{row['zero']:,}", mean, *(_cell(q) for q in row["quantiles"].values()), _cell(row["max"])]
+        lines.append(f"  {label:{width}}" + _cells(cells))
+    return lines
+
+
+def _cells(cells: Sequence[str]) -> str:
+    return f"{cells[0]:>13}" + "".join(f"{cell:>9}" for cell in cells[1:])
+
+
+def _cell(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def save_profile_plots(profile: Profile, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw papers by year, papers by field and the degree distributions, and return the files written.
+
+    Raises:
+        InputError: matplotlib is not installed, or a format is unknown.
+    """
+    check_formats(formats)
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    source = f"corpus {profile['corpus']} {profile['artifact']}"
+    with drawing() as figure_class:
+        for name, draw in (("years", _draw_years), ("fields", _draw_fields), ("degrees", _draw_degrees)):
+            written += save(draw(figure_class, profile), folder / f"{profile['corpus']}-{name}", formats, source)
+    return written
+
+
+def _draw_years(figure_class: Any, profile: Profile) -> Any:
+    figure = figure_class(figsize=(WIDTH, 2.4), layout="constrained")
+    axes = figure.subplots()
+    rows = [row for row in profile["years"] if row["year"] is not None]
+    years = [row["year"] for row in rows]
+    layers = (("papers", "all papers"), ("with_abstract", "with an abstract"), ("prefiltered", "kept by the prefilter"))
+    for number, (column, label) in enumerate(layers):
+        axes.bar(years, [row[column] for row in rows], width=1.0, color=COLOURS[(5, 0, 6)[number]], label=label)
+    axes.set_xlabel("year")
+    axes.set_ylabel("papers")
+    axes.set_yscale("symlog", linthresh=10)
+    figure.legend(loc="outside upper center", ncols=3, fontsize=6, handlelength=1.2)
+    return figure
+
+
+def _draw_fields(figure_class: Any, profile: Profile) -> Any:
+    rows = [row for row in profile["fields"] if row["field"] in MAG_FIELDS]
+    figure = figure_class(figsize=(WIDTH, 3.2), layout="constrained")
+    axes = figure.subplots()
+    places = range(len(rows))
+    axes.barh(places, [row["papers"] for row in rows], color=COLOURS[5], label="all papers")
+    axes.barh(places, [row["prefiltered"] for row in rows], color=COLOURS[0], label="kept by the prefilter")
+    axes.set_yticks(places, [row["field"] for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xscale("symlog", linthresh=10)
+    axes.set_xlabel("papers")
+    figure.legend(loc="outside upper center", ncols=2, fontsize=7, handlelength=1.2)
+    return figure
+
+
+def _draw_degrees(figure_class: Any, profile: Profile) -> Any:
+    """Share of papers with at least so many references or citations, at powers of two."""
+    figure = figure_class(figsize=(WIDTH, 2.6), layout="constrained")
+    axes = figure.subplots()
+    papers = max(profile["papers"], 1)
+    for number, (label, row) in enumerate(profile["degrees"].items()):
+        counts = row["histogram"][1:]
+        share = [sum(counts[place:]) / papers for place in range(len(counts))]
+        points = [(2**place, value) for place, value in enumerate(share) if value]
+        style = {"color": COLOURS[number // 2], "ls": "-" if number % 2 else "--", "lw": 1.2}
+        axes.plot([x for x, _ in points], [y for _, y in points], label=label, **style)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("at least so many")
+    axes.set_ylabel("share of papers")
+    figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=1.8)
+    return figure

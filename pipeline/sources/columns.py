@@ -1,0 +1,190 @@
+"""A user's own collection: JSON lines or Parquet, with a map from our columns to the collection's."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from pipeline.core.errors import InputError, nearest
+from pipeline.sources.base import Batch, QuerySet, find_files, fingerprint
+from pipeline.sources.fieldmaps import FOLDED
+from pipeline.sources.parquet import open_parquet, read_columns
+from pipeline.sources.records import read_records
+from pipeline.sources.rows import RowBuffer
+
+COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_inbound", "doi")
+"""What a collection can say of a paper; all but ``paper_id`` may be missing."""
+
+FORMATS = {"jsonl": ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson"), "parquet": ("*.parquet",)}
+
+
+def parse_columns(text: str | None) -> dict[str, str]:
+    """Read a map such as ``paper_id=id,title=headline``; columns it does not name keep our names.
+
+    Raises:
+        InputError: a column is none of :data:`COLUMNS`, or has no name.
+    """
+    columns = {name: name for name in COLUMNS}
+    for pair in filter(None, (text or "").split(",")):
+        ours, _, theirs = (part.strip() for part in pair.partition("="))
+        if ours not in COLUMNS:
+            raise InputError(f"--columns maps {ours!r}, which is no column", nearest(ours, COLUMNS))
+        if not theirs:
+            raise InputError(f"--columns gives {ours!r} no name", "Write it like paper_id=id,title=headline")
+        columns[ours] = theirs
+    return columns
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A folder of files, or one file.
+
+    Attributes:
+        place: the folder or the file.
+        format: ``jsonl`` or ``parquet``.
+        columns: the collection's name of each of :data:`COLUMNS`; a dot leads into a JSON object.
+        allow_truncated: keep the whole lines of a gzip file that breaks off, instead of refusing it.
+    """
+
+    place: Path
+    format: str
+    columns: Mapping[str, str] = field(default_factory=lambda: parse_columns(None))
+    allow_truncated: bool = False
+
+    @property
+    def source(self) -> str:
+        """Name of the source: its format."""
+        return self.format
+
+    @functools.cached_property
+    def _folder(self) -> Path:
+        return self.place.parent if self.place.is_file() else self.place
+
+    def _files(self) -> list[Path]:
+        if self.place.is_file():
+            return [self.place]
+        return find_files(self.place, FORMATS[self.format], f"{self.format} files")
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the files' checksums, the map and the settings."""
+        return {
+            "files": fingerprint(self._files(), self._folder),
+            "columns": dict(self.columns),
+            "allow_truncated": self.allow_truncated,
+        }
+
+    def parts(self) -> Sequence[str]:
+        """Return the files, by path below the folder."""
+        return [path.relative_to(self._folder).as_posix() for path in self._files()]
+
+    def queries(self) -> QuerySet | None:
+        """A collection brings no queries."""
+        return None
+
+    def read(self, part: str) -> Iterator[Batch]:
+        """Yield the papers of one file.
+
+        Raises:
+            CorruptError: the file breaks off, or is damaged.
+            InputError: no record of it has the column of ids.
+        """
+        path = self._folder / part
+        rows = RowBuffer(path)
+        keys: set[str] = set()
+        with_id = 0
+        mapped = {theirs for ours, theirs in self.columns.items() if ours != theirs}
+        for number, line, record in self._records(path, rows):
+            value = _lookup(record, self.columns["paper_id"])
+            if value is None or value == "":
+                keys.update(record)
+                rows.drop("no_paper_id", number, line)
+                continue
+            with_id += 1
+            if mapped:
+                mapped -= {name for name in mapped if _lookup(record, name) is not None}
+            try:
+                self._add(rows, record)
+            except (ValueError, msgspec.ValidationError) as error:
+                rows.drop("wrong_type", number, str(error))
+            if rows.full:
+                yield rows.flush()
+        if keys and not with_id:
+            wanted = self.columns["paper_id"]
+            raise InputError(
+                f"no record of {path} has an id in {wanted!r}", f"{nearest(wanted, sorted(keys))}; use --columns"
+            )
+        last = rows.flush()
+        last.noted.update({f"column_never_found: {name}": 1 for name in mapped})
+        yield last
+
+    def _records(self, path: Path, rows: RowBuffer) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
+        if self.format == "jsonl":
+            return read_records(path, dict[str, Any], rows, allow_truncated=self.allow_truncated)
+        there = open_parquet(path).schema_arrow.names
+        wanted = {name.partition(".")[0] for name in self.columns.values()}
+        if self.columns["paper_id"].partition(".")[0] not in there:
+            raise InputError(
+                f"{path} has no column {self.columns['paper_id']!r}", nearest(self.columns["paper_id"], there)
+            )
+        return ((number, b"", row) for number, row in read_columns(path, [name for name in there if name in wanted]))
+
+    def _add(self, rows: RowBuffer, record: Mapping[str, Any]) -> None:
+        values = {name: _lookup(record, theirs) for name, theirs in self.columns.items()}
+        values["year"] = _year(values["year"])
+        paper = msgspec.convert(values, _Paper)
+        fields = [paper.fields] if isinstance(paper.fields, str) else paper.fields or []
+        rows.add(
+            str(paper.paper_id),
+            paper.title,
+            paper.abstract,
+            paper.year,
+            [FOLDED.get(name.casefold(), name) for name in fields],
+            [str(each) for each in paper.references or ()],
+            paper.n_inbound or 0,
+            paper.doi,
+        )
+
+
+class _Paper(msgspec.Struct):
+    paper_id: str | int
+    title: str | None
+    abstract: str | None
+    year: int | None
+    fields: list[str] | str | None
+    references: list[str | int] | None
+    n_inbound: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None
+    doi: str | None
+
+
+def _lookup(record: Any, name: str) -> Any:
+    """Return what ``name`` leads to; a key that holds a dot comes before a path."""
+    if name in record:
+        return record[name]
+    for step in name.split("."):
+        if not isinstance(record, Mapping):
+            return None
+        record = record.get(step)
+    return record
+
+
+def _year(value: Any) -> int | None:
+    """Return the year of a number, a date, or a text that begins with four digits.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    if value is None or value == "" or value != value:
+        return None
+    if isinstance(value, datetime.date):
+        return value.year
+    if isinstance(value, int | float) and not isinstance(value, bool) and value == int(value):
+        return int(value)
+    if isinstance(value, str) and value[:4].isdecimal() and not value[4:5].isdecimal():
+        return int(value[:4])
+    raise ValueError(f"{value!r:.60} is no year")

@@ -1,0 +1,220 @@
+"""OpenAlex snapshots (Priem et al. 2022): works of the layout of 2023 and of the JSONL and Parquet layouts of 2026."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.sources.base import Batch, QuerySet, fingerprint
+from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS
+from pipeline.sources.openalex_layout import Layout
+from pipeline.sources.openalex_merged import read_merged
+from pipeline.sources.parquet import read_rows
+from pipeline.sources.records import read_records
+from pipeline.sources.rows import RowBuffer
+
+_MOST = 2**31 - 1
+
+
+class Named(msgspec.Struct):
+    """A thing of the topic hierarchy; its id is a number or an address that ends in one."""
+
+    id: int | str | None = None
+
+
+class Topic(msgspec.Struct):
+    """What is read of a topic."""
+
+    field: Named | None = None
+    subfield: Named | None = None
+
+
+class Concept(msgspec.Struct):
+    """What is read of a concept."""
+
+    display_name: str | None = None
+    level: int | None = None
+    score: float | str | None = None
+
+
+class Work(msgspec.Struct):
+    """What is read of a work."""
+
+    id: str | None = None
+    title: str | None = None
+    display_name: str | None = None
+    publication_year: int | None = None
+    abstract_inverted_index: dict[str, list[int] | None] | list[tuple[str, list[int]]] | str | None = None
+    referenced_works: list[str] | None = None
+    cited_by_count: int | None = None
+    concepts: list[Concept] | None = None
+    primary_topic: Topic | None = None
+    topics: list[Topic] | None = None
+    doi: str | None = None
+    is_retracted: bool | None = None
+    is_paratext: bool | None = None
+    is_xpac: bool | None = None
+
+
+@dataclass(frozen=True)
+class OpenAlex:
+    """A snapshot on disk.
+
+    Attributes:
+        folder: root of the snapshot, or the folder of one of its formats.
+        fields_from: where a work's fields come from, one of :data:`pipeline.sources.fieldmaps.OPENALEX_SOURCES`.
+        min_concept_score: score from which a level-0 concept counts; ancestors that nothing chose have 0.
+        include_xpac: keep the works that OpenAlex's own interface leaves out for their quality.
+        allow_truncated: keep the whole lines of a gzip file that breaks off, instead of refusing it.
+    """
+
+    folder: Path
+    fields_from: str = "auto"
+    min_concept_score: float = 0.3
+    include_xpac: bool = False
+    allow_truncated: bool = False
+    source: str = field(default="openalex", init=False)
+
+    def __post_init__(self) -> None:
+        if self.fields_from not in OPENALEX_SOURCES:
+            remedy = nearest(self.fields_from, OPENALEX_SOURCES)
+            raise InputError(f"OpenAlex has no fields from {self.fields_from!r}", remedy)
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """Where the works are."""
+        return Layout.find(self.folder)
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the files' checksums and the settings."""
+        return {
+            "files": fingerprint(self.layout.files(), self.layout.works),
+            "merged_ids": [fingerprint([path], path.parent)[path.name] for path in self.layout.merged],
+            "fields_from": self.fields_from,
+            "min_concept_score": self.min_concept_score,
+            "include_xpac": self.include_xpac,
+            "allow_truncated": self.allow_truncated,
+        }
+
+    def parts(self) -> Sequence[str]:
+        """Return the files of works, by path below their folder."""
+        return [path.relative_to(self.layout.works).as_posix() for path in self.layout.files()]
+
+    def queries(self) -> QuerySet | None:
+        """OpenAlex brings no queries."""
+        return None
+
+    def read(self, part: str) -> Iterator[Batch]:
+        """Yield the works of one file.
+
+        Raises:
+            CorruptError: the file breaks off, is damaged, or holds fewer or more works than the manifest says.
+        """
+        merged = read_merged(self.layout.merged)
+        read = 0
+        for batch in self._works(self.layout.works / part):
+            read += batch.read
+            yield merged.apply(batch)
+        listed = self.layout.manifest.get(part)
+        if listed and listed.records not in (None, read) and not self.allow_truncated:
+            raise CorruptError(
+                f"{self.layout.works / part} holds {read:,} works, its manifest says {listed.records:,}",
+                "Fetch it again",
+            )
+
+    def _works(self, path: Path) -> Iterator[Batch]:
+        rows = RowBuffer(path)
+        if path.suffix == ".parquet":
+            works = read_rows(path, Work, rows, needed="id")
+        else:
+            works = read_records(path, Work, rows, allow_truncated=self.allow_truncated)
+        for number, line, work in works:
+            self._add(rows, number, line, work)
+            if rows.full:
+                yield rows.flush()
+        yield rows.flush()
+
+    def _add(self, rows: RowBuffer, number: int, line: bytes, work: Work) -> None:
+        paper_id = short_id(work.id or "")
+        if not paper_id:
+            rows.drop("no_paper_id", number, line)
+        elif work.is_retracted:
+            rows.drop("retracted", number, paper_id)
+        elif work.is_paratext:
+            rows.drop("paratext", number, paper_id)
+        elif work.is_xpac and not self.include_xpac:
+            rows.drop("xpac", number, paper_id)
+        else:
+            try:
+                abstract, fields = plain_abstract(work.abstract_inverted_index), self._fields(work)
+            except (ValueError, msgspec.DecodeError) as error:
+                rows.drop("wrong_type", number, str(error))
+                return
+            rows.add(
+                paper_id,
+                work.title or work.display_name,
+                abstract,
+                work.publication_year,
+                fields,
+                [short_id(each) for each in work.referenced_works or ()],
+                min(max(work.cited_by_count or 0, 0), _MOST),
+                work.doi,
+            )
+
+    def _fields(self, work: Work) -> list[str]:
+        fields = []
+        if self.fields_from != "topics":
+            fields = [
+                FOLDED.get(each.display_name.casefold(), each.display_name)
+                for each in work.concepts or ()
+                if each.level == 0 and each.display_name and float(each.score or 0) >= self.min_concept_score
+            ]
+        if fields or self.fields_from == "concepts":
+            return fields
+        topic = work.primary_topic or (work.topics[0] if work.topics else None)
+        return topic_fields(topic) if topic else []
+
+
+def short_id(address: str) -> str:
+    """Return ``W123`` of ``https://openalex.org/W123``."""
+    return address.rpartition("/")[2]
+
+
+def plain_abstract(index: dict[str, list[int] | None] | list[tuple[str, list[int]]] | str | None) -> str:
+    """Return the text of an inverted index: its words in the order of their positions; gaps are closed.
+
+    Args:
+        index: positions by word, as a mapping, as pairs (a Parquet map), or as JSON (a Parquet string).
+
+    Raises:
+        msgspec.DecodeError: the JSON is none, or no inverted index.
+    """
+    if isinstance(index, str):
+        index = msgspec.json.decode(index, type=dict[str, list[int] | None] | None) if index else None
+    if not index:
+        return ""
+    pairs = index.items() if isinstance(index, dict) else index
+    placed = [(place, word) for word, places in pairs for place in places or ()]
+    words: list[str | None] = [None] * len(placed)
+    try:
+        for place, word in placed:
+            words[place] = word
+    except IndexError:  # gaps between the positions
+        placed.sort()
+        return " ".join(word for _, word in placed)
+    return " ".join(word for word in words if word is not None)
+
+
+def topic_fields(topic: Topic) -> list[str]:
+    """Return the field a topic counts as: by its subfield where that says more, else by its field."""
+    for thing, table in ((topic.subfield, OPENALEX_SUBFIELDS), (topic.field, OPENALEX_FIELDS)):
+        number = short_id(str(thing.id)) if thing else ""
+        if number.isdecimal() and int(number) in table:
+            return [table[int(number)][1]]
+    return [f"topic field {short_id(str(topic.field.id))}"] if topic.field else []

@@ -1,0 +1,71 @@
+"""Typed records from Parquet files, a batch of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.sources.decode import Drops
+
+_ROWS = 4_096
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a Parquet file.
+
+    Raises:
+        CorruptError: it is none, or is cut.
+    """
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptError(f"{path} cannot be read as Parquet ({error})", "Fetch it again") from error
+
+
+def read_rows(path: Path, kind: type[_T], drops: Drops, *, needed: str) -> Iterator[tuple[int, bytes, _T]]:
+    """Yield (row number from 1, an empty line, record) of each row that converts to ``kind``; others are dropped.
+
+    Args:
+        path: the file; columns that ``kind`` does not name are not read.
+        kind: a struct whose fields are columns.
+        drops: counts ``wrong_type``.
+        needed: a column that has to be there.
+
+    Raises:
+        CorruptError: it is no Parquet file, or is damaged.
+        InputError: the needed column is not there.
+    """
+    there = open_parquet(path).schema_arrow.names
+    if needed not in there:
+        raise InputError(f"{path} has no column {needed!r}", nearest(needed, there))
+    columns = [field.name for field in msgspec.structs.fields(kind) if field.name in there]
+    for number, row in read_columns(path, columns):
+        try:
+            record = msgspec.convert(row, kind)
+        except msgspec.ValidationError as error:
+            drops.drop("wrong_type", number, str(error))
+            continue
+        yield number, b"", record
+
+
+def read_columns(path: Path, columns: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (row number from 1, values by column) of each row.
+
+    Raises:
+        CorruptError: it is no Parquet file, or is damaged.
+    """
+    number = 0
+    try:
+        for batch in open_parquet(path).iter_batches(_ROWS, columns=columns):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, row
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptError(f"{path} is damaged after row {number} ({error})", "Fetch it again") from error

@@ -1,0 +1,84 @@
+"""Releases whose papers, abstracts and citations are tables of their own, joined by id while a corpus is built."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.sources.base import Batch, QuerySet
+
+Keys = npt.NDArray[np.uint64]
+
+BATCH_EDGES = 262_144
+"""Citations of one batch, about."""
+
+
+@dataclass
+class Abstracts:
+    """Some abstracts, and what was read for them.
+
+    Attributes:
+        keys: uint64 ``[n]``, :func:`pipeline.core.text.id_key` of each abstract's paper.
+        texts: normalised, not empty.
+        read: records read, kept or not.
+        dropped: records dropped, by reason; ``read == n + sum(dropped)``.
+        examples: the first bad records, each as ``reason: file:line: excerpt``.
+    """
+
+    keys: Keys
+    texts: pa.LargeStringArray
+    read: int
+    dropped: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Citations:
+    """Some citations, and what was read for them.
+
+    Attributes:
+        citing: uint64 ``[n]``, :func:`pipeline.core.text.id_key` of the citing papers.
+        cited: uint64 ``[n]``, of the cited ones. An edge may come more than once, in any batch; it counts once.
+        read: records read, kept or not.
+        dropped: records dropped, by reason; ``read == n + sum(dropped)``.
+        examples: the first bad records, each as ``reason: file:line: excerpt``.
+    """
+
+    citing: Keys
+    cited: Keys
+    read: int
+    dropped: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+
+@runtime_checkable
+class JoinedRelease(Protocol):
+    """A release in several tables. Instances travel to worker processes by pickling.
+
+    Of several abstracts of one paper the first counts, in the order of the parts.
+    """
+
+    @property
+    def source(self) -> str:
+        """Name of the source, such as ``s2ag``."""
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what decides the content, as plain data."""
+
+    def parts(self) -> Sequence[str]:
+        """Return the names of all tables' parts, in the release's order; each is read on its own, in any process."""
+
+    def read_table(self, part: str) -> Iterator[Batch | Abstracts | Citations]:
+        """Yield what one part holds: papers (with what abstracts and references they bring), abstracts, citations."""
+
+    def spill_bytes(self) -> int:
+        """Return about how many bytes of memory the whole would take; it decides how finely the join is cut."""
+
+    def queries(self) -> QuerySet | None:
+        """Return the queries the release brings, if any."""

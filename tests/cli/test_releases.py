@@ -1,0 +1,119 @@
+"""Releases through the command: fetched, built, described, and taken to a table of results."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.workspace import find_corpus
+from pipeline.corpus.reader import Corpus
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+from tests.corpus.test_join import random_tables
+from tests.fetch.server import KEY, Datasets, serving
+from tests.releases import write_lines
+from tests.shared import real
+
+
+def test_s2ag_is_fetched_built_and_described(tmp_path: Path) -> None:
+    tables, _ = random_tables(300, seed=21)
+    for paper in tables["papers"][:40]:
+        paper["title"] = "The same title in full length"
+    lines = {name: [json.dumps(record).encode() for record in rows] for name, rows in tables.items()}
+    held = Datasets()
+    held.releases["2026-09-17"] = {
+        name: {f"{name}_{n}.gz": gzip.compress(b"\n".join(rows[n::2])) for n in range(2)}
+        for name, rows in lines.items()
+    }
+    with serving(held) as endpoint:
+        fetch = ["fetch", "s2ag", "--endpoint", endpoint]
+        assert "--api-key or in S2_API_KEY" in one_line_error(mdcr(tmp_path, *fetch, env={"S2_API_KEY": ""}))
+        plan = mdcr(tmp_path, *fetch, "--dry-run", "--api-key", KEY)
+        assert plan.stdout.splitlines() == [f"{name}/{name}_{n}.gz" for name in lines for n in range(2)]
+        trial = mdcr_json(tmp_path, *fetch, "--api-key", KEY, "--first", "1", "--output", str(tmp_path / "trial"))
+        assert sorted(trial["files"]) == sorted(f"{name}/{name}_0.gz" for name in lines)
+        result = mdcr(tmp_path, *fetch, env={"S2_API_KEY": KEY})
+    folder = tmp_path / "corpora/releases/s2ag-2026-09-17"
+    assert result.stdout.strip() == str(folder)
+    assert KEY not in result.stderr + plan.stderr
+
+    build = ["corpus", "--source", "s2ag", "--input", str(folder)]
+    whole = mdcr_json(tmp_path, *build)
+    assert whole["counts"]["kept"] == 300
+    merged = mdcr_json(tmp_path, *build, *flags("--corpus merged --duplicates merge --memory 1M --workers 2"))
+    extra = mdcr_json(tmp_path, *flags("show corpus --corpus s2ag"))["duplicates"]["same_title_and_year"][
+        "extra_papers"
+    ]
+    assert merged["counts"]["dropped"] == {"duplicate_doi": 0, "duplicate_title_and_year": extra}
+    assert extra > 10
+    shown = mdcr(tmp_path, *flags("show corpus --corpus merged --output"), str(tmp_path / "figures"))
+    assert f"papers {merged['counts']['kept']:>34,}" in shown.stdout
+    assert len(list((tmp_path / "figures").glob("merged-*.svg"))) == 3
+    listed = mdcr_json(tmp_path, *flags("show corpora"))["corpora"]
+    assert [(row["corpus"], row["papers"]) for row in listed] == [("merged", merged["counts"]["kept"]), ("s2ag", 300)]
+    pools = mdcr_json(tmp_path, *flags("pool --corpus merged --year 2019 --size all --queries 5 --samples 1"))["pools"]
+    assert pools[0]["counts"]["queries"] == 5
+
+
+def test_a_users_own_collection(tmp_path: Path) -> None:
+    records = [{"key": n, "name": f"Paper {n}", "cites": [n + 1]} for n in range(50)]
+    path = write_lines(tmp_path / "mine.jsonl.gz", records)
+    columns = "paper_id=key,title=name,references=cites"
+    made = mdcr_json(tmp_path, *flags("corpus --source jsonl --corpus mine --input"), str(path), "--columns", columns)
+    assert (made["counts"]["kept"], made["counts"]["references_in_corpus"]) == (50, 49)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("fetch s2orc", "there is nothing called 's2orc' to fetch"),
+        ("fetch s2ag --connections 0", "--connections 0 is out of range"),
+        ("fetch openalex --snapshot csv --endpoint http://127.0.0.1:9", "there is no format 'csv' of the snapshot"),
+        ("corpus --source s2ag", "source s2ag needs the folder of the release"),
+        ("corpus --source s2ag --input . --fields-from mag", "no fields of study from 'mag'"),
+        ("corpus --source openalex --input . --fields-from mag", "OpenAlex has no fields from 'mag'"),
+        ("corpus --source jsonl --input . --columns id=key", "--columns maps 'id', which is no column"),
+        ("corpus --source synthetic --duplicates dorp", "--duplicates 'dorp' is unknown"),
+        ("corpus --source synthetic --duplicates drop --duplicates-by isbn", "duplicates cannot be told by 'isbn'"),
+        ("show corpus", "there are 0 corpora"),
+    ],
+)
+def test_bad_input_is_one_line_with_the_remedy(tmp_path: Path, arguments: str, expected: str) -> None:
+    assert expected in one_line_error(mdcr(tmp_path, *flags(arguments)))
+
+
+def test_the_tables_of_fields_are_printed(tmp_path: Path) -> None:
+    rows = mdcr_json(tmp_path, *flags("show fields"))["fields"]
+    assert {"subject": "Neuroscience", "counts as": "Biology", "of": "OpenAlex field (primary topic)"} in rows
+    assert len(rows) == 19 + 4 + 19 + 26 + 6
+
+
+@pytest.mark.realdata
+def test_the_official_openalex_sample_ends_with_a_table(tmp_path: Path) -> None:
+    built = mdcr_json(tmp_path, *flags("corpus --source openalex --input"), str(real("openalex-sample")))["counts"]
+    assert (built["read"], built["kept"], built["dropped"]) == (1888, 1887, {"retracted": 1})
+    assert (built["references"], built["references_in_corpus"]) == (50380, 2017)
+    shown = mdcr_json(tmp_path, *flags("show corpus"))
+    assert shown["references"]["share"] == 2017 / 50380
+    assert sum(row["papers"] for row in shown["years"]) == 1887
+    corpus = Corpus(find_corpus(tmp_path, None))
+    assert len(corpus.outgoing.indices) == len(corpus.incoming.indices) == 2017
+    table = mdcr(tmp_path, *flags("eval --model lsa --year 2003 --size all --queries all --samples 1"))
+    assert table.returncode == 0, table.stderr
+    assert "lsa" in table.stdout
+
+
+@pytest.mark.realdata
+def test_the_official_s2ag_samples_are_built_and_described(tmp_path: Path) -> None:
+    built = mdcr_json(tmp_path, *flags("corpus --source s2ag --input"), str(real("s2ag-sample")))["counts"]
+    assert (built["kept"], built["references"]) == (100, 0)
+    noted = built["noted"]
+    assert (noted["abstracts: read"], noted["abstracts: dropped, of_no_paper"]) == (100, 100)
+    assert (noted["citations: read"], noted["citations: dropped, null_cited_id"]) == (100, 23)
+    assert noted["citations: dropped, citing_paper_unknown"] == 77
+    assert noted["papers_without_abstract"] == 100
+    shown = mdcr_json(tmp_path, *flags("show corpus"))
+    assert shown["prefilter"]["dropped_no_year"] == 3
+    assert "no paper of 2018 can be a query" in one_line_error(mdcr(tmp_path, *flags("pool --year 2018")))

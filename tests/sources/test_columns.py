@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.fields import FIELD_BIT
+from pipeline.core.schema import NO_YEAR
+from pipeline.core.text import doi_key, id_key
+from pipeline.sources.base import Batch
+from pipeline.sources.columns import Collection, parse_columns
+from tests.releases import write_lines
+
+MAP = parse_columns(
+    "paper_id=id, title=headline,abstract=text.body,year=published,fields=topics,references=refs,doi=ids.doi"
+)
+
+
+def read(release: Collection) -> tuple[list[dict[str, Any]], Batch]:
+    batches = [batch for part in release.parts() for batch in release.read(part)]
+    total = Batch(batches[0].papers, 0)
+    for batch in batches:
+        total.read += batch.read
+        total.dropped += batch.dropped
+        total.noted += batch.noted
+        total.examples += batch.examples
+    rows = [row for batch in batches for row in batch.papers.to_pylist()]
+    assert total.read == len(rows) + total.dropped.total()
+    return rows, total
+
+
+RECORDS: list[dict[str, Any]] = [
+    {
+        "id": 7,
+        "headline": " A  title",
+        "text": {"body": "An abstract"},
+        "published": 2019,
+        "topics": ["computer science", "Cooking"],
+        "refs": [8, "x/1", 7, 8],
+        "ids": {"doi": "10.1/A"},
+    },
+    {"id": "x/1", "headline": None, "text": None, "published": None, "topics": None, "refs": None, "ids": None},
+]
+
+
+def check(rows: list[dict[str, Any]], total: Batch) -> None:
+    assert rows[0] == {
+        "paper_id": "7",
+        "title": "A title",
+        "abstract": "An abstract",
+        "year": 2019,
+        "fields": 1 << FIELD_BIT["Computer Science"],
+        "outbound": sorted([8, id_key("x/1")]),
+        "n_inbound": 0,
+        "doi_key": doi_key("10.1/a"),
+    }
+    assert (rows[1]["paper_id"], rows[1]["title"], rows[1]["year"], rows[1]["outbound"]) == ("x/1", "", NO_YEAR, [])
+    assert total.noted == {"unknown_field: Cooking": 1, "references_repeated_or_self": 2}
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "deep/a.ndjson"])
+def test_json_lines_under_a_map(tmp_path: Path, name: str) -> None:
+    path = write_lines(tmp_path / name, RECORDS)
+    release = Collection(path, "jsonl", MAP)
+    check(*read(release))
+    if "deep" not in name:
+        assert Collection(tmp_path, "jsonl", MAP).identity() == release.identity()
+
+
+def test_parquet_under_a_map(tmp_path: Path) -> None:
+    records = [
+        record | {"id": str(record["id"]), "refs": [str(r) for r in record["refs"] or ()] or None} for record in RECORDS
+    ]
+    table = pa.Table.from_pylist(records).append_column("other", pa.array([1, 2]))
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=1)
+    check(*read(Collection(tmp_path, "parquet", MAP)))
+
+
+@pytest.mark.parametrize(
+    ("value", "year"),
+    [
+        (1999, 1999),
+        ("1999", 1999),
+        ("1999-05-01", 1999),
+        (1999.0, 1999),
+        (float("nan"), NO_YEAR),
+        ("", NO_YEAR),
+        (0, NO_YEAR),
+        (datetime.date(1999, 5, 1), 1999),
+        (datetime.datetime(1999, 5, 1), 1999),
+    ],
+)
+def test_years_of_every_kind(tmp_path: Path, value: Any, year: int) -> None:
+    pq.write_table(pa.table({"paper_id": ["1"], "year": [value]}), tmp_path / "a.parquet")
+    rows, _ = read(Collection(tmp_path, "parquet"))
+    assert rows[0]["year"] == year
+
+
+def test_bad_records_are_dropped_by_reason(tmp_path: Path) -> None:
+    bad: list[bytes] = [
+        b'{"paper_id": null}\n',
+        b'{"paper_id": ""}\n',
+        b'{"paper_id": true}\n',
+        b'{"paper_id": 1, "year": "May"}\n',
+        b'{"paper_id": 1, "year": 1999.5}\n',
+        b'{"paper_id": 1, "title": 5}\n',
+        b'{"paper_id": 1, "references": [null]}\n',
+        b'{"paper_id": 1, "references": "2"}\n',
+        b'{"paper_id": 1, "n_inbound": -1}\n',
+        b"[]\n",
+        b"broken\n",
+    ]
+    good = {"paper_id": 2, "fields": "Art", "n_inbound": 5}
+    rows, total = read(Collection(write_lines(tmp_path / "a.jsonl", [*bad, good]), "jsonl"))
+    assert [(row["paper_id"], row["fields"], row["n_inbound"]) for row in rows] == [("2", 1 << FIELD_BIT["Art"], 5)]
+    assert total.dropped == {"no_paper_id": 2, "wrong_type": 8, "bad_json": 1}
+    assert "wrong_type: a.jsonl:4: 'May' is no year" in total.examples
+
+
+def test_a_map_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="maps 'titel', which is no column.*'title'"):
+        parse_columns("titel=x")
+    with pytest.raises(InputError, match="gives 'title' no name"):
+        parse_columns("title")
+    write_lines(tmp_path / "a.jsonl", [{"ident": 1, "text": "x"}])
+    with pytest.raises(InputError, match="no record of .*a.jsonl has an id in 'idnt'.*'ident'; use --columns"):
+        read(Collection(tmp_path, "jsonl", parse_columns("paper_id=idnt")))
+    pq.write_table(pa.table({"ident": ["1"]}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="has no column 'idnt'.*'ident'"):
+        read(Collection(tmp_path, "parquet", parse_columns("paper_id=idnt")))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no parquet files"):
+        Collection(tmp_path / "empty", "parquet").parts()
+
+
+def test_a_mapped_column_that_is_never_there_is_noted(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"paper_id": 1, "text": "x"}])
+    _, total = read(Collection(tmp_path, "jsonl", parse_columns("abstract=txt,title=text")))
+    assert total.noted == {"column_never_found: txt": 1}
+
+
+def test_a_truncated_file_is_refused_unless_allowed(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl.gz", [{"paper_id": n, "title": f"Title {n * n}"} for n in range(5_000)])
+    path.write_bytes(path.read_bytes()[:-3_000])
+    with pytest.raises(CorruptError, match=r"a\.jsonl\.gz breaks off"):
+        read(Collection(path, "jsonl"))
+    rows, _ = read(Collection(path, "jsonl", allow_truncated=True))
+    assert 0 < len(rows) < 5_000
