@@ -11,7 +11,7 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.measure.names import parse_measures
 from pipeline.measure.statistics import percentile_interval, spread
 from pipeline.report.averaging import Averaged, Floats, Key, average
-from pipeline.report.model import AVERAGE, Family, Report, Scored, Settings, Setup, Summary, families, unique
+from pipeline.report.model import AVERAGE, Family, PoolFacts, Report, Scored, Settings, Setup, Summary, families, unique
 from pipeline.report.significance import with_p_values
 
 
@@ -50,7 +50,7 @@ def summarise(scored: Sequence[Scored], settings: Settings, measures: Sequence[s
         measures=shown,
         settings=settings,
         corpus=scored[0].corpus,
-        pools=unique([each.pool.name for each in scored]),
+        pools=unique([pool.name for pool in sorted((each.pool for each in scored), key=_place)]),
         pool_seeds=tuple(sorted({each.pool.settings["seed"] for each in scored if "seed" in each.pool.settings})),
         depth=max(each.counts["depth"] for each in scored),
         tied={system: _tied_share([each for each in scored if each.system == system]) for system in systems},
@@ -60,6 +60,10 @@ def summarise(scored: Sequence[Scored], settings: Settings, measures: Sequence[s
         },
         without_positive=sum({each.pool.name: each.counts["queries_without_positive"] for each in scored}.values()),
     )
+
+
+def _place(pool: PoolFacts) -> tuple[str, int, int]:
+    return pool.setup.field or "", pool.setup.size, pool.sample
 
 
 def _measures(scored: Sequence[Scored], wanted: Sequence[str] | None) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ def notes(report: Report, summaries: Sequence[Summary], compared: str) -> tuple[
         summaries: the figures it shows, averages left out.
         compared: ``row`` or ``column``: where the figures stand that are compared with each other.
     """
+    summaries = sorted(summaries, key=lambda each: (each.field or "", each.size or 0))
     pools = unique([name for each in summaries for name in each.pools])
     found = [_reading(report, summaries, compared), _significance(report, summaries), _pools(summaries)]
     found += [_missing(report), _measured(report), provenance(report, pools)]
