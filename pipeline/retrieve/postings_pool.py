@@ -89,7 +89,7 @@ class Collection:
 
     Attributes:
         idf: float32 ``[terms]``.
-        average: mean length of the documents that have a term.
+        average: mean length of the documents that have a term, 1 where none has.
         parts: the documents, each part up to :data:`BLOCK_DOCUMENTS` of them; their order says nothing.
     """
 
@@ -113,7 +113,7 @@ class Collection:
             for start in range(0, len(codes), BLOCK_DOCUMENTS):
                 part = slice(start, start + BLOCK_DOCUMENTS)
                 parts.append(Part(Piece(piece.rows[part], piece.members[part], piece.bags), numbers, codes[part]))
-        return cls(lucene_formula.idf(frequencies, documents), tokens / max(documents, 1), parts)
+        return cls(lucene_formula.idf(frequencies, documents), tokens / documents if documents else 1.0, parts)
 
     def documents(self, part: Part) -> Documents:
         """Return the documents of a part with those of their terms that queries have."""
