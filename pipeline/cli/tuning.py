@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli import options as read
-from pipeline.cli.commands import make
+from pipeline.cli.commands import make, repair_stores
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
@@ -34,6 +34,7 @@ def tune(options: argparse.Namespace) -> None:
             "Give --year to tune on citations, or fix the parameters: --model bm25:k1=1.2,b=0.75",
         )
     tasks = [tune_task(corpus, pool) for pool in selected.pools(corpus)]
+    repair_stores(runner, options)
     made = make(runner, tasks, options)
     if options.json and not options.dry_run:
         print(json.dumps({"tunings": [_described(artifact) for artifact in made]}))
