@@ -76,8 +76,7 @@ def _parameters(scored: Sequence[Scored], system: str) -> str:
     fields_of: dict[str, list[str]] = {}
     for each in scored:
         if each.system == system and each.parameters:
-            text = ", ".join(f"{name}={value:g}" for name, value in each.parameters.items())
-            fields_of.setdefault(text, []).append(each.pool.setup.field or "dataset level")
+            fields_of.setdefault(each.parameters, []).append(each.pool.setup.field or "dataset level")
     if len(fields_of) < 2:
         return "".join(fields_of)
     return ", ".join(f"{text} ({', '.join(unique(fields))})" for text, fields in fields_of.items())

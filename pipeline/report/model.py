@@ -57,7 +57,7 @@ class Scored:
         values: fractions, float64 ``[measures, queries]``.
         counts: what the stage ``score`` counted.
         corpus: folder name of the corpus.
-        parameters: settings of the system that its name may not say, such as k1 and b of BM25.
+        parameters: settings of the system that its name may not say, such as ``k1=0.9, b=0.4``.
     """
 
     system: str
@@ -67,7 +67,7 @@ class Scored:
     values: npt.NDArray[np.float64]
     counts: Mapping[str, Any]
     corpus: str
-    parameters: Mapping[str, float] = field(default_factory=dict)
+    parameters: str = ""
 
 
 @dataclass(frozen=True)

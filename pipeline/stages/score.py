@@ -86,8 +86,8 @@ def score_task(
         values = ranx_engine.evaluate(judged_scored, ranked_scored, parsed)
         out.arrow("scores.arrow", _table(config, opened, scored, values), SCORES)
         settings = inputs["ranking"].manifest.config
-        parameters = {name: settings[name] for name in _PARAMETERS if name in settings}
-        out.note(corpus=inputs["corpus"].name, parameters=parameters)
+        parameters = [f"{name}={settings[name]:g}" for name in _PARAMETERS if name in settings]
+        out.note(corpus=inputs["corpus"].name, parameters=", ".join(parameters))
         return {
             "queries": len(scored),
             "queries_without_positive": queries - len(scored),

@@ -21,7 +21,7 @@ def scored(
     size: int = 200_000,
     sample: int = 1,
     positives: int = 100,
-    parameters: Mapping[str, float] | None = None,
+    parameters: str = "",
     **counts: Any,
 ) -> Scored:
     table = np.array(list(values.values()), dtype=np.float64)
@@ -41,7 +41,7 @@ def scored(
             **counts,
         },
         corpus="tiny-0123456789ab",
-        parameters=parameters or {},
+        parameters=parameters,
     )
 
 
