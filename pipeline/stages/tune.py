@@ -187,8 +187,8 @@ def _average_precision(
     from pipeline.retrieve.postings_pool import Collection, Queries
 
     store = terms_of(inputs["paper"])
-    queries = Queries.read(store, pool.query_rows)
-    collection = Collection.read(store, pool.candidates, queries.vocabulary)
+    queries = Queries.read(store, pool.query_rows, resources.workers)
+    collection = Collection.read(store, pool.candidates, queries.vocabulary, resources.workers)
     rows = [np.sort(qrels.rows[a:b]) for a, b in zip(qrels.offsets[:-1], qrels.offsets[1:], strict=True)]
     with Progress(len(pool.candidates), f"tune bm25 at {len(points)} points", "docs") as progress:
         found = ranks(

@@ -41,8 +41,8 @@ def grid_ranks(
     depth: int = 500,
     threads: int = 2,
 ) -> npt.NDArray[np.int64]:
-    queries = Queries.read(store, asked.queries)
-    collection = Collection.read(store, asked.candidates, queries.vocabulary)
+    queries = Queries.read(store, asked.queries, threads)
+    collection = Collection.read(store, asked.candidates, queries.vocabulary, threads)
     return postings_grid.ranks(
         collection, queries, relevant, asked.excluded, points=points, depth=depth, threads=threads
     )
