@@ -60,7 +60,7 @@ def chain(options: argparse.Namespace) -> None:
     """Run the chain up to one stage: embed, index or search."""
     runner = read.runner(options)
     tasks = [task for cell in read.cells(options, runner.root) for task in cell.upto(options.command)]
-    _repair_vectors(runner, options)
+    repair_stores(runner, options)
     _print_made("artifacts", make(runner, tasks, options), options)
 
 
@@ -70,7 +70,7 @@ def score(options: argparse.Namespace) -> None:
 
     runner = read.runner(options)
     cells = read.cells(options, runner.root)
-    _repair_vectors(runner, options)
+    repair_stores(runner, options)
     made = make(runner, [cell.score for cell in cells], options)
     if made:
         print_scores(runner.root, made, options)
@@ -91,9 +91,10 @@ def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> 
     return [runner.make(task) for task in tasks]
 
 
-def _repair_vectors(runner: Runner, options: argparse.Namespace) -> None:
+def repair_stores(runner: Runner, options: argparse.Namespace) -> None:
+    """Repair what is stored once for all pools, where that was asked for."""
     if options.repair and not options.dry_run:
-        for task in read.stored_vectors(options, runner.root):
+        for task in read.stored(options, runner.root):
             runner.make(task)
 
 

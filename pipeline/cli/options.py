@@ -23,6 +23,7 @@ from pipeline.stages.chain import cells as make_cells
 from pipeline.stages.embed import stored_tasks
 from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
 from pipeline.stages.systems import Dense, parse_systems
+from pipeline.stages.terms import stored_terms_tasks
 
 
 def runner(options: argparse.Namespace) -> Runner:
@@ -96,13 +97,15 @@ def cells(options: argparse.Namespace, root: Path) -> list[Cell]:
     return made
 
 
-def stored_vectors(options: argparse.Namespace, root: Path) -> list[Task]:
-    """Return the tasks of all vectors that the selected encoders have of the corpus.
+def stored(options: argparse.Namespace, root: Path) -> list[Task]:
+    """Return the tasks of all that is stored of the corpus once for all pools: terms, vectors of the systems named.
 
-    A paper is embedded once, so the vectors of a pool may lie with those of an earlier one: to repair them all, every
-    one of these is made.
+    A paper is analysed and embedded once, so what a pool needs may lie with what an earlier one did: to repair it all,
+    every one of these is made.
     """
     corpus = find_corpus(root, options.corpus)
-    models = [s.model for s in parse_systems(options.model, options.precision) if isinstance(s, Dense)]
+    names = getattr(options, "model", None)
+    models = [s.model for s in parse_systems(names, options.precision) if isinstance(s, Dense)] if names else []
     roles: tuple[Role, ...] = ("paper", "query")
-    return [task for model in models for role in roles for task in stored_tasks(root, corpus, model, role)]
+    vectors = [task for model in models for role in roles for task in stored_tasks(root, corpus, model, role)]
+    return [*stored_terms_tasks(root, corpus), *vectors]

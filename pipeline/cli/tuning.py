@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli import options as read
-from pipeline.cli.commands import make
+from pipeline.cli.commands import make, repair_stores
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
@@ -23,7 +23,7 @@ def tune(options: argparse.Namespace) -> None:
     """Tune BM25 for the selected pools, print the grid of each and draw it.
 
     Raises:
-        InputError: the corpus brings its own queries, which are test queries.
+        InputError: the corpus brings its own queries, which are test queries; or the test set takes all queries.
     """
     runner = read.runner(options)
     corpus = find_corpus(runner.root, options.corpus)
@@ -33,7 +33,13 @@ def tune(options: argparse.Namespace) -> None:
             f"{corpus.name} brings its own queries, and none of them are for validation",
             "Give --year to tune on citations, or fix the parameters: --model bm25:k1=1.2,b=0.75",
         )
+    if selected.queries == "all":
+        raise InputError(
+            "the test set takes all queries, and none are left for validation",
+            "Give a number to both: --queries 200 here and in mdcr eval",
+        )
     tasks = [tune_task(corpus, pool) for pool in selected.pools(corpus)]
+    repair_stores(runner, options)
     made = make(runner, tasks, options)
     if options.json and not options.dry_run:
         print(json.dumps({"tunings": [_described(artifact) for artifact in made]}))

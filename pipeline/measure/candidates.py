@@ -17,16 +17,22 @@ def refuse_strangers(ranking: Ranking, pool: Pool) -> None:
         InputError: a row is no candidate, or is excluded for its query; the first one is named.
     """
     rows = ranking.rows
-    place = np.searchsorted(pool.candidates, rows)
-    foreign = np.ones(len(rows), dtype=bool)
-    inside = place < len(pool.candidates)
-    foreign[inside] = pool.candidates[place[inside]] != rows[inside]
-    _refuse(foreign, ranking, pool, "is no candidate of")
+    _refuse(~_among(rows, pool.candidates), ranking, pool, "is no candidate of")
     offsets, excluded = pool.exclusions
     owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)).astype(np.uint64)
     query = np.repeat(np.arange(len(ranking.offsets) - 1), ranking.retrieved()).astype(np.uint64)
     shift = np.uint64(32)
-    _refuse(np.isin(query << shift | rows, owner << shift | excluded), ranking, pool, "is excluded for this query by")
+    _refuse(_among(query << shift | rows, owner << shift | excluded), ranking, pool, "is excluded for this query by")
+
+
+def _among(values: npt.NDArray[np.unsignedinteger], known: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.bool_]:
+    """Return which values are among some rising ones."""
+    if not len(known):
+        return np.zeros(len(values), dtype=bool)
+    place = np.searchsorted(known, values)
+    np.minimum(place, len(known) - 1, out=place)
+    found: npt.NDArray[np.bool_] = known[place] == values
+    return found
 
 
 def _refuse(broken: npt.NDArray[np.bool_], ranking: Ranking, pool: Pool, how: str) -> None:

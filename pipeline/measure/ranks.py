@@ -14,10 +14,12 @@ def average_precision(ranks: npt.NDArray[np.int64], offsets: npt.NDArray[np.int6
     Args:
         ranks: int64 ``[relevant, rankings]``, from 1; 0 where a relevant paper was not retrieved; in any order within a
             query.
-        offsets: int64 ``[queries + 1]``, where each query's relevant papers start; every query has some.
+        offsets: int64 ``[queries + 1]``, where each query's relevant papers start; a query without any has NaN.
     """
-    values = np.zeros((len(offsets) - 1, ranks.shape[1]))
+    values = np.full((len(offsets) - 1, ranks.shape[1]), np.nan)
     for query, (first, last) in enumerate(itertools.pairwise(offsets)):
+        if first == last:
+            continue
         mine = np.sort(np.where(ranks[first:last] > 0, ranks[first:last], np.iinfo(np.int64).max), axis=0)
         found = np.arange(1, last - first + 1)[:, None]
         precisions = np.where(mine < np.iinfo(np.int64).max, found / mine, 0.0)

@@ -59,6 +59,7 @@ def summarise(scored: Sequence[Scored], settings: Settings, measures: Sequence[s
             for system in systems
         },
         without_positive=sum({each.pool.name: each.counts["queries_without_positive"] for each in scored}.values()),
+        parameters={system: text for system in systems if (text := _parameters(scored, system))},
     )
 
 
@@ -72,6 +73,17 @@ def _measures(scored: Sequence[Scored], wanted: Sequence[str] | None) -> tuple[s
         if name not in known:
             raise InputError(f"{name} was not scored", f"Score it with --measures, or choose from {', '.join(known)}")
     return tuple(known if wanted is None else wanted)
+
+
+def _parameters(scored: Sequence[Scored], system: str) -> str:
+    """Return a system's parameters as text, with the fields they are of where fields have their own."""
+    fields_of: dict[str, list[str]] = {}
+    for each in scored:
+        if each.system == system and each.parameters:
+            fields_of.setdefault(each.parameters, []).append(each.pool.setup.field or "dataset level")
+    if len(fields_of) < 2:
+        return "".join(fields_of)
+    return ", ".join(f"{text} ({', '.join(unique(fields))})" for text, fields in fields_of.items())
 
 
 def _tied_share(scored: Sequence[Scored]) -> float:

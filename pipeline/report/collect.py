@@ -115,6 +115,7 @@ def _read(artifact: Artifact, facts_of: Mapping[str, PoolFacts]) -> Scored:
         values=np.ascontiguousarray(wide.select(measures).to_numpy().T),
         counts=artifact.manifest.counts,
         corpus=artifact.manifest.provenance["corpus"],
+        parameters=artifact.manifest.provenance.get("parameters", ""),
     )
 
 

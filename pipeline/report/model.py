@@ -57,6 +57,7 @@ class Scored:
         values: fractions, float64 ``[measures, queries]``.
         counts: what the stage ``score`` counted.
         corpus: folder name of the corpus.
+        parameters: settings of the system that its name may not say, such as ``k1=0.9, b=0.4``.
     """
 
     system: str
@@ -66,6 +67,7 @@ class Scored:
     values: npt.NDArray[np.float64]
     counts: Mapping[str, Any]
     corpus: str
+    parameters: str = ""
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,7 @@ class Report:
         tied: share of each system's ranked entries that share their score with a neighbour.
         without_results: queries of each system that retrieved nothing and scored 0.
         without_positive: queries of all pools that no measure is defined for.
+        parameters: settings of each system that has some, as text.
     """
 
     summaries: tuple[Summary, ...]
@@ -194,6 +197,7 @@ class Report:
     tied: Mapping[str, float] = field(default_factory=dict)
     without_results: Mapping[str, int] = field(default_factory=dict)
     without_positive: int = 0
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, system: str, field: str | None, size: int | None, measure: str) -> Summary | None:
         """Return one figure, or None where it was not measured."""

@@ -19,7 +19,7 @@ def notes(report: Report, summaries: Sequence[Summary], compared: str) -> tuple[
     summaries = sorted(summaries, key=lambda each: (each.field or "", each.size or 0))
     pools = unique([name for each in summaries for name in each.pools])
     found = [_reading(report, summaries, compared), _significance(report, summaries), _pools(summaries)]
-    found += [_missing(report), _measured(report), provenance(report, pools)]
+    found += [_missing(report), _parameters(report), _measured(report), provenance(report, pools)]
     return tuple(note for note in found if note)
 
 
@@ -76,6 +76,11 @@ def _missing(report: Report) -> str:
     empty = f"Queries without results, scored 0: {', '.join(without)}." if without else ""
     unjudged = f"Queries without a positive, left out: {report.without_positive:,}." if report.without_positive else ""
     return " ".join(part for part in (empty, unjudged) if part)
+
+
+def _parameters(report: Report) -> str:
+    named = "; ".join(f"{system} {parameters}" for system, parameters in report.parameters.items())
+    return f"Parameters: {named}." if named else ""
 
 
 def _measured(report: Report) -> str:

@@ -122,7 +122,7 @@ class _Grid:
         self._collection, self._queries, self._pool, self._threads = collection, queries, pool, threads
         self._norms = np.stack([lucene_formula.inverse_norms(k1, b, collection.average) for k1, b in points], axis=1)
         codes = [part.codes for part in collection.parts]
-        self._places = _place(self._norms, np.unique(np.concatenate([np.empty(0, np.uint8), *codes])))
+        self._places = _place(self._norms, np.unique(np.concatenate([np.zeros(1, np.uint8), *codes])))
 
     def judged(self, pairs: _Pairs) -> Iterator[tuple[npt.NDArray[np.int64], Keys]]:
         """Yield the keys of pairs at all points, uint64 ``[n, points]``, with their positions among the pairs.

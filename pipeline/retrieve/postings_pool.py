@@ -6,6 +6,7 @@ pool.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from pipeline.core.order import Rows
 from pipeline.retrieve import lucene_formula, postings_kernels
 from pipeline.retrieve.base import Exclusions
 from pipeline.retrieve.postings_store import Piece, TermStore
-from pipeline.retrieve.postings_types import Codes, Documents, Postings, Removed, Terms
+from pipeline.retrieve.postings_types import Codes, Documents, Offsets, Postings, Removed, Terms
 
 _TermNumbers = npt.NDArray[np.int32]
 
@@ -38,11 +39,12 @@ class Queries(NamedTuple):
     vocabulary: pa.Array
 
     @classmethod
-    def read(cls, store: TermStore, rows: Rows) -> Queries:
+    def read(cls, store: TermStore, rows: Rows, threads: int = 1) -> Queries:
         """Read the papers or query texts at rising ``rows``, in that order."""
         pieces = list(store.pieces(rows))
-        vocabulary = pc.unique(pa.chunked_array([_words_of(piece) for piece in pieces], pa.large_string()))
-        read = [_decode(piece, _numbers(piece, vocabulary)) for piece in pieces]
+        with ThreadPoolExecutor(threads) as pool:
+            vocabulary = pc.unique(pa.chunked_array(list(pool.map(_words_of, pieces)), pa.large_string()))
+            read = list(pool.map(lambda piece: _decode(piece, _numbers(piece, vocabulary)), pieces))
         place = np.searchsorted(rows, np.concatenate([np.empty(0, np.uint32), *(piece.rows for piece in pieces)]))
         lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(each.starts) for each in read)])
         order = np.argsort(place)
@@ -89,7 +91,7 @@ class Collection:
 
     Attributes:
         idf: float32 ``[terms]``.
-        average: mean length of the documents that have a term.
+        average: mean length of the documents that have a term, 1 where none has.
         parts: the documents, each part up to :data:`BLOCK_DOCUMENTS` of them; their order says nothing.
     """
 
@@ -98,22 +100,28 @@ class Collection:
     parts: list[Part]
 
     @classmethod
-    def read(cls, store: TermStore, rows: Rows, vocabulary: pa.Array) -> Collection:
+    def read(cls, store: TermStore, rows: Rows, vocabulary: pa.Array, threads: int = 1) -> Collection:
         """Count what scores depend on, in one pass over the bags of the papers at rising ``rows``."""
+
+        def count(piece: Piece) -> tuple[_TermNumbers, Offsets, Offsets]:
+            numbers, found = _numbers(piece, vocabulary), np.zeros(len(vocabulary), np.int64)
+            postings_kernels.count(piece.bags.offsets, piece.bags.tokens, piece.members, numbers, found)
+            return numbers, found, np.diff(piece.bags.offsets)[piece.members]
+
         frequencies = np.zeros(len(vocabulary), np.int64)
         documents = tokens = 0
         parts = []
-        for piece in store.pieces(rows):
-            numbers = _numbers(piece, vocabulary)
-            lengths = np.diff(piece.bags.offsets)[piece.members]
-            postings_kernels.count(piece.bags.offsets, piece.bags.tokens, piece.members, numbers, frequencies)
-            documents += int(np.count_nonzero(lengths))
-            tokens += int(lengths.sum())
-            codes = lucene_formula.length_codes(lengths)
-            for start in range(0, len(codes), BLOCK_DOCUMENTS):
-                part = slice(start, start + BLOCK_DOCUMENTS)
-                parts.append(Part(Piece(piece.rows[part], piece.members[part], piece.bags), numbers, codes[part]))
-        return cls(lucene_formula.idf(frequencies, documents), tokens / max(documents, 1), parts)
+        pieces = list(store.pieces(rows))
+        with ThreadPoolExecutor(threads) as pool:
+            for piece, (numbers, found, lengths) in zip(pieces, pool.map(count, pieces), strict=True):
+                frequencies += found
+                documents += int(np.count_nonzero(lengths))
+                tokens += int(lengths.sum())
+                codes = lucene_formula.length_codes(lengths)
+                for start in range(0, len(codes), BLOCK_DOCUMENTS):
+                    part = slice(start, start + BLOCK_DOCUMENTS)
+                    parts.append(Part(Piece(piece.rows[part], piece.members[part], piece.bags), numbers, codes[part]))
+        return cls(lucene_formula.idf(frequencies, documents), tokens / documents if documents else 1.0, parts)
 
     def documents(self, part: Part) -> Documents:
         """Return the documents of a part with those of their terms that queries have."""

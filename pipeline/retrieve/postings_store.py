@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.errors import StageError
+from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.order import Rows
 from pipeline.core.schema import CANDIDATES
 from pipeline.core.workdir import Workdir
@@ -75,9 +75,14 @@ def read_rows(out: Workdir) -> Rows:
     return rows
 
 
-def block_name(number: int) -> str:
-    """Return the file name of the bags of a block, finished after its vocabulary."""
-    return f"bags-{number:05d}.arrow"
+def has_block(out: Workdir, number: int) -> bool:
+    """Whether both files of a block are finished."""
+    return out.done(_bags_name(number)) and out.done(_vocabulary_name(number))
+
+
+def block_tokens(out: Workdir, number: int) -> int:
+    """Return how many tokens a finished block holds."""
+    return int(out.counts(_bags_name(number))["tokens"])
 
 
 def write_block(out: Workdir, number: int, bags: Bags) -> None:
@@ -85,7 +90,11 @@ def write_block(out: Workdir, number: int, bags: Bags) -> None:
     vocabulary = pa.table([bags.vocabulary], schema=VOCABULARY)
     out.arrow(_vocabulary_name(number), vocabulary, VOCABULARY)
     lists = pa.LargeListArray.from_arrays(pa.array(bags.offsets), pa.array(bags.tokens), type=BAGS.field("terms").type)
-    out.arrow(block_name(number), pa.table([lists], schema=BAGS), BAGS, tokens=len(bags.tokens))
+    out.arrow(_bags_name(number), pa.table([lists], schema=BAGS), BAGS, tokens=len(bags.tokens))
+
+
+def _bags_name(number: int) -> str:
+    return f"bags-{number:05d}.arrow"
 
 
 def _vocabulary_name(number: int) -> str:
@@ -98,7 +107,12 @@ class _Segment:
         self.rows: Rows = artifact.arrow("rows.arrow").column("row").chunk(0).to_numpy()
 
     def bags(self, number: int) -> Bags:
-        lists = self._artifact.arrow(block_name(number)).column("terms").chunk(0)
+        lists = self._artifact.arrow(_bags_name(number)).column("terms").chunk(0)
+        if len(lists) != min(BLOCK_PAPERS, len(self.rows) - number * BLOCK_PAPERS):
+            raise CorruptError(
+                f"{_bags_name(number)} of {self._artifact.path} holds the terms of {len(lists):,} other papers",
+                "Remove that folder and run the same command again",
+            )
         vocabulary = self._artifact.arrow(_vocabulary_name(number)).column("term").chunk(0)
         return Bags(lists.offsets.to_numpy(), lists.values.to_numpy(), vocabulary)
 

@@ -99,7 +99,8 @@ def _bm25_cell(
     elif system.tuning == "required":
         raise InputError(
             f"BM25 was not tuned for {pool.slug}",
-            "Run mdcr tune with the same --corpus, --field, --year, --seed and rules, and at least as many --queries",
+            "Run mdcr tune with the same --corpus, --field, --year, --seed and rules and at least as many --queries; "
+            "it serves test pools",
         )
     origin = tuning.artifact if tuning is not None else None
     index: tuple[Task, ...]

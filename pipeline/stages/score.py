@@ -25,6 +25,9 @@ from pipeline.measure.candidates import refuse_strangers
 from pipeline.measure.inputs import Qrels, Ranking, column, select
 from pipeline.measure.names import parse_measures
 
+_PARAMETERS = ("k1", "b")
+"""Settings of a ranking that tables name beside its system, whose name may not say them."""
+
 
 @dataclass(frozen=True)
 class ScoreConfig:
@@ -82,7 +85,9 @@ def score_task(
         ranked_scored, judged_scored = select(ranked, judged, scored)
         values = ranx_engine.evaluate(judged_scored, ranked_scored, parsed)
         out.arrow("scores.arrow", _table(config, opened, scored, values), SCORES)
-        out.note(corpus=inputs["corpus"].name)
+        settings = inputs["ranking"].manifest.config
+        parameters = [f"{name}={settings[name]:g}" for name in _PARAMETERS if name in settings]
+        out.note(corpus=inputs["corpus"].name, parameters=", ".join(parameters))
         return {
             "queries": len(scored),
             "queries_without_positive": queries - len(scored),

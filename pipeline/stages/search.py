@@ -135,9 +135,9 @@ def postings_ranking_task(
         from pipeline.retrieve.postings_search import search
 
         opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
-        store = terms_of(inputs["paper"])
-        queries = Queries.read(terms_of(inputs["query"]) if "query" in inputs else store, opened.query_rows)
-        collection = Collection.read(store, opened.candidates, queries.vocabulary)
+        store, threads = terms_of(inputs["paper"]), resources.workers
+        queries = Queries.read(terms_of(inputs["query"]) if "query" in inputs else store, opened.query_rows, threads)
+        collection = Collection.read(store, opened.candidates, queries.vocabulary, threads)
         with Progress(len(opened.candidates), "search bm25", "docs") as progress:
             ranking = search(
                 collection,
@@ -146,7 +146,7 @@ def postings_ranking_task(
                 k1=k1,
                 b=b,
                 depth=depth,
-                threads=resources.workers,
+                threads=threads,
                 done=progress.add,
             )
         return _write(ranking, opened, depth, out)

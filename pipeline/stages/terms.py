@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -17,12 +18,20 @@ from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import TERMS
+from pipeline.core.workspace import POOLS, TERMS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.retrieve.java import anserini_version
 from pipeline.retrieve.lucene_classes import ANALYZER
-from pipeline.retrieve.postings_store import BLOCK_PAPERS, TermStore, block_name, read_rows, write_block, write_rows
+from pipeline.retrieve.postings_store import (
+    BLOCK_PAPERS,
+    TermStore,
+    block_tokens,
+    has_block,
+    read_rows,
+    write_block,
+    write_rows,
+)
 
 Role = Literal["paper", "query"]
 """What texts are: papers, or queries that are none."""
@@ -64,21 +73,44 @@ def terms_tasks(corpus: Artifact, pool: Task | Artifact) -> dict[Role, Task]:
     return tasks
 
 
+def stored_terms_tasks(root: Path, corpus: Artifact) -> list[Task]:
+    """Return the task of every segment with terms of a corpus, so that all can be repaired.
+
+    A segment whose pool is gone is left out: it can be read but not made again.
+    """
+    if not (root / TERMS).is_dir():
+        return []
+    pools = {pool.id: pool for pool in published(root / POOLS)}
+    roles: tuple[Role, ...] = ("paper", "query")
+    return [
+        _terms_task(corpus, pools[segment.manifest.inputs["pool"]], role)
+        for role in roles
+        for segment in published(root / _room(corpus, role))
+        if segment.manifest.inputs["pool"] in pools
+    ]
+
+
 def terms_of(segment: Artifact) -> TermStore:
     """Open the store that a published segment belongs to."""
     return TermStore.open(segment.path.parent)
 
 
 def _terms_task(corpus: Artifact, pool: Task | Artifact, role: Role) -> Task:
-    config = TermsConfig(ANALYZER, anserini_version(), role)
-    identity = digest({"version": _VERSION, "corpus": corpus.id, "config": config})
-    room = f"{TERMS}/{corpus.manifest.slug}{'' if role == 'paper' else f'-{role}'}-{identity[:SHORT_ID]}"
-
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         return _analyse(role, inputs, out, resources)
 
     slug = pool.slug if isinstance(pool, Task) else pool.manifest.slug
-    return Task("terms", _VERSION, room, slug, config, {"corpus": corpus, "pool": pool}, run)
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    return Task("terms", _VERSION, _room(corpus, role), slug, _config(role), inputs, run)
+
+
+def _config(role: Role) -> TermsConfig:
+    return TermsConfig(ANALYZER, anserini_version(), role)
+
+
+def _room(corpus: Artifact, role: Role) -> str:
+    identity = digest({"version": _VERSION, "corpus": corpus.id, "config": _config(role)})
+    return f"{TERMS}/{corpus.manifest.slug}{'' if role == 'paper' else f'-{role}'}-{identity[:SHORT_ID]}"
 
 
 def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
@@ -90,14 +122,14 @@ def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> 
         write_rows(out, TermStore(folder, others).missing(wanted))
     rows = read_rows(out)
     blocks = range(-(-len(rows) // BLOCK_PAPERS))
-    todo = [number for number in blocks if not out.done(block_name(number))]
+    todo = [number for number in blocks if not has_block(out, number)]
     if todo:
         _write_blocks(corpus, role, rows, todo, out, resources)
     return {
         "wanted": len(wanted),
         "present": len(wanted) - len(rows),
         "analysed": len(rows),
-        "tokens": sum(out.counts(block_name(number))["tokens"] for number in blocks),
+        "tokens": sum(block_tokens(out, number) for number in blocks),
     }
 
 

@@ -150,8 +150,9 @@ def tune_task(
 def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str, Any]) -> Tuning | None:
     """Return the tuning that applies to a pool, None where there is none.
 
-    It is of the same corpus, field, year, seed and rules, and its validation queries are none of the pool's queries: a
-    test set of at most as many queries holds no others. Of several, that of the largest validation pool.
+    It is of the same corpus, field, year, seed and rules, and its validation queries are none of the pool's queries,
+    which are those of a test set of at most as many: only beyond that could a test set reach into what it left. Of
+    several tunings, that of the largest validation pool.
 
     Args:
         tunings: published ones.
@@ -161,7 +162,8 @@ def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str
     fitting = [
         artifact
         for artifact in tunings
-        if artifact.manifest.inputs["corpus"] == corpus.id
+        if pool["split"] == "test"
+        and artifact.manifest.inputs["corpus"] == corpus.id
         and all(artifact.manifest.config["pool"][name] == pool[name] for name in _SAME)
         and _count(pool["queries"]) <= _count(artifact.manifest.config["pool"]["queries"])
     ]
@@ -185,8 +187,8 @@ def _average_precision(
     from pipeline.retrieve.postings_pool import Collection, Queries
 
     store = terms_of(inputs["paper"])
-    queries = Queries.read(store, pool.query_rows)
-    collection = Collection.read(store, pool.candidates, queries.vocabulary)
+    queries = Queries.read(store, pool.query_rows, resources.workers)
+    collection = Collection.read(store, pool.candidates, queries.vocabulary, resources.workers)
     rows = [np.sort(qrels.rows[a:b]) for a, b in zip(qrels.offsets[:-1], qrels.offsets[1:], strict=True)]
     with Progress(len(pool.candidates), f"tune bm25 at {len(points)} points", "docs") as progress:
         found = ranks(

@@ -21,6 +21,7 @@ def scored(
     size: int = 200_000,
     sample: int = 1,
     positives: int = 100,
+    parameters: str = "",
     **counts: Any,
 ) -> Scored:
     table = np.array(list(values.values()), dtype=np.float64)
@@ -40,6 +41,7 @@ def scored(
             **counts,
         },
         corpus="tiny-0123456789ab",
+        parameters=parameters,
     )
 
 

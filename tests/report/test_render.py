@@ -127,6 +127,21 @@ def test_notes_count_what_was_empty() -> None:
     assert "top 7 of each query" in notes
 
 
+def test_notes_name_parameters_and_the_fields_they_are_of() -> None:
+    values = {"map": [0.5, 0.25]}
+    tuned = [
+        scored("bm25:tuned", values, field=field, parameters=f"k1={k1}, b=0.75")
+        for field, k1 in (("Art", 0.9), ("Physics", 1.3), ("Medicine", 0.9))
+    ]
+    fixed = [scored("bm25", values, field=each.pool.setup.field, parameters="k1=0.9, b=0.4") for each in tuned]
+    dense = [scored("lsa", values, field=each.pool.setup.field) for each in tuned]
+    notes = " ".join(build_tables(summarise([*tuned, *fixed, *dense], Settings()))[0].notes)
+    assert (
+        "Parameters: bm25:tuned k1=0.9, b=0.75 (Art, Medicine), k1=1.3, b=0.75 (Physics); bm25 k1=0.9, b=0.4." in notes
+    )
+    assert "Parameters" not in " ".join(build_tables(summarise(dense, Settings()))[0].notes)
+
+
 def test_blocks_keep_groups_together() -> None:
     columns = tuple(Column(group, label) for group in ("x", "y") for label in "abc")
     table = Table("t", "", columns, (Line("l", tuple("123456")),), ())

@@ -1,0 +1,168 @@
+"""``mdcr tune``, and what BM25 is afterwards."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.core.artifact import published
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+
+pytestmark = pytest.mark.java
+POOL = flags("--year 2019 --size 1200 --queries 20 --seed 5")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus, its pools ranked before BM25 was tuned, and the tuning."""
+    root = tmp_path_factory.mktemp("tune")
+    mdcr_json(root, *flags("corpus --source synthetic --papers 3k --seed 5 --corpus tiny"))
+    return root
+
+
+@pytest.fixture(scope="module")
+def untuned(root: Path) -> dict[str, float]:
+    return values(mdcr_json(root, "eval", *POOL, "--samples", "2", "--model", "bm25", "--measures", "map"))
+
+
+@pytest.fixture(scope="module")
+def printed(root: Path, untuned: dict[str, float]) -> tuple[str, str]:
+    result = mdcr(root, "tune", *POOL)
+    assert result.returncode == 0, result.stderr
+    return result.stdout, result.stderr
+
+
+@pytest.fixture(scope="module")
+def tuning(root: Path, printed: tuple[str, str]) -> dict[str, Any]:
+    (found,) = mdcr_json(root, "tune", *POOL)["tunings"]
+    return dict(found)
+
+
+def values(answer: Any) -> dict[str, float]:
+    return {f"{row['system']} s{row['sample']}": row["value"] for row in answer["rows"]}
+
+
+def test_the_grid_is_printed_with_its_best_point(printed: tuple[str, str], tuning: dict[str, Any]) -> None:
+    lines = printed[0].splitlines()
+    grid, counts = np.array(tuning["grid"]["map"]), tuning["counts"]
+    assert lines[0] == f"MAP (%) of BM25 on {tuning['name']}"
+    head = lines.index("k1 \\ b     0.1     0.2     0.3     0.4     0.5     0.6     0.7     0.8     0.9       1")
+    rows = [line.split() for line in lines[head + 2 : head + 11]]
+    assert [row[0] for row in rows] == ["0.5", "0.7", "0.9", "1.1", "1.3", "1.5", "1.7", "1.9", "2.1"]
+    assert [[cell.rstrip("*") for cell in row[1:]] for row in rows] == [[f"{100 * v:.2f}" for v in row] for row in grid]
+    i, j = np.unravel_index(grid.argmax(), grid.shape)
+    assert [(a, b) for a, row in enumerate(rows) for b, cell in enumerate(row[1:]) if "*" in cell] == [(i, j)]
+    assert (counts["k1"], counts["b"]) == (tuning["grid"]["k1"][i], tuning["grid"]["b"][j])
+    text = " ".join(lines[head + 12 :])
+    assert f"best: k1={counts['k1']:g}, b={counts['b']:g}: {100 * grid.max():.2f}" in text
+    assert "20 queries" in text
+
+
+def test_the_heat_map_is_drawn(root: Path, tuning: dict[str, Any]) -> None:
+    folder = root / "runs/reports" / tuning["name"]
+    assert {path.name for path in folder.iterdir()} == {"grid.svg", "grid.pdf", "grid.png"}
+    assert all(path.stat().st_size > 3_000 for path in folder.iterdir())
+
+
+def test_a_second_tuning_makes_nothing(root: Path, printed: tuple[str, str]) -> None:
+    again = mdcr(root, "tune", *POOL)
+    assert again.stdout == printed[0]
+    assert "analyse" not in again.stderr
+    plan = mdcr_json(root, "tune", *POOL, "--dry-run")["plan"]
+    assert plan[-1]["stage"] == "tune"
+    assert all(step["present"] for step in plan)
+
+
+def test_validation_queries_are_drawn_whatever_split_is_named(root: Path, tuning: dict[str, Any]) -> None:
+    (found,) = mdcr_json(root, "tune", *POOL, "--split", "test")["tunings"]
+    assert found["id"] == tuning["id"]
+    assert found["pool"]["split"] == "validation"
+
+
+def test_bm25_is_tuned_from_then_on_and_can_be_fixed(
+    root: Path, untuned: dict[str, float], tuning: dict[str, Any]
+) -> None:
+    models = ("--samples", "2", "--model", "bm25,bm25:k1=0.9,b=0.4", "--measures", "map")
+    found = values(mdcr_json(root, "eval", *POOL, *models))
+    assert set(found) == {"bm25:tuned s1", "bm25:tuned s2", "bm25 s1", "bm25 s2"}
+    assert {name: found[name] for name in untuned} == untuned
+    best = {"k1": tuning["counts"]["k1"], "b": tuning["counts"]["b"]}
+    assert best != {"k1": 0.9, "b": 0.4}
+    fixed = f"bm25:k1={best['k1']:g},b={best['b']:g}"
+    same = values(mdcr_json(root, "eval", *POOL, "--samples", "2", "--model", fixed, "--measures", "map"))
+    assert [same[f"{fixed} s{n}"] for n in (1, 2)] == [found[f"bm25:tuned s{n}"] for n in (1, 2)]
+    rankings = [each.manifest for each in published(root / "runs/rankings")]
+    by_tuning = [each for each in rankings if "tuning" in each.inputs]
+    assert {each.inputs["tuning"] for each in by_tuning} == {tuning["id"]}
+    assert all({name: each.config[name] for name in ("k1", "b")} == best for each in by_tuning)
+
+
+def test_the_table_says_which_parameters_were_used(root: Path, tuning: dict[str, Any]) -> None:
+    result = mdcr(root, "eval", *POOL, "--samples", "1", "--model", "bm25,bm25:k1=0.9,b=0.4", "--measures", "map")
+    best = f"k1={tuning['counts']['k1']:g}, b={tuning['counts']['b']:g}"
+    assert f"bm25: {best}, tuned on {tuning['name']}" in result.stderr
+    said = " ".join(result.stdout.split())
+    assert f"bm25:tuned {best}" in said
+    assert "bm25 k1=0.9, b=0.4" in said
+    assert "differs from bm25:tuned" in said
+
+
+def test_both_engines_rank_alike(root: Path, tuning: dict[str, Any]) -> None:
+    models = ("--samples", "2", "--model", "bm25,bm25:k1=0.9,b=0.4", "--measures", "map,ndcg")
+    found = [values(mdcr_json(root, "eval", *POOL, *models, "--bm25-engine", e)) for e in ("postings", "lucene")]
+    assert found[0] == found[1]
+    files = {}
+    for each in published(root / "runs/rankings"):
+        key = (each.manifest.inputs["pool"], each.manifest.config["k1"], each.manifest.config["b"])
+        files.setdefault(key, set()).add(each.file("ranking.arrow").read_bytes())
+    assert len(files) == 4
+    assert all(len(bytes_of) == 1 for bytes_of in files.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("eval --year 2019 --size 900 --queries 30 --model bm25:tuned", "BM25 was not tuned for"),
+        ("eval --year 2018 --size 900 --queries 20 --seed 5 --model bm25:tuned", "BM25 was not tuned for"),
+        ("eval --year 2019 --size 900 --queries 20 --model bm25 --bm25-engine lucen", "there is no BM25 engine"),
+        ("tune --year 2019 --size all --queries all", "the test set takes all queries"),
+        ("tune --year 2031", "no paper of 2031 can be a query"),
+    ],
+)
+def test_bad_input_is_one_line_with_the_remedy(
+    root: Path, tuning: dict[str, Any], arguments: str, expected: str
+) -> None:
+    assert expected in one_line_error(mdcr(root, *flags(arguments)))
+
+
+def test_a_corpus_with_its_own_queries(tmp_path: Path) -> None:
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    papers = [{"_id": str(n), "title": f"Kiwi {n}", "text": "plum", "metadata": {}} for n in range(5)]
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, papers)).encode()))
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "kiwi", "metadata": {}}) + "\n")
+    (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t3\t1\n")
+    mdcr_json(tmp_path, "corpus", "--source", "beir", "--input", str(folder), "--corpus", "own")
+    line = one_line_error(mdcr(tmp_path, "tune"))
+    assert "own-" in line
+    assert "brings its own queries" in line
+    assert "bm25:k1=1.2,b=0.75" in line
+
+
+def test_damaged_terms_are_repaired_by_tune_and_by_eval(tmp_path: Path) -> None:
+    """Terms that an earlier pool brought into the store."""
+    mdcr_json(tmp_path, *flags("corpus --source synthetic --papers 3k --seed 5 --corpus tiny"))
+    mdcr_json(tmp_path, *flags("index --size 1200 --queries 20 --samples 1 --model bm25"))
+    for command in (["tune"], flags("eval --model bm25 --measures map --samples 1")):
+        (bags,) = (tmp_path / "indexes/terms").glob("*/*-1.2k-s1-*/bags-00000.arrow")
+        whole = bags.read_bytes()
+        bags.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
+        arguments = [*command, *flags("--size 900 --queries 20")]
+        assert "bags-00000.arrow does not match" in one_line_error(mdcr(tmp_path, *arguments))
+        mdcr_json(tmp_path, *arguments, "--repair")
+        assert bags.read_bytes() == whole

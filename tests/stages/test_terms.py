@@ -1,0 +1,210 @@
+"""The store of terms: nothing analysed twice, nothing lost, the same bytes after kills and repairs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import CorruptError
+from pipeline.core.resources import Resources
+from pipeline.core.task import Task
+from pipeline.core.workspace import TERMS
+from pipeline.retrieve import postings_store
+from pipeline.runner import Runner
+from pipeline.stages import terms
+from pipeline.stages.index import lucene_task
+from pipeline.stages.search import bm25_ranking_task, postings_ranking_task
+from pipeline.stages.terms import stored_terms_tasks, terms_of, terms_tasks
+from tests.builders import made_up_paper, make_corpus, make_pool
+
+pytestmark = pytest.mark.java
+PAPERS = 60
+
+
+def make(root: Path, task: Task, *, repair: bool = False, workers: int = 2) -> Artifact:
+    return Runner(root, Resources(memory=1 << 30, workers=workers, device="cpu"), repair=repair).make(task)
+
+
+def bags_of(segment: Artifact, rows: list[int]) -> dict[int, list[str]]:
+    """Return the terms of papers, by row."""
+    found = {}
+    for piece in terms_of(segment).pieces(np.array(rows)):
+        spelled = piece.bags.vocabulary.to_pylist()
+        for row, member in zip(piece.rows.tolist(), piece.members.tolist(), strict=True):
+            tokens = piece.bags.tokens[piece.bags.offsets[member] : piece.bags.offsets[member + 1]]
+            found[row] = sorted(spelled[token] for token in tokens)
+    return found
+
+
+def small_blocks(monkeypatch: pytest.MonkeyPatch, papers: int) -> None:
+    for module in (postings_store, terms):
+        monkeypatch.setattr(module, "BLOCK_PAPERS", papers)
+
+
+@pytest.mark.parametrize("shard_rows", [PAPERS, 23])
+def test_every_paper_has_its_own_terms(tmp_path: Path, shard_rows: int) -> None:
+    papers = [{"paper_id": f"{n:03d}", "title": f"kiwi{n}", "abstract": f"plum{n} plum{n} the"} for n in range(PAPERS)]
+    corpus = make_corpus(tmp_path, papers, shard_rows=shard_rows)
+    pool = make_pool(tmp_path, corpus, [0, 59], list(range(1, 50)))
+    segment = make(tmp_path, terms_tasks(corpus, pool)["paper"])
+    rows = [*range(50), 59]
+    assert bags_of(segment, rows) == {n: [f"kiwi{n}", f"plum{n}", f"plum{n}"] for n in rows}
+    assert segment.manifest.counts == {"wanted": 51, "present": 0, "analysed": 51, "tokens": 153}
+
+
+def test_a_second_pool_adds_only_what_is_missing(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, PAPERS)
+    pools = [make_pool(tmp_path, corpus, [q], list(range(a, b))) for q, a, b in ((0, 1, 30), (50, 10, 40), (5, 5, 35))]
+    segments = [make(tmp_path, terms_tasks(corpus, pool)["paper"]) for pool in pools]
+    assert [s.manifest.counts["analysed"] for s in segments] == [30, 11, 0]
+    assert [s.manifest.counts["present"] for s in segments] == [0, 20, 30]
+    assert len({segment.path.parent for segment in segments}) == 1
+    assert not segments[2].outputs("bags-*")
+
+
+def test_query_texts_have_a_store_of_their_own(tmp_path: Path) -> None:
+    corpus = make_corpus(
+        tmp_path,
+        [{"paper_id": str(n), "title": word} for n, word in enumerate(("kiwi", "melon", "plum"))],
+        query_texts={"q2": "plum", "q1": "melon melon"},
+        judgements=[("q1", "1", 1), ("q2", "2", 1)],
+    )
+    pool = make_pool(tmp_path, corpus)
+    tasks = terms_tasks(corpus, pool)
+    assert set(tasks) == {"paper", "query"}
+    assert bags_of(make(tmp_path, tasks["query"]), [0, 1]) == {0: ["melon", "melon"], 1: ["plum"]}
+    found = make(tmp_path, postings_ranking_task(corpus, pool, tasks, k1=0.9, b=0.4))
+    lucene = make(tmp_path, bm25_ranking_task(corpus, pool, lucene_task(corpus, pool), k1=0.9, b=0.4))
+    assert found.arrow("ranking.arrow").equals(lucene.arrow("ranking.arrow"))
+    assert found.arrow("ranking.arrow").column("row").to_pylist() == [1, 2]
+    assert found.manifest.counts == lucene.manifest.counts
+
+
+def test_an_empty_pool_makes_an_empty_segment(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, 3)
+    pool = make_pool(tmp_path, corpus, [], [])
+    tasks = terms_tasks(corpus, pool)
+    assert make(tmp_path, tasks["paper"]).manifest.counts == {"wanted": 0, "present": 0, "analysed": 0, "tokens": 0}
+    ranking = make(tmp_path, postings_ranking_task(corpus, pool, tasks, k1=0.9, b=0.4))
+    assert ranking.manifest.counts["entries"] == 0
+
+
+def test_both_engines_give_one_ranking_under_two_names(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, PAPERS, shard_rows=25)
+    pool = make_pool(tmp_path, corpus, list(range(0, PAPERS, 2)))
+    by_terms = postings_ranking_task(corpus, pool, terms_tasks(corpus, pool), k1=1.2, b=0.75, depth=30)
+    by_lucene = bm25_ranking_task(corpus, pool, lucene_task(corpus, pool), k1=1.2, b=0.75, depth=30)
+    assert by_terms.id != by_lucene.id
+    tables = [make(tmp_path, task).file("ranking.arrow").read_bytes() for task in (by_terms, by_lucene)]
+    assert tables[0] == tables[1]
+
+
+def test_workers_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_blocks(monkeypatch, 7)
+    made = []
+    for workers in (1, 3):
+        root = tmp_path / str(workers)
+        corpus = make_corpus(root, PAPERS, shard_rows=25)
+        made.append(make(root, terms_tasks(corpus, make_pool(root, corpus, [0]))["paper"], workers=workers))
+    assert made[0].id == made[1].id
+    assert made[0].manifest.outputs == made[1].manifest.outputs
+
+
+@pytest.mark.parametrize("name", ["bags-00001.arrow", "vocabulary-00001.arrow", "rows.arrow"])
+def test_a_damaged_file_is_named_and_its_block_rebuilt_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A file that another pool needs: repairing the store reaches it."""
+    small_blocks(monkeypatch, 20)
+    corpus = make_corpus(tmp_path, PAPERS)
+    pools = [make_pool(tmp_path, corpus, [0], list(range(a, b)), slug=f"p{a}") for a, b in ((0, 50), (30, 60))]
+    segments = [make(tmp_path, terms_tasks(corpus, pool)["paper"]) for pool in pools]
+    ranking = postings_ranking_task(corpus, pools[1], terms_tasks(corpus, pools[1]), k1=0.9, b=0.4)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in segments[0].path.glob("*.arrow")}
+    victim = segments[0].path / name
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
+    with pytest.raises(CorruptError, match=f"{name} does not match"):
+        make(tmp_path, ranking)
+    tasks = stored_terms_tasks(tmp_path, corpus)
+    assert [task.id for task in tasks] == [segment.id for segment in segments]
+    for task in tasks:
+        make(tmp_path, task, repair=True)
+    assert {path: path.read_bytes() for path in before} == {path: content for path, (content, _) in before.items()}
+    others = {path: time for path, (_, time) in before.items() if "00001" not in path.name and path != victim}
+    assert len(others) >= 4
+    assert {path: path.stat().st_mtime_ns for path in others} == others
+    make(tmp_path, ranking)
+
+
+def test_a_block_of_other_papers_is_refused(tmp_path: Path) -> None:
+    """As many bags as papers, or nothing: positions would mean other papers."""
+    corpus = make_corpus(tmp_path, PAPERS)
+    segment = make(tmp_path, terms_tasks(corpus, make_pool(tmp_path, corpus, [0], list(range(10))))["paper"])
+    store = terms_of(segment)
+    store._segments[0].rows = np.arange(11, dtype=np.uint32)
+    with pytest.raises(CorruptError, match=r"bags-00000\.arrow of .* holds the terms of 10 other papers"):
+        list(store.pieces(np.arange(3)))
+
+
+_KILLED = """
+import sys
+from pathlib import Path
+from pipeline.core.artifact import Artifact
+from pipeline.core.resources import Resources
+from pipeline.retrieve import postings_store
+from pipeline.runner import Runner
+from pipeline.stages import terms
+postings_store.BLOCK_PAPERS = terms.BLOCK_PAPERS = 100
+root, corpus, pool = map(Path, sys.argv[1:])
+task = terms.terms_tasks(Artifact.open(corpus), Artifact.open(pool))["paper"]
+print(Runner(root, Resources(memory=1 << 30, workers=2)).make(task).path)
+"""
+
+
+def test_killed_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
+    papers = [made_up_paper(number) for number in range(4_000)]
+    whole, killed = (_start(tmp_path / name, papers) for name in ("whole", "killed"))
+    expected = _finish(whole())
+    kills = 0
+    for blocks in (1, 9, 20):  # of 40
+        process = killed()
+        while process.poll() is None and _blocks(tmp_path / "killed") < blocks:
+            time.sleep(0.001)
+        process.kill()
+        kills += process.wait() == -signal.SIGKILL
+    assert kills >= 2
+    assert _blocks(tmp_path / "killed") >= 9
+    segment = _finish(killed())
+    assert segment.id == expected.id
+    assert segment.manifest.outputs == expected.manifest.outputs
+    assert segment.manifest.counts == expected.manifest.counts
+    assert sorted(p.name for p in segment.path.iterdir()) == sorted(p.name for p in expected.path.iterdir())
+
+
+def _start(root: Path, papers: list[dict[str, object]]) -> Callable[[], subprocess.Popen[bytes]]:
+    """Return what starts a process that analyses the papers below ``root``."""
+    corpus = make_corpus(root, papers)
+    pool = make_pool(root, corpus, [0])
+    command = [sys.executable, "-c", _KILLED, *map(str, (root, corpus.path, pool.path))]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return lambda: subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+
+
+def _finish(process: subprocess.Popen[bytes]) -> Artifact:
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return Artifact.open(Path(output.decode().strip()))
+
+
+def _blocks(root: Path) -> int:
+    return len(list((root / TERMS).glob("*/.*.partial/bags-*.arrow")))

@@ -1,0 +1,230 @@
+"""Stage ``tune``: the grid is that of separate rankings, and what it chose is used where it may be, and only there."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.config import canonical
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources
+from pipeline.core.task import Task
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.runner import Runner
+from pipeline.stages.chain import Cell, cells
+from pipeline.stages.pool import pool_task
+from pipeline.stages.score import score_task
+from pipeline.stages.search import postings_ranking_task
+from pipeline.stages.systems import parse_systems
+from pipeline.stages.terms import terms_tasks
+from pipeline.stages.tune import GRID_B, GRID_K1, Grid, Tuning, find_tuning, tune_task
+from tests.builders import make_corpus
+from tests.retrieve.postings import random_texts
+
+pytestmark = pytest.mark.java
+TEST = PoolConfig(size="all", queries=25)
+
+
+def make(root: Path, task: Task) -> Artifact:
+    return Runner(root, Resources(memory=1 << 30, workers=2, device="cpu")).make(task)
+
+
+def topical_corpus(root: Path, papers: int = 700) -> Artifact:
+    """Papers that cite papers with their words more often than others."""
+    rng = np.random.default_rng(6)
+    texts = [text.abstract for text in random_texts(papers, 6)]
+    bags = [set(text.split()) for text in texts]
+    citations = set()
+    for number in range(papers):
+        near = sorted(range(papers), key=lambda n: -len(bags[n] & bags[number]) / (20 + len(bags[n])))[:60]
+        citations |= {(f"{number:06d}", f"{n:06d}") for n in [*rng.choice(near, 5), *rng.integers(0, papers, 2)]}
+    return make_corpus(
+        root,
+        [
+            {
+                "paper_id": f"{n:06d}",
+                "title": f"Paper {n}",
+                "abstract": text + " and thirty characters at least",
+                "year": 2018 + n % 2,
+                "fields": [("Physics", "Art")[n % 3 == 0]],
+            }
+            for n, text in enumerate(texts)
+        ],
+        citations,
+    )
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tune")
+
+
+@pytest.fixture(scope="module")
+def corpus(root: Path) -> Artifact:
+    return topical_corpus(root)
+
+
+def validation_of(corpus: Artifact, **changes: Any) -> Task:
+    test = PoolConfig(**{**vars(TEST), **changes})
+    return pool_task(corpus, PoolConfig(**{**vars(test), "split": "validation"}), (), pool_task(corpus, test))
+
+
+@pytest.fixture(scope="module")
+def tuned(root: Path, corpus: Artifact) -> Artifact:
+    return make(root, tune_task(corpus, validation_of(corpus)))
+
+
+def test_the_grid_is_that_of_the_protocol() -> None:
+    assert tuple(round(0.5 + 0.2 * n, 1) for n in range(9)) == GRID_K1
+    assert tuple(round(0.1 * n, 1) for n in range(1, 11)) == GRID_B
+
+
+def test_map_of_every_point_is_that_of_its_ranking(root: Path, corpus: Artifact, tuned: Artifact) -> None:
+    """Ranked and scored by the stages that rank and score, here at 12 of the 90 points."""
+    grid = Grid.of(tuned)
+    pool = validation_of(corpus)
+    assert (grid.k1.tolist(), grid.b.tolist(), grid.values.shape) == (list(GRID_K1), list(GRID_B), (9, 10))
+    points = list(itertools.product(range(9), range(10)))[::8]
+    for i, j in points:
+        ranking = postings_ranking_task(corpus, pool, terms_tasks(corpus, pool), k1=GRID_K1[i], b=GRID_B[j])
+        scores = make(root, score_task(ranking, pool, corpus, system="x", sample=1, measures=("map",)))
+        expected = np.mean(scores.arrow("scores.arrow").column("value").to_numpy())
+        assert grid.values[i, j] == pytest.approx(expected, rel=0, abs=1e-12)
+    assert len({round(value, 9) for value in grid.values.ravel().tolist()}) > 45
+
+
+def test_the_best_point_is_stored_with_what_it_gains(tuned: Artifact) -> None:
+    grid, tuning, counts = Grid.of(tuned), Tuning.of(tuned), tuned.manifest.counts
+    best = grid.values == grid.values.max()
+    assert best[GRID_K1.index(tuning.k1), GRID_B.index(tuning.b)]
+    assert counts["map"] == grid.values.max()
+    assert counts["map_untuned"] == grid.values[GRID_K1.index(0.9), GRID_B.index(0.4)]
+    assert (counts["points"], counts["queries"]) == (90, 25)
+    assert tuned.manifest.config["pool"]["split"] == "validation"
+    assert set(tuned.manifest.inputs) == {"corpus", "pool", "paper"}
+
+
+def test_of_equals_the_smallest_and_a_point_outside_the_grid_to_compare_with(root: Path, corpus: Artifact) -> None:
+    task = tune_task(corpus, validation_of(corpus), k1=(0.0, 1.0), b=(0.0, 0.7))
+    counts = make(root, task).manifest.counts
+    assert counts["points"] == 4
+    assert counts["map_untuned"] > 0
+    flat = make(root, tune_task(corpus, validation_of(corpus), k1=(0.0,), b=(0.2, 0.9)))  # b does nothing at k1=0
+    assert (flat.manifest.counts["k1"], flat.manifest.counts["b"]) == (0.0, 0.2)
+
+
+def test_how_it_ran_changes_no_byte(root: Path, corpus: Artifact, tuned: Artifact, tmp_path: Path) -> None:
+    other = topical_corpus(tmp_path)
+    runner = Runner(tmp_path, Resources(memory=1 << 28, workers=1, device="cpu"))
+    again = runner.make(tune_task(other, validation_of(other)))
+    assert again.id == tuned.id
+    assert again.manifest.outputs == tuned.manifest.outputs
+    assert again.manifest.counts == tuned.manifest.counts
+
+
+def test_a_test_pool_is_refused(corpus: Artifact) -> None:
+    with pytest.raises(InputError, match=r"holds test queries. Tune on validation queries"):
+        tune_task(corpus, pool_task(corpus, TEST))
+
+
+def settings_of(corpus: Artifact, **changes: Any) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = canonical(PoolConfig(**{**vars(TEST), **changes}))
+    return found
+
+
+@pytest.mark.parametrize("changes", [{}, {"size": 300}, {"sample": 2}, {"nested": True}, {"queries": 24}])
+def test_a_tuning_serves_pools_of_other_sizes_and_samples(
+    corpus: Artifact, tuned: Artifact, changes: dict[str, Any]
+) -> None:
+    found = find_tuning([tuned], corpus, settings_of(corpus, **changes))
+    assert found is not None
+    assert found.artifact.id == tuned.id
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"field": "Physics"},
+        {"year": 2018},
+        {"seed": 14},
+        {"positives": "prefiltered"},
+        {"drop_same_title": False},
+        {"exclude": (("ids.txt", "0" * 64),)},
+        {"queries": 26},
+        {"queries": "all"},
+        {"split": "validation"},
+        {"queries_are": "texts"},
+    ],
+)
+def test_a_tuning_serves_no_pool_of_other_rules_or_more_queries(
+    corpus: Artifact, tuned: Artifact, changes: dict[str, Any]
+) -> None:
+    assert find_tuning([tuned], corpus, settings_of(corpus, **changes)) is None
+
+
+def test_a_tuning_serves_no_other_corpus(tmp_path: Path, corpus: Artifact, tuned: Artifact) -> None:
+    assert find_tuning([tuned], make_corpus(tmp_path, 5), settings_of(corpus)) is None
+    assert find_tuning([], corpus, settings_of(corpus)) is None
+
+
+def test_of_several_the_one_of_the_largest_pool(root: Path, corpus: Artifact, tuned: Artifact) -> None:
+    smaller = make(root, tune_task(corpus, validation_of(corpus, size=400), k1=(2.1,), b=(1.0,)))
+    more = make(root, tune_task(corpus, validation_of(corpus, queries=30), k1=(2.1,), b=(1.0,)))
+    one = settings_of(corpus)
+    for order in itertools.permutations([tuned, smaller]):
+        found = find_tuning(order, corpus, one)
+        assert found is not None
+        assert found.artifact.id == tuned.id
+    found = find_tuning([smaller], corpus, one)
+    assert found is not None
+    assert (found.k1, found.b) == (2.1, 1.0)
+    sizes = {each.id: each.manifest.counts["candidates"] for each in (tuned, more)}
+    found = find_tuning([tuned, more], corpus, one)
+    assert found is not None
+    assert sizes[found.artifact.id] == max(sizes.values())
+
+
+def cell_of(corpus: Artifact, model: str, *tunings: Artifact, **options: Any) -> Cell:
+    (cell,) = cells(corpus, [pool_task(corpus, TEST)], parse_systems(model), ("map",), tunings=tunings, **options)
+    return cell
+
+
+def parameters(cell: Cell) -> tuple[float, float, str]:
+    config = canonical(cell.ranking.config)
+    return config["k1"], config["b"], canonical(cell.score.config)["system"]
+
+
+@pytest.mark.parametrize("engine", ["postings", "lucene"])
+def test_what_each_name_means_with_a_tuning_and_without(corpus: Artifact, tuned: Artifact, engine: str) -> None:
+    best = Tuning.of(tuned)
+
+    def of(model: str, *tunings: Artifact) -> tuple[float, float, str]:
+        return parameters(cell_of(corpus, model, *tunings, bm25_engine=engine))
+
+    assert (best.k1, best.b) != (0.9, 0.4)
+    assert of("bm25") == of("bm25:k1=0.9,b=0.4") == (0.9, 0.4, "bm25")
+    assert of("bm25", tuned) == of("bm25:tuned", tuned) == (best.k1, best.b, "bm25:tuned")
+    assert of("bm25:k1=0.9,b=0.4", tuned) == (0.9, 0.4, "bm25")
+    assert of("bm25:k1=1.2,b=0.75", tuned) == (1.2, 0.75, "bm25:k1=1.2,b=0.75")
+    assert cell_of(corpus, "bm25", tuned).ranking.inputs["tuning"].id == tuned.id
+    assert "tuning" not in cell_of(corpus, "bm25:k1=0.9,b=0.4", tuned).ranking.inputs
+    assert cell_of(corpus, "bm25:k1=0.9,b=0.4", tuned).tuning is None
+
+
+def test_the_tuned_and_the_fixed_stand_beside_each_other(corpus: Artifact, tuned: Artifact) -> None:
+    systems = parse_systems("bm25,bm25:tuned,bm25:k1=0.9,b=0.4,bm25:k1=0.9")
+    found = cells(corpus, [pool_task(corpus, TEST)], systems, ("map",), tunings=[tuned])
+    assert [parameters(cell)[2] for cell in found] == ["bm25:tuned", "bm25"]
+
+
+def test_a_tuning_that_is_required_and_missing(corpus: Artifact, tuned: Artifact) -> None:
+    with pytest.raises(InputError, match="BM25 was not tuned for tiny-dataset-2019-all-s1"):
+        cell_of(corpus, "bm25:tuned")
+    with pytest.raises(InputError, match="there is no BM25 engine 'lucen'"):
+        cell_of(corpus, "bm25", tuned, bm25_engine="lucen")
