@@ -1,4 +1,4 @@
-"""Compiled kernels: canonical scores, and the sieve of the exact pass.
+"""Compiled kernels: canonical scores, the frame of a block, and the sieve of the exact pass.
 
 They do what :mod:`pipeline.retrieve.reference` states, bit for bit; nothing here may be compiled with fast-math, which
 would let the compiler choose the order of a sum.
@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from pipeline.core.compiled import compiled
 
@@ -18,6 +21,29 @@ LANES = 64
 L2, INNER_PRODUCT, COSINE = 0, 1, 2
 
 _STRIDE = 32
+_SMALLEST_NORMAL = np.float32(2.0**-126)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def widened(_typing: Any, value: Any) -> Any:
+    """Return a product as float32: it is one, or it is the 16 bits of a bfloat16, the upper half of one."""
+
+    def as_it_is(_context: Any, _builder: Any, _signature: Any, arguments: Any) -> Any:
+        return arguments[0]
+
+    def from_half(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        word = builder.shl(builder.zext(arguments[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
+        return builder.bitcast(word, ir.FloatType())
+
+    return types.float32(value), as_it_is if value == types.float32 else from_half
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _bits(_typing: Any, value: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.uint32(value), generate
 
 
 @compiled
@@ -142,15 +168,77 @@ def _smallest(values: Any, place: int) -> Any:
 
 
 @compiled
-def _trim(estimates: Any, positions: Any, count: int, depth: int, slack: float, offset: float, threshold: Any) -> Any:
+def frame_rows(
+    cosine: bool,
+    vectors: Any,
+    origin: Any,
+    points: Any,
+    low: Any,
+    norms: Any,
+    point_norms: Any,
+    residuals: Any,
+) -> None:
+    """Move vectors into the frame, and round them to bfloat16 where that is asked for.
+
+    Args:
+        cosine: whether they are scaled to length 1 first (zero stays zero).
+        vectors: float32 ``[m, d]``.
+        origin: float32 ``[d]``, taken from each.
+        points: float32 ``[m, d]``, written: what results, rounded once; ``[0, d]``: it is not wanted.
+        low: uint16 ``[m, d]``, written: the points as bfloat16, to the nearest, those below the normal range as zero;
+            ``[0, d]``: it is not wanted.
+        norms: float64 ``[m]``, written: squared lengths of the vectors, in the canonical order.
+        point_norms: float64 ``[m]``, written: squared lengths of the points.
+        residuals: float64 ``[m]``, written: squared lengths of what the points lose to bfloat16.
+    """
+    lanes = np.empty(LANES)
+    point, lost = np.empty(vectors.shape[1], np.float32), np.zeros(vectors.shape[1], np.float32)
+    for i in range(len(vectors)):
+        vector = vectors[i]
+        norms[i] = _dot(vector, vector, lanes)
+        if cosine:
+            inverse = 1.0 / np.sqrt(norms[i]) if norms[i] > 0.0 else 0.0
+            for j in range(len(vector)):
+                point[j] = np.float32(np.float64(vector[j]) * inverse - np.float64(origin[j]))
+        else:
+            for j in range(len(vector)):
+                point[j] = vector[j] - origin[j]
+        point_norms[i] = _dot(point, point, lanes)
+        if len(points):
+            points[i] = point
+        if len(low):
+            for j in range(len(point)):
+                word = _bits(point[j])
+                half = np.uint16((word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+                if abs(widened(half)) < _SMALLEST_NORMAL:
+                    half = np.uint16(0)
+                low[i, j] = half
+                lost[j] = point[j] - widened(half)
+        residuals[i] = _dot(lost, lost, lanes)
+
+
+@compiled
+def _trim(
+    estimates: Any,
+    margins: Any,
+    positions: Any,
+    count: int,
+    wanted: int,
+    slack: float,
+    offset: float,
+    threshold: Any,
+) -> Any:
     """Drop from a reservoir what cannot be among the best; return what is left and the new threshold."""
-    least = np.float64(_smallest(estimates[:count].copy(), count - depth))
+    lowest = np.empty(count, np.float32)
+    for i in range(count):
+        lowest[i] = estimates[i] - margins[i]
+    least = np.float64(_smallest(lowest, count - wanted))
     rounding = (abs(least) + abs(offset)) * 2.0**-22
     threshold = max(threshold, np.float32(least - slack - rounding))
     kept = 0
     for i in range(count):
-        if estimates[i] >= threshold:
-            estimates[kept], positions[kept] = estimates[i], positions[i]
+        if estimates[i] + margins[i] >= threshold:
+            estimates[kept], margins[kept], positions[kept] = estimates[i], margins[i], positions[i]
             kept += 1
     return kept, threshold
 
@@ -159,57 +247,108 @@ def _trim(estimates: Any, positions: Any, count: int, depth: int, slack: float, 
 def sieve(
     tile: Any,
     bias: Any,
+    spread: Any,
+    members: Any,
     start: int,
-    depth: int,
+    keep: int,
+    lengths: Any,
+    rounding: Any,
+    wanted: Any,
     slack: Any,
     offset: Any,
     thresholds: Any,
     estimates: Any,
+    margins: Any,
     positions: Any,
     counts: Any,
 ) -> None:
-    """Add to each query's reservoir the candidates of a tile that could be among its best ``depth``.
+    """Add to each list's reservoir the candidates of a tile that could be among its best.
 
-    A reservoir that holds more than twice the depth after a tile is trimmed: ``depth`` candidates estimated at ``x`` or
-    more leave no place for one that is estimated ``slack`` lower, twice the bound of an estimate. More than that may
-    stay, where the bound separates too little.
+    A list is one query in one of ``p`` pools. What is known of a pair is its estimate, the product and the bias, and
+    that it is off by at most its margin, ``length * spread + rounding * |product|``, and half the slack.
+
+    A reservoir that holds more than ``keep`` times what is wanted after a tile is trimmed: as many candidates as are
+    wanted, each of them surely ``x`` or better, leave no place for one that is surely below ``x`` by the slack. More
+    may stay, where the bound separates too little.
 
     Args:
-        tile: float32 ``[q, w]``, products; -inf where a candidate is excluded.
+        tile: float32, or uint16 for bfloat16, ``[q, w]``, products.
         bias: float32 ``[w]``, added to them.
+        spread: float32 ``[w]``, what the candidates lost to low precision.
+        members: uint64 ``[w]``, bit ``i`` for the candidates of pool ``i``.
         start: position of the tile in the block.
-        depth: how many are wanted.
+        keep: from how many times ``wanted`` a reservoir is trimmed.
+        lengths: float32 ``[q]``, lengths of the queries' points.
+        rounding: float32, what a product can have lost when it was stored, relative to it.
+        wanted: int64 ``[p, q]``.
         slack: float64 ``[q]``.
         offset: float64 ``[q]``, what lies between an estimate and its score; its size decides how scores are rounded.
-        thresholds: float32 ``[q]``, finite; raised.
-        estimates: float32 ``[q, r]``, the reservoirs, with room for ``w`` more entries; changed.
-        positions: int32 ``[q, r]``, positions in the block; changed.
-        counts: int64 ``[q]``, entries of each reservoir; changed.
+        thresholds: float32 ``[p, q]``, finite; raised.
+        estimates: float32 ``[p, q, r]``, the reservoirs, with room for ``w`` more entries; changed.
+        margins: float32 ``[p, q, r]``; changed.
+        positions: int32 ``[p, q, r]``, positions in the block; changed.
+        counts: int64 ``[p, q]``, entries of each reservoir; changed.
     """
+    pools = len(thresholds)
     for q in range(len(tile)):
-        threshold, count = thresholds[q], counts[q]
+        lowest, length = thresholds[:, q].min(), lengths[q]
         for first in range(0, tile.shape[1], _STRIDE):
             products, addends = tile[q, first : first + _STRIDE], bias[first : first + _STRIDE]
+            spreads = spread[first : first + _STRIDE]
             near = 0
             for i in range(len(products)):
-                near += products[i] + addends[i] >= threshold
+                product = widened(products[i])
+                near += (product + addends[i]) + (length * spreads[i] + rounding * abs(product)) >= lowest
             if near == 0:
                 continue
             for i in range(len(products)):
-                estimate = products[i] + addends[i]
-                if estimate >= threshold:
-                    estimates[q, count], positions[q, count] = estimate, start + first + i
-                    count += 1
-        if count > 2 * depth:
-            count, threshold = _trim(estimates[q], positions[q], count, depth, slack[q], offset[q], threshold)
-        thresholds[q], counts[q] = threshold, count
+                product = widened(products[i])
+                estimate = product + addends[i]
+                margin = length * spreads[i] + rounding * abs(product)
+                if estimate + margin >= lowest:
+                    for p in range(pools):
+                        member = (members[first + i] >> np.uint64(p)) & np.uint64(1)
+                        if member and estimate + margin >= thresholds[p, q]:
+                            count = counts[p, q]
+                            estimates[p, q, count], margins[p, q, count] = estimate, margin
+                            positions[p, q, count] = start + first + i
+                            counts[p, q] = count + 1
+        for p in range(pools):
+            if counts[p, q] > keep * wanted[p, q]:
+                counts[p, q], thresholds[p, q] = _trim(
+                    estimates[p, q],
+                    margins[p, q],
+                    positions[p, q],
+                    counts[p, q],
+                    wanted[p, q],
+                    slack[q],
+                    offset[q],
+                    thresholds[p, q],
+                )
 
 
 @compiled
-def settle(depth: int, slack: Any, offset: Any, thresholds: Any, estimates: Any, positions: Any, counts: Any) -> None:
-    """Trim every reservoir that holds more than ``depth``; arguments as of :func:`sieve`."""
-    for q in range(len(counts)):
-        if counts[q] > depth:
-            counts[q], thresholds[q] = _trim(
-                estimates[q], positions[q], counts[q], depth, slack[q], offset[q], thresholds[q]
-            )
+def settle(
+    wanted: Any,
+    slack: Any,
+    offset: Any,
+    thresholds: Any,
+    estimates: Any,
+    margins: Any,
+    positions: Any,
+    counts: Any,
+) -> None:
+    """Trim every reservoir that holds more than is wanted; arguments as of :func:`sieve`."""
+    for p in range(len(counts)):
+        for q in range(len(counts[p])):
+            if counts[p, q] > wanted[p, q]:
+                counts[p, q], thresholds[p, q] = _trim(
+                    estimates[p, q],
+                    margins[p, q],
+                    positions[p, q],
+                    counts[p, q],
+                    wanted[p, q],
+                    slack[q],
+                    offset[q],
+                    thresholds[p, q],
+                )
