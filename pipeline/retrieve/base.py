@@ -38,7 +38,7 @@ MAX_SUBSETS = 64
 MAX_DEPTH = 65_535
 """The largest depth: ranks are uint16."""
 
-LARGEST_BLOCK = 262_144
+LARGEST_BLOCK = 524_288
 """Candidates compared at once where memory allows. The more there are, the fewer come near a floor that later ones
 raise; beyond this, that saves nothing one would notice."""
 

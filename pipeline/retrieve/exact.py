@@ -151,9 +151,7 @@ class _Reservoir:
         self.removed = removed[0][among] * len(block) + removed[1][among]
         excluded = np.bincount(removed[0][among], minlength=search.queries * search.pools)
         self.wanted = search.depth + excluded[self.lists]
-        shape = (*self.lists.shape, _room(int(self.wanted.max())))
-        self.estimates, self.margins = np.empty(shape, np.float32), np.empty(shape, np.float32)
-        self.positions = np.empty(shape, np.int32)
+        self.records = np.empty((*self.lists.shape, _room(int(self.wanted.max())), 3), np.float32)
         self.counts = np.zeros(self.lists.shape, np.int64)
         self.slack = 2.0 * self.bound / self.scale * (1.0 + 2.0**-20)
         self._raise_thresholds()
@@ -166,45 +164,36 @@ class _Reservoir:
 
     def add(self, tile: Any, start: int) -> None:
         """Sift a tile of products; score what is kept where too much stays."""
-        here = slice(start, start + tile.shape[1])
         block = self.block
         kernels.sieve(
-            tile,
-            block.bias[here],
-            block.spread[here],
-            self.members[here],
-            start,
-            KEEP,
-            self.lengths,
-            self.rounding,
-            *self._reservoirs(),
+            tile, start, KEEP, block.bias, block.spread, self.members, self.lengths, self.rounding, *self._reservoirs()
         )
         if (self.counts > KEEP * self.wanted).any():
             self.flush()
 
     def flush(self) -> None:
         """Score what is kept canonically."""
-        kernels.settle(*self._reservoirs())
-        pool, query, column = np.nonzero(np.arange(self.counts.max()) < self.counts[:, :, None])
+        found = kernels.settle(*self._reservoirs())
+        pool, query, position, estimate, margin = found
         lists = self.lists[pool, query]
-        position = self.positions[pool, query, column].astype(np.int64)
         if len(self.removed):
             kept = ~np.isin(lists * len(self.block) + position, self.removed)
-            pool, query, column, lists, position = (each[kept] for each in (pool, query, column, lists, position))
-        near = self.estimates[pool, query, column].astype(np.float64)
-        bound = self.bound[query] + self.scale * self.margins[pool, query, column].astype(np.float64)
-        self.search.absorb(self.block, lists, position, self.scale * near + self.shift[query], bound)
+            query, position, estimate, margin, lists = (
+                each[kept] for each in (query, position, estimate, margin, lists)
+            )
+        near = self.scale * estimate.astype(np.float64) + self.shift[query]
+        bound = self.bound[query] + self.scale * margin.astype(np.float64)
+        self.search.absorb(self.block, lists, position, near, bound)
         self.counts[:] = 0
         self._raise_thresholds()
 
     def _reservoirs(self) -> tuple[Any, ...]:
+        offset = self.shift / self.scale
         return (
             self.wanted,
             self.slack,
-            self.shift / self.scale,
+            offset,
             self.thresholds,
-            self.estimates,
-            self.margins,
-            self.positions,
+            self.records,
             self.counts,
         )

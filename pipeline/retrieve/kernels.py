@@ -117,15 +117,21 @@ def score(
         rows: uint32 ``[m]``.
         pair_query: int64 ``[n]``, queries by position.
         pair_position: int64 ``[n]``, candidates by position in ``matrix``.
-        order: int64 ``[n]``, in which order to go through the pairs (rising positions read memory in a row).
+        order: int64 ``[n]``, in which order to go through the pairs (rising positions read memory in a row); a pair
+            that follows its like is not computed again.
         canonical: float64 ``[n]``, written: the scores before they are rounded.
         keys: uint64 ``[n]``, written: :func:`pipeline.retrieve.toplists.pack` of the scores, rounded, and the rows.
     """
     lanes = np.empty(LANES)
     rounded = np.empty(1, np.float32)
     bits = rounded.view(np.uint32)
+    last = -1
     for pair in order:
         q, position = pair_query[pair], pair_position[pair]
+        if last >= 0 and pair_query[last] == q and pair_position[last] == position:
+            canonical[pair], keys[pair] = canonical[last], keys[last]
+            continue
+        last = pair
         if metric == L2:
             value = -_squared_distance(queries[q], matrix[position], lanes)
         else:
@@ -219,9 +225,7 @@ def frame_rows(
 
 @compiled
 def _trim(
-    estimates: Any,
-    margins: Any,
-    positions: Any,
+    records: Any,
     count: int,
     wanted: int,
     slack: float,
@@ -231,14 +235,14 @@ def _trim(
     """Drop from a reservoir what cannot be among the best; return what is left and the new threshold."""
     lowest = np.empty(count, np.float32)
     for i in range(count):
-        lowest[i] = estimates[i] - margins[i]
+        lowest[i] = records[i, 0] - records[i, 1]
     least = np.float64(_smallest(lowest, count - wanted))
-    rounding = (abs(least) + abs(offset)) * 2.0**-22
-    threshold = max(threshold, np.float32(least - slack - rounding))
+    away = (abs(least) + abs(offset)) * 2.0**-22
+    threshold = max(threshold, np.float32(least - slack - away))
     kept = 0
     for i in range(count):
-        if estimates[i] + margins[i] >= threshold:
-            estimates[kept], margins[kept], positions[kept] = estimates[i], margins[i], positions[i]
+        if records[i, 0] + records[i, 1] >= threshold:
+            records[kept, 0], records[kept, 1], records[kept, 2] = records[i, 0], records[i, 1], records[i, 2]
             kept += 1
     return kept, threshold
 
@@ -246,20 +250,18 @@ def _trim(
 @compiled
 def sieve(
     tile: Any,
+    start: int,
+    keep: int,
     bias: Any,
     spread: Any,
     members: Any,
-    start: int,
-    keep: int,
     lengths: Any,
     rounding: Any,
     wanted: Any,
     slack: Any,
     offset: Any,
     thresholds: Any,
-    estimates: Any,
-    margins: Any,
-    positions: Any,
+    records: Any,
     counts: Any,
 ) -> None:
     """Add to each list's reservoir the candidates of a tile that could be among its best.
@@ -273,52 +275,52 @@ def sieve(
 
     Args:
         tile: float32, or uint16 for bfloat16, ``[q, w]``, products.
-        bias: float32 ``[w]``, added to them.
-        spread: float32 ``[w]``, what the candidates lost to low precision.
-        members: uint64 ``[w]``, bit ``i`` for the candidates of pool ``i``.
         start: position of the tile in the block.
         keep: from how many times ``wanted`` a reservoir is trimmed.
+        bias: float32 ``[m]``, of the block, added to the products.
+        spread: float32 ``[m]``, what the candidates lost to low precision.
+        members: uint64 ``[m]``, bit ``i`` for the candidates of pool ``i``.
         lengths: float32 ``[q]``, lengths of the queries' points.
         rounding: float32, what a product can have lost when it was stored, relative to it.
         wanted: int64 ``[p, q]``.
         slack: float64 ``[q]``.
         offset: float64 ``[q]``, what lies between an estimate and its score; its size decides how scores are rounded.
         thresholds: float32 ``[p, q]``, finite; raised.
-        estimates: float32 ``[p, q, r]``, the reservoirs, with room for ``w`` more entries; changed.
-        margins: float32 ``[p, q, r]``; changed.
-        positions: int32 ``[p, q, r]``, positions in the block; changed.
+        records: float32 ``[p, q, r, 3]``, the reservoirs, with room for ``w`` more entries: estimates, margins and
+            positions in the block (beside each other, for they are met together, and in float32, which is exact below
+            2**24); changed.
         counts: int64 ``[p, q]``, entries of each reservoir; changed.
     """
     pools = len(thresholds)
+    uppers = np.empty(_STRIDE, np.float32)
     for q in range(len(tile)):
         lowest, length = thresholds[:, q].min(), lengths[q]
         for first in range(0, tile.shape[1], _STRIDE):
-            products, addends = tile[q, first : first + _STRIDE], bias[first : first + _STRIDE]
-            spreads = spread[first : first + _STRIDE]
+            products = tile[q, first : first + _STRIDE]
+            addends = bias[start + first : start + first + _STRIDE]
+            spreads = spread[start + first : start + first + _STRIDE]
             near = 0
             for i in range(len(products)):
                 product = widened(products[i])
-                near += (product + addends[i]) + (length * spreads[i] + rounding * abs(product)) >= lowest
+                upper = (product + addends[i]) + (length * spreads[i] + rounding * abs(product))
+                uppers[i] = upper
+                near += upper >= lowest
             if near == 0:
                 continue
             for i in range(len(products)):
-                product = widened(products[i])
-                estimate = product + addends[i]
-                margin = length * spreads[i] + rounding * abs(product)
-                if estimate + margin >= lowest:
+                if uppers[i] >= lowest:
+                    product = widened(products[i])
+                    estimate, margin = product + addends[i], length * spreads[i] + rounding * abs(product)
+                    belongs = members[start + first + i]
                     for p in range(pools):
-                        member = (members[first + i] >> np.uint64(p)) & np.uint64(1)
-                        if member and estimate + margin >= thresholds[p, q]:
-                            count = counts[p, q]
-                            estimates[p, q, count], margins[p, q, count] = estimate, margin
-                            positions[p, q, count] = start + first + i
-                            counts[p, q] = count + 1
+                        if (belongs >> np.uint64(p)) & np.uint64(1) and uppers[i] >= thresholds[p, q]:
+                            record = records[p, q, counts[p, q]]
+                            record[0], record[1], record[2] = estimate, margin, np.float32(start + first + i)
+                            counts[p, q] += 1
         for p in range(pools):
             if counts[p, q] > keep * wanted[p, q]:
                 counts[p, q], thresholds[p, q] = _trim(
-                    estimates[p, q],
-                    margins[p, q],
-                    positions[p, q],
+                    records[p, q],
                     counts[p, q],
                     wanted[p, q],
                     slack[q],
@@ -333,22 +335,34 @@ def settle(
     slack: Any,
     offset: Any,
     thresholds: Any,
-    estimates: Any,
-    margins: Any,
-    positions: Any,
+    records: Any,
     counts: Any,
-) -> None:
-    """Trim every reservoir that holds more than is wanted; arguments as of :func:`sieve`."""
+) -> Any:
+    """Trim every reservoir that holds more than is wanted and return what is left in them all.
+
+    Its arguments are those of :func:`sieve`. Returned are pools and queries, int64 ``[n]``, both rising, positions in
+    the block, int64 ``[n]``, estimates and margins, float32 ``[n]``.
+    """
     for p in range(len(counts)):
         for q in range(len(counts[p])):
             if counts[p, q] > wanted[p, q]:
                 counts[p, q], thresholds[p, q] = _trim(
-                    estimates[p, q],
-                    margins[p, q],
-                    positions[p, q],
+                    records[p, q],
                     counts[p, q],
                     wanted[p, q],
                     slack[q],
                     offset[q],
                     thresholds[p, q],
                 )
+    total = counts.sum()
+    pools, queries, positions = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.int64)
+    estimates, margins = np.empty(total, np.float32), np.empty(total, np.float32)
+    at = 0
+    for p in range(len(counts)):
+        for q in range(len(counts[p])):
+            for i in range(counts[p, q]):
+                record = records[p, q, i]
+                pools[at], queries[at], positions[at] = p, q, np.int64(record[2])
+                estimates[at], margins[at] = record[0], record[1]
+                at += 1
+    return pools, queries, positions, estimates, margins

@@ -119,12 +119,7 @@ class Search:
             estimates: float64 ``[n]``, what the pass says of each pair, as a canonical score.
             bound: float64 ``[n]``, how far that can be off.
         """
-        queries, back = lists, None
-        if self.pools > 1:
-            pairs = (lists % self.queries) * len(block) + positions
-            _, once, back = np.unique(pairs, return_index=True, return_inverse=True)
-            queries, positions = lists[once] % self.queries, positions[once]
-            estimates, bound = estimates[once], bound[once]
+        queries = lists % self.queries
         canonical, keys = np.empty(len(queries)), np.empty(len(queries), np.uint64)
         kernels.score(
             CODES[self._metric],
@@ -135,12 +130,12 @@ class Search:
             block.rows,
             queries,
             positions,
-            np.argsort(positions),
+            np.argsort(positions * self.queries + queries),
             canonical,
             keys,
         )
         self.frame.check(estimates, canonical, bound)
-        self.best.add(lists, keys if back is None else keys[back])
+        self.best.add(lists, keys)
 
     def rankings(self) -> list[Ranking]:
         """Return the ranking of each pool."""
