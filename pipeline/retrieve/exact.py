@@ -16,7 +16,7 @@ result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -26,7 +26,7 @@ import threadpoolctl  # type: ignore[import-untyped]
 from pipeline.core.resources import Resources
 from pipeline.retrieve import kernels, products
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
-from pipeline.retrieve.frame import FramedBlock
+from pipeline.retrieve.frame import Doubles, Floats, FramedBlock, Points
 from pipeline.retrieve.scan import Members, Search
 from pipeline.retrieve.toplists import Positions
 
@@ -97,64 +97,77 @@ def collect(search: Search, block: FramedBlock, queries: Positions, workers: int
     if not len(queries):
         return
     removed, members = search.removed(block), search.members(block)
+    shares = np.array_split(queries, tiles(search, len(queries), workers))
+    in_threads(search, workers, lambda tile: _collect_tile(search, block, tile, removed, members), shares)
+
+
+def tiles(search: Search, queries: int, workers: int, vectors: float = 1.0) -> int:
+    """Return into how many tiles to divide queries of so many vectors each: a whole number for every thread."""
     affordable = _RESERVOIRS // (12 * search.pools * _room(search.depth))
-    tiles = -(-len(queries) // max(SMALLEST_QUERY_TILE, min(QUERY_TILE, affordable)))
-    tiles = -(-max(tiles, min(workers, len(queries))) // workers) * workers
+    count = -(-queries // max(int(SMALLEST_QUERY_TILE / vectors), min(int(QUERY_TILE / vectors), affordable), 1))
+    return min(-(-max(count, min(workers, queries)) // workers) * workers, queries)
+
+
+def in_threads(search: Search, workers: int, work: Callable[[Positions], None], shares: Iterable[Positions]) -> None:
+    """Do the work of each share in a thread of its own, whose products have no further threads."""
     with (
         threadpoolctl.threadpool_limits(1, "blas"),
         products.single_threaded(search.frame.low) as initializer,
         ThreadPoolExecutor(workers, initializer=initializer) as threads,
     ):
-        shares = np.array_split(queries, min(tiles, len(queries)))
-        list(threads.map(lambda tile: _collect_tile(search, block, tile, removed, members), shares))
+        list(threads.map(work, shares))
 
 
 def _collect_tile(
     search: Search, block: FramedBlock, queries: Positions, removed: tuple[Positions, Positions], members: Members
 ) -> None:
     points = search.frame.points[queries]
-    multiply = products.product if search.frame.low else _product
-    reservoir = _Reservoir(search, block, queries, removed, members)
+    reservoir = Reservoir(search, block, queries, removed, members)
     for start in range(0, len(block), ROW_TILE):
         end = min(start + ROW_TILE, len(block))
-        reservoir.add(multiply(points, block.points[start:end]), start)
+        reservoir.add(multiply(search, points, block.points[start:end]), start)
     reservoir.flush()
 
 
-def _product(a: Any, b: Any) -> Any:
-    return np.matmul(a, b.T)
+def multiply(search: Search, points: Points, others: Points) -> Any:
+    """Return products in the precision of the frame."""
+    return products.product(points, others) if search.frame.low else np.matmul(points, others.T)
 
 
 def _room(wanted: int) -> int:
     return KEEP * wanted + ROW_TILE
 
 
-class _Reservoir:
+class Reservoir:
     """Candidates of one block that could be among the best of some lists, by estimate; not yet scored."""
 
     def __init__(
         self,
         search: Search,
-        block: FramedBlock,
+        block: Any,
         queries: Positions,
         removed: tuple[Positions, Positions],
         members: Members,
     ) -> None:
         self.search, self.block, self.members = search, block, members
-        frame = search.frame
         self.lists = np.arange(search.pools)[:, None] * search.queries + queries
-        self.scale, self.shift = frame.scale, frame.shift[queries]
-        self.bound = frame.bound(block.radius)[queries]
-        self.lengths = frame.lengths[queries]
-        self.rounding = np.float32(products.ROUNDING if frame.low else 0.0)
+        self.scale = search.frame.scale
+        self.shift, self.bound = self.measure(queries)
         among = np.isin(removed[0], self.lists)
-        self.removed = removed[0][among] * len(block) + removed[1][among]
+        self.removed = removed[0][among] * len(block.rows) + removed[1][among]
         excluded = np.bincount(removed[0][among], minlength=search.queries * search.pools)
         self.wanted = search.depth + excluded[self.lists]
         self.records = np.empty((*self.lists.shape, _room(int(self.wanted.max())), 3), np.float32)
         self.counts = np.zeros(self.lists.shape, np.int64)
         self.slack = 2.0 * self.bound / self.scale * (1.0 + 2.0**-20)
         self._raise_thresholds()
+
+    def measure(self, queries: Positions) -> tuple[Doubles, Doubles]:
+        """Return what is added to estimates and how far off they can be without their margins, by query."""
+        frame = self.search.frame
+        self.lengths = frame.lengths[queries]
+        self.rounding = np.float32(products.ROUNDING if frame.low else 0.0)
+        return frame.shift[queries], frame.bound(self.block.radius)[queries]
 
     def _raise_thresholds(self) -> None:
         floors = self.search.best.floors(self.lists.ravel()).reshape(self.lists.shape)
@@ -164,10 +177,11 @@ class _Reservoir:
 
     def add(self, tile: Any, start: int) -> None:
         """Sift a tile of products; score what is kept where too much stays."""
-        block = self.block
-        kernels.sieve(
-            tile, start, KEEP, block.bias, block.spread, self.members, self.lengths, self.rounding, *self._reservoirs()
-        )
+        self.sift(tile, start, self.block.bias, self.block.spread)
+
+    def sift(self, tile: Any, start: int, bias: Floats, spread: Floats) -> None:
+        """Sift a tile of estimates less ``bias`` (:func:`pipeline.retrieve.kernels.sieve`)."""
+        kernels.sieve(tile, start, KEEP, bias, spread, self.members, self.lengths, self.rounding, *self._reservoirs())
         if (self.counts > KEEP * self.wanted).any():
             self.flush()
 
@@ -177,7 +191,7 @@ class _Reservoir:
         pool, query, position, estimate, margin = found
         lists = self.lists[pool, query]
         if len(self.removed):
-            kept = ~np.isin(lists * len(self.block) + position, self.removed)
+            kept = ~np.isin(lists * len(self.block.rows) + position, self.removed)
             query, position, estimate, margin, lists = (
                 each[kept] for each in (query, position, estimate, margin, lists)
             )

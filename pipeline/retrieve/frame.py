@@ -34,6 +34,7 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.core.order import Rows
 from pipeline.retrieve import kernels
 from pipeline.retrieve.base import Block, Metric, Vectors
+from pipeline.retrieve.toplists import Keys, Positions
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -81,6 +82,24 @@ class FramedBlock:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def score(self, frame: Frame, queries: Positions, positions: Positions, order: Positions) -> tuple[Doubles, Keys]:
+        """Return the canonical scores of pairs before their rounding, and their keys (:func:`kernels.score`)."""
+        canonical, keys = np.empty(len(queries)), np.empty(len(queries), np.uint64)
+        kernels.score(
+            CODES[frame.metric],
+            frame.queries,
+            frame.norms,
+            self.vectors,
+            self.norms,
+            self.rows,
+            queries,
+            positions,
+            order,
+            canonical,
+            keys,
+        )
+        return canonical, keys
+
 
 class Frame:
     """Queries and origin of one search.
@@ -102,7 +121,8 @@ class Frame:
             raise InputError(f"there is no metric {metric!r}", f"Choose one of: {', '.join(CODES)}")
         if queries.ndim != 2 or queries.shape[1] == 0:
             raise InputError(f"the queries have shape {queries.shape}", "Give one vector a query")
-        self.metric, self.low = metric, low
+        self.metric: Metric = metric
+        self.low = low
         self.queries = np.ascontiguousarray(queries, np.float32)
         self.dimension = self.queries.shape[1]
         self._buffer: Points = np.empty((0, self.dimension), np.uint16 if low else np.float32)

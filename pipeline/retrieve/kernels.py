@@ -146,6 +146,88 @@ def score(
 
 
 @compiled
+def score_groups(
+    metric: int,
+    queries: Any,
+    query_norms: Any,
+    query_offsets: Any,
+    matrix: Any,
+    matrix_norms: Any,
+    offsets: Any,
+    rows: Any,
+    pair_query: Any,
+    pair_position: Any,
+    order: Any,
+    canonical: Any,
+    keys: Any,
+) -> None:
+    """Score pairs of groups canonically: the best pair of their vectors; arguments as of :func:`score`.
+
+    Args:
+        metric: one of the codes above.
+        queries: vectors of the query groups.
+        query_norms: their lengths.
+        query_offsets: int64 ``[q + 1]``, where each group starts.
+        matrix: vectors of the candidate groups.
+        matrix_norms: their lengths.
+        offsets: int64 ``[m + 1]``, where each group starts.
+        rows: uint32 ``[m]``, one a group.
+        pair_query: query groups.
+        pair_position: candidate groups.
+        order: in which order to go through the pairs.
+        canonical: written.
+        keys: written.
+    """
+    one, best = np.zeros(1, np.int64), np.empty(1)
+    vector, key = np.empty(1, np.int64), np.empty(1, np.uint64)
+    for pair in order:
+        group, position = pair_query[pair], pair_position[pair]
+        found, found_key = -np.inf, np.uint64(0)
+        for q in range(query_offsets[group], query_offsets[group + 1]):
+            for place in range(offsets[position], offsets[position + 1]):
+                vector[0] = 0
+                score(
+                    metric,
+                    queries[q : q + 1],
+                    query_norms[q : q + 1],
+                    matrix[place : place + 1],
+                    matrix_norms[place : place + 1],
+                    rows[position : position + 1],
+                    one,
+                    vector,
+                    one,
+                    best,
+                    key,
+                )
+                if key[0] > found_key:
+                    found, found_key = best[0], key[0]
+        canonical[pair], keys[pair] = found, found_key
+
+
+@compiled
+def best_pairs(tile: Any, bias: Any, shift: Any, query_offsets: Any, offsets: Any, out: Any) -> None:
+    """Write the greatest estimate of any pair of vectors of two groups, float32 ``[query groups, groups]``.
+
+    Args:
+        tile: float32, or uint16 for bfloat16, ``[q, w]``, products of vectors.
+        bias: float32 ``[w]``, added to them.
+        shift: float32 ``[q]``, added to them.
+        query_offsets: int64, where each group of queries starts.
+        offsets: int64, where each group of candidates starts.
+        out: float32, written.
+    """
+    greatest = np.empty(tile.shape[1], np.float32)
+    for group in range(len(query_offsets) - 1):
+        greatest[:] = -np.inf
+        for q in range(query_offsets[group], query_offsets[group + 1]):
+            products, away = tile[q], shift[q]
+            for i in range(len(products)):
+                greatest[i] = max(greatest[i], widened(products[i]) + (bias[i] + away))
+        for place in range(len(offsets) - 1):
+            out[group, place] = greatest[offsets[place] : offsets[place + 1]].max()
+
+
+@compiled
 def _smallest(values: Any, place: int) -> Any:
     """Return what would stand at ``place`` if the values were sorted (Hoare's selection); they are rearranged.
 

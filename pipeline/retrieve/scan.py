@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +11,23 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
-from pipeline.retrieve import kernels
 from pipeline.retrieve.base import MAX_SUBSETS, Block, Metric, Ranking, Subset, Vectors, block_rows, check_depth
-from pipeline.retrieve.frame import CODES, Doubles, Frame, FramedBlock
-from pipeline.retrieve.toplists import Positions, TopLists
+from pipeline.retrieve.frame import Doubles, Frame, FramedBlock
+from pipeline.retrieve.toplists import Keys, Positions, TopLists
 
 Members = npt.NDArray[np.uint64]
+
+
+class Scored(Protocol):
+    """Candidates of a search under way."""
+
+    @property
+    def rows(self) -> Rows:
+        """Row of each candidate, rising."""
+
+    def score(self, frame: Frame, queries: Positions, positions: Positions, order: Positions) -> tuple[Doubles, Keys]:
+        """Return the canonical scores of pairs before their rounding, and their keys; they are met in an order."""
+        ...  # pragma: no cover
 
 
 class Search:
@@ -32,39 +44,51 @@ class Search:
     """
 
     def __init__(
-        self, queries: Vectors, metric: Metric, depth: int, subsets: Sequence[Subset], *, low: bool = False
+        self,
+        queries: Vectors,
+        metric: Metric,
+        depth: int,
+        subsets: Sequence[Subset],
+        *,
+        low: bool = False,
+        count: int | None = None,
     ) -> None:
+        """Start a search; ``count`` is the number of queries where one has several vectors."""
         check_depth(depth)
         if not 1 <= len(subsets) <= MAX_SUBSETS:
             raise ValueError(f"{len(subsets)} pools in one pass")
         self._queries, self._metric, self._low = queries, metric, low
-        self.queries, self.pools = len(queries), len(subsets)
+        self.queries = len(queries) if count is None else count
+        self.pools = len(subsets)
         owners = []
         for number, (_, (offsets, _)) in enumerate(subsets):
-            if len(offsets) != len(queries) + 1:
+            if len(offsets) != self.queries + 1:
                 raise InputError(
-                    f"exclusions are of {len(offsets) - 1} queries, {len(queries)} are searched",
+                    f"exclusions are of {len(offsets) - 1} queries, {self.queries} are searched",
                     "Give both of one pool",
                 )
-            owners.append(number * len(queries) + np.repeat(np.arange(len(queries)), np.diff(offsets)))
+            owners.append(number * self.queries + np.repeat(np.arange(self.queries), np.diff(offsets)))
         self._subsets = [subset.candidates for subset in subsets]
         self._owner: Positions = np.concatenate(owners)
         self._removed: Rows = np.concatenate([subset.excluded[1] for subset in subsets])
         self._frame: Frame | None = None
         self._last = -1
         self.depth = depth
-        self.best = TopLists(len(queries) * len(subsets), depth)
+        self.best = TopLists(self.queries * len(subsets), depth)
 
     def framed(self, blocks: Iterable[Block], resources: Resources) -> Iterator[FramedBlock]:
         """Yield the candidates in the frame, in blocks that fit in memory; the first of them places the frame."""
         for rows, matrix in blocks:
-            self._check_rise(rows)
+            self.check_rise(rows)
             size = block_rows(matrix.shape[-1], resources.memory)
             for start in range(0, len(rows), size):
-                part = matrix[start : start + size]
-                if self._frame is None:
-                    self._frame = Frame(self._queries, self._metric, part, low=self._low)
-                yield self._frame.block((rows[start : start + size], part), resources.workers)
+                yield self.place((rows[start : start + size], matrix[start : start + size]), resources.workers)
+
+    def place(self, block: Block, workers: int) -> FramedBlock:
+        """Return a block in the frame; the first one decides where that is."""
+        if self._frame is None:
+            self._frame = Frame(self._queries, self._metric, block[1], low=self._low)
+        return self._frame.block(block, workers)
 
     @property
     def frame(self) -> Frame:
@@ -73,7 +97,8 @@ class Search:
             raise ValueError("no candidates yet")
         return self._frame
 
-    def _check_rise(self, rows: Rows) -> None:
+    def check_rise(self, rows: Rows) -> None:
+        """Refuse candidates that do not rise over those before."""
         if not len(rows):
             return
         if int(rows[0]) <= self._last or (rows[1:] <= rows[:-1]).any():
@@ -83,9 +108,9 @@ class Search:
             )
         self._last = int(rows[-1])
 
-    def members(self, block: FramedBlock) -> Members:
+    def members(self, block: Scored) -> Members:
         """Return which pools each candidate of a block is in, uint64 ``[m]``, a bit a pool."""
-        found = np.zeros(len(block), np.uint64)
+        found = np.zeros(len(block.rows), np.uint64)
         for number, rows in enumerate(self._subsets):
             bit = np.uint64(1 << number)
             if rows is None:
@@ -98,17 +123,15 @@ class Search:
             found[positions[exact]] |= bit
         return found
 
-    def removed(self, block: FramedBlock) -> tuple[Positions, Positions]:
+    def removed(self, block: Scored) -> tuple[Positions, Positions]:
         """Return the exclusions that fall in a block: lists (rising) and positions in the block."""
         if not len(self._removed):
             return self._owner, self._owner
         positions = np.searchsorted(block.rows, self._removed)
-        here = block.rows[np.minimum(positions, len(block) - 1)] == self._removed
+        here = block.rows[np.minimum(positions, len(block.rows) - 1)] == self._removed
         return self._owner[here], positions[here]
 
-    def absorb(
-        self, block: FramedBlock, lists: Positions, positions: Positions, estimates: Doubles, bound: Doubles
-    ) -> None:
+    def absorb(self, block: Scored, lists: Positions, positions: Positions, estimates: Doubles, bound: Doubles) -> None:
         """Score pairs canonically, each once, and keep the best of each list.
 
         Args:
@@ -120,20 +143,8 @@ class Search:
             bound: float64 ``[n]``, how far that can be off.
         """
         queries = lists % self.queries
-        canonical, keys = np.empty(len(queries)), np.empty(len(queries), np.uint64)
-        kernels.score(
-            CODES[self._metric],
-            self.frame.queries,
-            self.frame.norms,
-            block.vectors,
-            block.norms,
-            block.rows,
-            queries,
-            positions,
-            np.argsort(positions * self.queries + queries),
-            canonical,
-            keys,
-        )
+        order = np.argsort(positions * self.queries + queries)
+        canonical, keys = block.score(self.frame, queries, positions, order)
         self.frame.check(estimates, canonical, bound)
         self.best.add(lists, keys)
 
