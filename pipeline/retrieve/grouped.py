@@ -76,46 +76,52 @@ class GroupedBlock:
         return canonical, keys
 
 
-def search_groups(
-    queries: Groups,
-    blocks: Iterable[Block],
-    subsets: Sequence[Subset],
-    *,
-    metric: Metric,
-    depth: int,
-    resources: Resources,
-    low: bool,
-) -> list[Ranking]:
-    """Return the rankings of several pools of papers with one or more vectors each.
+class GroupedEngine:
+    """Exact search by the best pair of vectors, on the CPU.
 
     Args:
-        queries: the queries' vectors.
-        blocks: candidates, read once and in order: rows rising, repeated where a paper has several vectors, which are
-            never in two blocks.
-        subsets: the pools.
-        metric: how two vectors are compared.
-        depth: entries a query.
-        resources: memory and threads.
-        low: whether products are made in bfloat16.
-
-    Raises:
-        InputError: as of :meth:`pipeline.retrieve.base.DenseEngine.search`, or a query has no vector.
+        operations: of the products to come, where known: they decide in which precision products are made.
+        low: whether they are made in bfloat16; None: where that is faster.
     """
-    counts = np.diff(queries.offsets)
-    if (counts < 1).any():
-        raise InputError(f"query {np.flatnonzero(counts < 1)[0]} has no vector", "Give each query one or more")
-    search = Search(queries.vectors, metric, depth, subsets, low=low, count=len(counts))
-    for block in _papers(search, blocks, queries.offsets, resources):
-        if not len(counts):
-            break
-        removed, members = search.removed(block), search.members(block)
-        shares = np.array_split(
-            np.arange(len(counts)), tiles(search, len(counts), resources.workers, float(counts.mean()))
-        )
 
-        work = functools.partial(_collect, search, block, removed, members)
-        in_threads(search, resources.workers, work, shares)
-    return search.rankings()
+    def __init__(self, operations: float = 0.0, *, low: bool | None = None) -> None:
+        self.low = products.low_precision_pays(operations) if low is None else low
+
+    def search_pools(
+        self,
+        queries: Groups,
+        blocks: Iterable[Block],
+        subsets: Sequence[Subset],
+        *,
+        metric: Metric,
+        depth: int,
+        resources: Resources,
+    ) -> list[Ranking]:
+        """Return the rankings of several pools of papers with one or more vectors each.
+
+        Args:
+            queries: the queries' vectors.
+            blocks: candidates, read once and in order: rows rising, repeated where a paper has several vectors, which
+                are never in two blocks.
+            subsets: the pools.
+            metric: how two vectors are compared.
+            depth: entries a query.
+            resources: memory and threads.
+
+        Raises:
+            InputError: as of :meth:`pipeline.retrieve.base.DenseEngine.search`, or a query has no vector.
+        """
+        counts = np.diff(queries.offsets)
+        if (counts < 1).any():
+            raise InputError(f"query {np.flatnonzero(counts < 1)[0]} has no vector", "Give each query one or more")
+        search = Search(queries.vectors, metric, depth, subsets, low=self.low, count=len(counts))
+        for block in _papers(search, blocks, queries.offsets, resources):
+            if not len(counts):
+                break
+            work = functools.partial(_collect, search, block, search.removed(block), search.members(block))
+            share = tiles(search, len(counts), resources.workers, float(counts.mean()))
+            in_threads(search, resources.workers, work, np.array_split(np.arange(len(counts)), share))
+        return search.rankings()
 
 
 def _papers(

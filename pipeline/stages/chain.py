@@ -126,6 +126,7 @@ def _dense_cell(
         metric=system.model.distance,
         depth=depth,
         engine=engine,
+        several=system.model.several,
     )
     return Cell(tuple(embedded.values()), (), ranking, _score(ranking, pool, corpus, system.name, measures))
 

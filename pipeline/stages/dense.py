@@ -36,6 +36,12 @@ from pipeline.stages.search import DEFAULT_DEPTH, slug_of, write_ranking
 
 _FILE = "ranking.arrow"
 
+SEVERAL = "best pair"
+"""The engine of papers with several vectors."""
+
+_SENTENCES = 16
+"""Vectors of such a paper, at most as a rule: so many fewer papers are read at once."""
+
 
 @dataclass(frozen=True)
 class DenseConfig:
@@ -69,6 +75,7 @@ def dense_ranking_task(
     metric: Metric,
     depth: int = DEFAULT_DEPTH,
     engine: str = "auto",
+    several: bool = False,
 ) -> Task:
     """Return the task that ranks a pool's candidates by an encoder's vectors.
 
@@ -83,12 +90,13 @@ def dense_ranking_task(
         metric: how its vectors are compared (:attr:`pipeline.encode.spec.Model.distance`).
         depth: entries a query.
         engine: ``auto``, ``exact`` or ``faiss``: how, not what.
+        several: whether a paper has several vectors, of which the best pair counts; there is one engine for that.
     """
     check_depth(depth)
     config = DenseConfig(metric, depth)
 
     def run_together(jobs: Sequence[tuple[Inputs, Workdir]], resources: Resources) -> list[Counts]:
-        return _rank(jobs, name, config, engine, resources)
+        return _rank(jobs, name, config, SEVERAL if several else engine, resources)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         return run_together([(inputs, out)], resources)[0]
@@ -129,23 +137,41 @@ def _passes(jobs: Iterable[_Job], depth: int, memory: int) -> list[list[_Job]]:
 
 def _pass(jobs: Sequence[_Job], title: str, config: DenseConfig, engine: str, resources: Resources) -> None:
     """Rank several pools with the same queries, and write each ranking."""
-    store = store_of(jobs[0].paper)
+    store, query_store = store_of(jobs[0].paper), store_of(jobs[0].query)
     size = block_rows(store.dimension, resources.memory)
-    queries = _matrix(store_of(jobs[0].query), jobs[0].pool.query_rows, size)
+    query_rows = jobs[0].pool.query_rows
     union = _union([job.pool.candidates for job in jobs])
-    chosen = dense_engine(engine, resources, 2.0 * queries.size * len(union))
     subsets = [Subset(None if len(jobs) == 1 else job.pool.candidates, job.pool.exclusions) for job in jobs]
     with Progress(len(union), title, "docs") as progress:
-        rankings: list[Ranking] = chosen.search_pools(
-            queries,
-            _counted_blocks(store.blocks(union, size), progress),
-            subsets,
-            metric=config.metric,
-            depth=config.depth,
-            resources=resources,
-        )
+        rankings: list[Ranking]
+        if engine == SEVERAL:
+            from pipeline.retrieve.grouped import GroupedEngine, Groups
+
+            groups = query_store.grouped(query_rows)
+            grouped = GroupedEngine(2.0 * groups.vectors.size * len(union))
+            rankings = grouped.search_pools(
+                Groups(*groups),
+                _counted_blocks(store.blocks(union, max(size // _SENTENCES, 1)), progress),
+                subsets,
+                metric=config.metric,
+                depth=config.depth,
+                resources=resources,
+            )
+            ran = type(grouped).__name__
+        else:
+            queries = _matrix(query_store, query_rows, size)
+            chosen = dense_engine(engine, resources, 2.0 * queries.size * len(union))
+            rankings = chosen.search_pools(
+                queries,
+                _counted_blocks(store.blocks(union, size), progress),
+                subsets,
+                metric=config.metric,
+                depth=config.depth,
+                resources=resources,
+            )
+            ran = type(chosen).__name__
     for job, ranking in zip(jobs, rankings, strict=True):
-        job.out.note(engine=type(chosen).__name__, pools_in_pass=len(jobs))
+        job.out.note(engine=ran, pools_in_pass=len(jobs))
         write_ranking(ranking, job.pool, config.depth, job.out)
 
 
@@ -167,4 +193,4 @@ def _matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:
 def _counted_blocks(blocks: Iterable[Block], progress: Progress) -> Iterator[Block]:
     for rows, vectors in blocks:
         yield rows, vectors
-        progress.add(len(rows))
+        progress.add(len(np.unique(rows)))

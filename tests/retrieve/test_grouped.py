@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset, no_exclusions
-from pipeline.retrieve.grouped import Groups, search_groups
+from pipeline.retrieve.grouped import GroupedEngine, Groups
 from pipeline.retrieve.reference import brute_force, brute_force_groups
 from tests.retrieve.cases import METRICS, exclusions, make_case, same
 
@@ -38,14 +38,13 @@ def search(
 ) -> list[Ranking]:
     offsets = np.cumsum([0, *map(len, queries)])
     resources = Resources(memory=how.get("memory", 64 << 20), workers=how.get("workers", 2), device="cpu")
-    return search_groups(
+    return GroupedEngine(low=bool(how.get("low"))).search_pools(
         Groups(offsets, np.concatenate(queries)),
         blocks(groups, rows, how.get("size", 10**9)),
         subsets,
         metric=metric,
         depth=depth,
         resources=resources,
-        low=bool(how.get("low")),
     )
 
 
