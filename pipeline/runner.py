@@ -7,8 +7,8 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -17,10 +17,10 @@ from pipeline.core import files, provenance
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import canonical, changed_fields
 from pipeline.core.errors import CorruptError, InputError
-from pipeline.core.manifest import MANIFEST, Manifest
+from pipeline.core.manifest import MANIFEST, Counts, Manifest
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
-from pipeline.core.task import Task
+from pipeline.core.task import RunTogether, Task
 from pipeline.core.workdir import Workdir
 
 
@@ -72,7 +72,7 @@ class Runner:
         path = self.path(task)
         artifact = self._existing(path)
         if artifact is None or (self.repair and artifact.damaged()):
-            inputs = {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.inputs.items()}
+            inputs = self._inputs(task)
             with files.disk_errors(path.parent), _lock(path):
                 artifact = self._existing(path)
                 if artifact is None:
@@ -86,6 +86,34 @@ class Runner:
         self._made[task.id] = artifact
         return artifact
 
+    def make_all(self, tasks: Sequence[Task]) -> list[Artifact]:
+        """Return the artifacts of several tasks; what is missing and can be made together is made together."""
+        batches: dict[str, dict[str, Task]] = {}
+        for task in tasks:
+            for each in _in_order(task):
+                if each.batch is not None and not (self.path(each) / MANIFEST).is_file():
+                    batches.setdefault(each.batch.key, {})[each.id] = each
+        for group in batches.values():
+            if len(group) > 1:
+                self._make_together(list(group.values()))
+        return [self.make(task) for task in tasks]
+
+    def _make_together(self, tasks: Sequence[Task]) -> None:
+        """Make the artifacts of one batch and publish each; those another process made meanwhile are left out."""
+        inputs = {task.id: self._inputs(task) for task in tasks}
+        with ExitStack() as held:
+            for path in sorted(self.path(task) for task in tasks):  # in one order, so that nobody waits in a circle
+                held.enter_context(files.disk_errors(path.parent))
+                held.enter_context(_lock(path))
+            missing = [task for task in tasks if self._existing(self.path(task)) is None]
+            if not missing or missing[0].batch is None:
+                return
+            run = missing[0].batch.run
+            self._build_all(missing, [inputs[task.id] for task in missing], run)
+
+    def _inputs(self, task: Task) -> dict[str, Artifact]:
+        return {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.inputs.items()}
+
     def _existing(self, path: Path) -> Artifact | None:
         if not (path / MANIFEST).is_file():
             return None
@@ -98,18 +126,27 @@ class Runner:
         return artifact
 
     def _build(self, task: Task, inputs: dict[str, Artifact], path: Path) -> Artifact:
-        work = Workdir.prepare(path.with_name(f".{path.name}.partial"))
-        say(f"{task.stage}: {task.slug}")
-        try:
-            manifest = self._run(task, inputs, work)
-        except InputError:
-            if not work.outputs():
-                shutil.rmtree(work.path)
-            raise
-        manifest.write(work.path)
-        work.clear_records()
-        _publish(work.path, path)
+        self._build_all([task], [inputs], lambda jobs, resources: [task.run(*jobs[0], resources)])
         return Artifact.open(path)
+
+    def _build_all(self, tasks: Sequence[Task], inputs: Sequence[dict[str, Artifact]], run: RunTogether) -> None:
+        paths = [self.path(task) for task in tasks]
+        works = [Workdir.prepare(path.with_name(f".{path.name}.partial")) for path in paths]
+        for task in tasks:
+            say(f"{task.stage}: {task.slug}")
+        started = time.monotonic()
+        try:
+            counts = run(list(zip(inputs, works, strict=True)), self.resources)
+        except InputError:
+            for work in works:
+                if not work.outputs():
+                    shutil.rmtree(work.path)
+            raise
+        seconds = time.monotonic() - started
+        for task, used, work, counted, path in zip(tasks, inputs, works, counts, paths, strict=True):
+            _manifest(task, used, work, counted, seconds).write(work.path)
+            work.clear_records()
+            _publish(work.path, path)
 
     def _rebuild(self, task: Task, inputs: dict[str, Artifact], artifact: Artifact, damaged: list[str]) -> Artifact:
         say(f"{task.stage}: repairing {', '.join(damaged)} of {artifact.name}")
@@ -124,7 +161,9 @@ class Runner:
         work = Workdir(partial)
         work.adopt(artifact.manifest.outputs)
         work = Workdir.prepare(partial)
-        manifest = self._run(task, inputs, work)
+        started = time.monotonic()
+        counts = task.run(inputs, work, self.resources)
+        manifest = _manifest(task, inputs, work, counts, time.monotonic() - started)
         before = {output.path: output.sha256 for output in artifact.manifest.outputs}
         differing = [output.path for output in manifest.outputs if before.get(output.path) != output.sha256]
         repaired = {"repaired": damaged, "rebuilt_with_other_bytes": differing}
@@ -132,22 +171,6 @@ class Runner:
         work.clear_records()
         _publish(work.path, artifact.path)
         return Artifact.open(artifact.path)
-
-    def _run(self, task: Task, inputs: dict[str, Artifact], work: Workdir) -> Manifest:
-        started = time.monotonic()
-        counts = task.run(inputs, work, self.resources)
-        facts = {**provenance.describe(), **work.notes, "wall_seconds": round(time.monotonic() - started, 2)}
-        return Manifest(
-            id=task.id,
-            stage=task.stage,
-            stage_version=task.version,
-            slug=task.slug,
-            config=canonical(task.config),
-            inputs={name: artifact.id for name, artifact in inputs.items()},
-            outputs=tuple(work.outputs()),
-            counts=canonical(counts),
-            provenance=facts,
-        )
 
     def _step(self, task: Task) -> Step:
         path = self.path(task)
@@ -165,6 +188,20 @@ class Runner:
                 if nearest is None or len(changed) < len(nearest):
                     nearest = changed
         return Step(task, path, present=False, changed=tuple(nearest or ()))
+
+
+def _manifest(task: Task, inputs: dict[str, Artifact], work: Workdir, counts: Counts, seconds: float) -> Manifest:
+    return Manifest(
+        id=task.id,
+        stage=task.stage,
+        stage_version=task.version,
+        slug=task.slug,
+        config=canonical(task.config),
+        inputs={name: artifact.id for name, artifact in inputs.items()},
+        outputs=tuple(work.outputs()),
+        counts=canonical(counts),
+        provenance={**provenance.describe(), **work.notes, "wall_seconds": round(seconds, 2)},
+    )
 
 
 def _in_order(task: Task) -> Iterator[Task]:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,9 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.manifest import Counts
+from pipeline.core.progress import say
 from pipeline.core.resources import Resources
-from pipeline.core.task import Inputs, Task
+from pipeline.core.task import Batch, Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.runner import Runner
 
@@ -117,9 +119,9 @@ runner(Path(sys.argv[1])).make(letters("abcdefgh", letters("xyz", pause=0.05), p
 """
 
 
-def _start(root: Path) -> subprocess.Popen[str]:
+def _start(root: Path, script: str = SCRIPT) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(root)],
+        [sys.executable, "-c", script, str(root)],
         env={**os.environ, "PYTHONPATH": os.getcwd()},
         stderr=subprocess.PIPE,
         text=True,
@@ -181,3 +183,70 @@ def test_a_full_disk_is_said_and_nothing_is_half_published(tmp_path: Path) -> No
         assert not [p for p in (small / "room").iterdir() if not p.name.startswith(".")]
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def batched(text: str, before: Task | None = None, pause: float = 0.0) -> Task:
+    task = letters(text, before, pause)
+
+    def together(jobs: Sequence[tuple[Inputs, Workdir]], _resources: Resources) -> list[Counts]:
+        say(f"together: {len(jobs)}")
+        texts = [out.path.name.removeprefix(".").partition("-")[0] for _, out in jobs]
+        return [write_letters(Letters(t, pause), i, o) for t, (i, o) in zip(texts, jobs, strict=True)]
+
+    return dataclasses.replace(task, batch=Batch("letters", together))
+
+
+def test_what_can_be_made_together_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inner = letters("ab")
+    tasks = [letters("out", batched("uv", inner)), batched("xyz", inner), batched("uv", inner), letters("pq")]
+    made = runner(tmp_path / "together").make_all(tasks)
+    assert "together: 2" in capsys.readouterr().err
+    for task, artifact in zip(tasks, made, strict=True):
+        alone = runner(tmp_path / "alone").make(task)
+        assert (alone.id, alone.name, alone.manifest.counts) == (artifact.id, artifact.name, artifact.manifest.counts)
+    assert _bytes(tmp_path / "together") == _bytes(tmp_path / "alone")
+    capsys.readouterr()
+    runner(tmp_path / "together").make_all([*tasks, batched("k", inner)])
+    assert "together" not in capsys.readouterr().err  # one alone is left
+
+
+BATCH = """
+import sys
+from pathlib import Path
+from tests.test_runner import batched, letters, runner
+inner = letters("xyz", pause=0.03)
+runner(Path(sys.argv[1])).make_all([batched(text, inner, pause=0.03) for text in ("abc", "def", "ghi")])
+"""
+
+
+def test_a_batch_killed_at_any_moment_goes_on_and_publishes_the_same_bytes(tmp_path: Path) -> None:
+    assert _start(tmp_path / "whole", BATCH).wait() == 0
+    root = tmp_path / "killed"
+    for finished in (1, 4, 6, 9, 11):
+        process = _start(root, BATCH)
+        while len(list(root.rglob("?"))) < finished:
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    assert _start(root, BATCH).wait() == 0
+    assert _bytes(root) == _bytes(tmp_path / "whole")
+    assert len(_bytes(root)) == 12
+
+
+def test_of_two_makers_of_a_batch_one_makes_it_and_the_other_waits(tmp_path: Path) -> None:
+    processes = [_start(tmp_path, BATCH), _start(tmp_path, BATCH)]
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert sum("together: 3" in text for text in said) == 1
+    assert not list((tmp_path / "room").glob(".*"))
+
+
+def test_a_batch_that_fails_publishes_nothing(tmp_path: Path) -> None:
+    def fail(_jobs: Sequence[tuple[Inputs, Workdir]], _r: Resources) -> list[Counts]:
+        raise InputError("no such year", "Choose another")
+
+    tasks = [dataclasses.replace(letters(text), batch=Batch("letters", fail)) for text in ("ab", "cd")]
+    with pytest.raises(InputError):
+        runner(tmp_path).make_all(tasks)
+    assert [p.name for p in (tmp_path / "room").iterdir()] == []

@@ -88,7 +88,7 @@ def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> 
         pool = task.inputs.get("pool")
         if isinstance(pool, Task):
             runner.make(pool)
-    return [runner.make(task) for task in tasks]
+    return runner.make_all(tasks)
 
 
 def repair_stores(runner: Runner, options: argparse.Namespace) -> None:

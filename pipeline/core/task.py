@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,23 @@ from pipeline.core.workdir import Workdir
 
 Inputs = Mapping[str, Artifact]
 Run = Callable[[Inputs, Workdir, Resources], Counts]
+RunTogether = Callable[[Sequence[tuple[Inputs, Workdir]], Resources], list[Counts]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tasks whose work has a large part in common, and the function that does it once.
+
+    Each task keeps its identity, its folder and its ``run``, which makes the same bytes alone: to be made together is
+    execution.
+
+    Attributes:
+        key: tasks with equal keys may be made together.
+        run: ``run([(inputs, out), ...], resources) -> [counts, ...]``; it writes what ``run`` of each task would.
+    """
+
+    key: str
+    run: RunTogether
 
 
 @dataclass(frozen=True)
@@ -29,6 +46,7 @@ class Task:
         config: frozen dataclass with everything that decides the content.
         inputs: artifacts, or tasks that make them, by name.
         run: ``run(inputs, out, resources) -> counts``; reads only its inputs, writes only ``out``.
+        batch: which tasks it can be made together with, if any.
     """
 
     stage: str
@@ -38,6 +56,7 @@ class Task:
     config: Any
     inputs: Mapping[str, Task | Artifact]
     run: Run
+    batch: Batch | None = None
 
     @cached_property
     def id(self) -> str:

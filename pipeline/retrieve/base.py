@@ -9,9 +9,9 @@ ran, on how many threads and in how much memory is execution, not identity.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +32,13 @@ Exclusions = tuple[npt.NDArray[np.int64], Rows]
 """CSR of the rows removed from each query's ranking before ranks are counted: offsets int64 ``[queries + 1]``, rows
 rising within a query (what :attr:`pipeline.corpus.pool.Pool.exclusions` gives)."""
 
+MAX_SUBSETS = 64
+"""Pools that one pass can rank: a bit each."""
+
 MAX_DEPTH = 65_535
 """The largest depth: ranks are uint16."""
 
-LARGEST_BLOCK = 262_144
+LARGEST_BLOCK = 524_288
 """Candidates compared at once where memory allows. The more there are, the fewer come near a floor that later ones
 raise; beyond this, that saves nothing one would notice."""
 
@@ -45,6 +48,18 @@ _ENGINES = {
     "exact": ("pipeline.retrieve.exact", "ExactEngine"),
     "faiss": ("pipeline.retrieve.faiss_index", "FaissEngine"),
 }
+
+
+class Subset(NamedTuple):
+    """One of several pools that are searched with the same queries in one pass.
+
+    Attributes:
+        candidates: its rows, rising; None where every candidate is one of it.
+        excluded: what is removed from its rankings.
+    """
+
+    candidates: Rows | None
+    excluded: Exclusions
 
 
 @dataclass(frozen=True)
@@ -107,9 +122,36 @@ class DenseEngine(Protocol):
         """
         ...  # pragma: no cover
 
+    def search_pools(
+        self,
+        queries: Vectors,
+        blocks: Iterable[Block],
+        subsets: Sequence[Subset],
+        *,
+        metric: Metric,
+        depth: int,
+        resources: Resources,
+    ) -> list[Ranking]:
+        """Return what :meth:`search` would for each of several pools, from one pass over their union.
 
-def dense_engine(name: str, resources: Resources) -> DenseEngine:
+        Args:
+            queries: float16 or float32 ``[q, d]``, the same for every pool.
+            blocks: the candidates of all pools, read once and in order.
+            subsets: the pools, at most :data:`MAX_SUBSETS`.
+            metric: as of :meth:`search`.
+            depth: as of :meth:`search`.
+            resources: as of :meth:`search`.
+        """
+        ...  # pragma: no cover
+
+
+def dense_engine(name: str, resources: Resources, operations: float = 0.0) -> DenseEngine:
     """Return the engine of that name; ``auto`` is Faiss where a GPU may be used, else ``exact``.
+
+    Args:
+        name: ``auto``, ``exact`` or ``faiss``.
+        resources: what it may use.
+        operations: of the products it will make (two an element of a vector, a pair), where that is known.
 
     Raises:
         InputError: there is no such engine, or Faiss is not installed.
@@ -118,8 +160,9 @@ def dense_engine(name: str, resources: Resources) -> DenseEngine:
         name = "faiss" if resources.device != "cpu" and _faiss_gpus() else "exact"
     if name not in _ENGINES:
         raise InputError(f"there is no search engine {name!r}", nearest(name, ["auto", *_ENGINES]))
-    module, engine = _ENGINES[name]
-    found: DenseEngine = getattr(importlib.import_module(module), engine)()
+    module, kind = _ENGINES[name]
+    engine = getattr(importlib.import_module(module), kind)
+    found: DenseEngine = engine(operations) if name == "exact" else engine()
     return found
 
 

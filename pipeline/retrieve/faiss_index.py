@@ -8,15 +8,16 @@ it, the exact pass collects everything within the bound from that block, for the
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from pipeline.core.errors import InputError
+from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import exact
-from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Vectors
+from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
 from pipeline.retrieve.frame import Doubles, Floats, FramedBlock
 from pipeline.retrieve.scan import Search
 from pipeline.retrieve.toplists import Positions
@@ -51,32 +52,45 @@ class FaissEngine:
     ) -> Ranking:
         """Return the ``depth`` best candidates of every query (:meth:`pipeline.retrieve.base.DenseEngine.search`).
 
-        On a GPU a block is copied there whole (at most 262,144 vectors), beside 1 GiB of scratch.
+        On a GPU a block is copied there whole (at most 524,288 vectors), beside 1 GiB of scratch.
 
         Raises:
             InputError: also where the device has no GPU, or ``depth`` is more than :data:`GPU_LIMIT` on one.
         """
-        search = Search(queries, metric, depth, excluded)
+        subsets = [Subset(None, excluded)]
+        return self.search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=resources)[0]
+
+    def search_pools(
+        self,
+        queries: Vectors,
+        blocks: Iterable[Block],
+        subsets: Sequence[Subset],
+        *,
+        metric: Metric,
+        depth: int,
+        resources: Resources,
+    ) -> list[Ranking]:
+        """Return the rankings of several pools (:meth:`pipeline.retrieve.base.DenseEngine.search_pools`).
+
+        Faiss finds the nearest of all alone: each pool is a search of its own, block by block.
+        """
+        searches = [Search(queries, metric, depth, [Subset(None, subset.excluded)]) for subset in subsets]
         device = _device(resources.device)
-        limit = None if device is None else GPU_LIMIT
-        if limit is not None and depth > limit:
-            raise InputError(f"depth {depth} is more than Faiss finds on a GPU", f"Choose {limit} or search on the CPU")
+        if device is not None and depth > GPU_LIMIT:
+            raise InputError(
+                f"depth {depth} is more than Faiss finds on a GPU", f"Choose {GPU_LIMIT} or search on the CPU"
+            )
         threads = self._faiss.omp_get_max_threads()
         self._faiss.omp_set_num_threads(resources.workers)
         try:
             knn = self._knn(metric, device)
-            for block in search.framed(blocks, resources):
-                fetched = depth + MARGIN + int(np.bincount(search.removed(block)[0], minlength=1).max())
-                fetched = min(fetched, len(block), limit or fetched)
-                size = max(resources.memory // 4 // (64 * fetched), 1)
-                for start in range(0, len(queries), size):
-                    some = np.arange(start, min(start + size, len(queries)))
-                    unsure = _collect(search, block, some, knn, fetched)
-                    if len(unsure):
-                        exact.collect(search, block, unsure, resources.workers)
+            for block in blocks:
+                for search, subset in zip(searches, subsets, strict=True):
+                    for framed in search.framed([_restricted(block, subset.candidates)], resources):
+                        _collect_all(search, framed, knn, resources, None if device is None else GPU_LIMIT)
         finally:
             self._faiss.omp_set_num_threads(threads)
-        return search.best.ranking()
+        return [search.rankings()[0] for search in searches]
 
     def _knn(self, metric: Metric, device: int | None) -> Knn:
         kind = self._faiss.METRIC_L2 if metric == "l2" else self._faiss.METRIC_INNER_PRODUCT
@@ -85,6 +99,26 @@ class FaissEngine:
         scratch = self._faiss.StandardGpuResources()
         scratch.setTempMemory(_GPU_SCRATCH)
         return functools.partial(self._faiss.knn_gpu, scratch, metric=kind, device=device)
+
+
+def _restricted(block: Block, candidates: Rows | None) -> Block:
+    """Return those of a block's candidates that are in a pool."""
+    rows, vectors = block
+    if candidates is None:
+        return block
+    kept = np.isin(rows, candidates, assume_unique=True)
+    return rows[kept], vectors[kept]
+
+
+def _collect_all(search: Search, block: FramedBlock, knn: Knn, resources: Resources, limit: int | None) -> None:
+    """Absorb from a block what could be among the best of any query."""
+    fetched = search.depth + MARGIN + int(np.bincount(search.removed(block)[0], minlength=1).max())
+    fetched = min(fetched, len(block), limit or fetched)
+    size = max(resources.memory // 4 // (64 * fetched), 1)
+    for start in range(0, search.queries, size):
+        some = np.arange(start, min(start + size, search.queries))
+        unsure = _collect(search, block, some, knn, fetched)
+        exact.collect(search, block, unsure, resources.workers)
 
 
 def _collect(search: Search, block: FramedBlock, queries: Positions, knn: Knn, fetched: int) -> Positions:

@@ -8,13 +8,24 @@ spread of the scores.
 With ``u = 2**-24`` and ``g(n) = n u / (1 - n u)`` (Higham, Accuracy and Stability of Numerical Algorithms, 2002,
 sections 3.1 and 3.5), a float32 product of two vectors is off by at most ``g(d) |a||b|``, in whatever order its terms
 are added, fused or not. :meth:`Frame.bound` adds to that the rounding of the moved vectors, of the lengths and of the
-final sums, each at most a few ``u`` times the same products: they fit in ``g(d + 8)``. A bound that a pass is ever seen
-to break (a product in less than float32) is an error, not a wrong result: :func:`Frame.check`.
+final sums, each at most a few ``u`` times the same products: they fit in ``g(d + 12)``. A bound that a pass is ever
+seen to break (a product in less than float32) is an error, not a wrong result: :func:`Frame.check`.
+
+A pass in bfloat16 multiplies rounded points ``a'``, ``b'`` instead, exactly, and adds in float32. By Cauchy and Schwarz
+
+    ``|a.b - a'.b'| <= |a||b - b'| + |a - a'||b'|``
+
+and the lengths of what was lost are computed, not assumed: the second term is at most ``|a|`` times the largest
+``|a - a'| / |a|`` of all queries times ``|b'|``, so that one number a candidate (its ``spread``) and one a query (its
+length) give the margin of a pair. A product stored in bfloat16 (8 bits of mantissa) has lost up
+to 2**-8 of itself more.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +34,15 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.core.order import Rows
 from pipeline.retrieve import kernels
 from pipeline.retrieve.base import Block, Metric, Vectors
+from pipeline.retrieve.toplists import Keys, Positions
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
+Halves = npt.NDArray[np.uint16]
+"""bfloat16, by its bits."""
+
+Points = npt.NDArray[Any]
+"""``Floats``, or in low precision ``Halves``."""
 
 CODES: dict[Metric, int] = {"l2": kernels.L2, "inner_product": kernels.INNER_PRODUCT, "cosine": kernels.COSINE}
 
@@ -35,6 +52,8 @@ _TOO_LARGE = 1e18
 
 _TILE = 4_096
 _SAMPLE = 16_384
+_UP = 1 + 2.0**-18
+"""More than what is lost by rounding a bound to float32."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +64,41 @@ class FramedBlock:
         rows: uint32 ``[m]``.
         vectors: float32 ``[m, d]``, the stored values.
         norms: float64 ``[m]``, lengths of ``vectors``.
-        points: float32 ``[m, d]``, in the frame; overwritten by the frame's next block.
+        points: float32 ``[m, d]``, or in low precision uint16 (bfloat16 by its bits), in the frame; overwritten by the
+            frame's next block.
         bias: float32 ``[m]``, added to the products.
+        spread: float32 ``[m]``, what low precision can change of a product, as a share of the query's length.
         radius: greatest length of a point.
     """
 
     rows: Rows
     vectors: Floats
     norms: Doubles
-    points: Floats
+    points: Points
     bias: Floats
+    spread: Floats
     radius: float
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def score(self, frame: Frame, queries: Positions, positions: Positions, order: Positions) -> tuple[Doubles, Keys]:
+        """Return the canonical scores of pairs before their rounding, and their keys (:func:`kernels.score`)."""
+        canonical, keys = np.empty(len(queries)), np.empty(len(queries), np.uint64)
+        kernels.score(
+            CODES[frame.metric],
+            frame.queries,
+            frame.norms,
+            self.vectors,
+            self.norms,
+            self.rows,
+            queries,
+            positions,
+            order,
+            canonical,
+            keys,
+        )
+        return canonical, keys
 
 
 class Frame:
@@ -69,38 +109,43 @@ class Frame:
     Attributes:
         queries: float32 ``[q, d]``, the stored values.
         norms: float64 ``[q]``, lengths of ``queries``.
-        points: float32 ``[q, d]``, in the frame.
+        points: float32 ``[q, d]``, or in low precision uint16, in the frame.
+        lengths: float32 ``[q]``, of the points.
         scale: 2 for L2, otherwise 1.
         shift: float64 ``[q]``.
     """
 
-    def __init__(self, queries: Vectors, metric: Metric, sample: Vectors) -> None:
-        """Place the origin at the mean of ``sample`` (some candidates)."""
+    def __init__(self, queries: Vectors, metric: Metric, sample: Vectors, *, low: bool = False) -> None:
+        """Place the origin at the mean of ``sample`` (some candidates); ``low``: points are wanted in bfloat16."""
         if metric not in CODES:
             raise InputError(f"there is no metric {metric!r}", f"Choose one of: {', '.join(CODES)}")
         if queries.ndim != 2 or queries.shape[1] == 0:
             raise InputError(f"the queries have shape {queries.shape}", "Give one vector a query")
-        self.metric = metric
+        self.metric: Metric = metric
+        self.low = low
         self.queries = np.ascontiguousarray(queries, np.float32)
-        self.norms = lengths(self.queries, "query")
         self.dimension = self.queries.shape[1]
-        self._origin = np.zeros(self.dimension, np.float32)
-        self._buffer = np.empty((0, self.dimension), np.float32)
+        self._buffer: Points = np.empty((0, self.dimension), np.uint16 if low else np.float32)
+        nowhere = np.zeros(self.dimension, np.float32)
         self._origin = self._mean(_stored(sample[:_SAMPLE], self.dimension))
-        if metric == "l2":
-            self.points, self.scale = self.queries - self._origin, 2.0
-            self._point_norms = lengths(self.points, "query")
-            self.shift: Doubles = -(self._point_norms**2)
-        else:
-            self.points, self.scale = self.queries, 1.0
-            if metric == "cosine":
-                self.points = np.empty_like(self.queries)
-                _normalise(self.queries, self.norms, np.zeros(self.dimension, np.float32), self.points)
-            self._point_norms = lengths(self.points, "query")
-            self.shift = self.points.astype(np.float64) @ self._origin.astype(np.float64)
+        moved = self._move(self.queries, self._origin if metric == "l2" else nowhere, low=False, whose="query")
+        self.norms, self._point_norms = moved.norms, moved.point_norms
+        points = moved.points
+        self.scale = 2.0 if metric == "l2" else 1.0
+        self.shift: Doubles = -(self._point_norms**2)
+        if metric != "l2":
+            self.shift = points.astype(np.float64) @ self._origin.astype(np.float64)
         self._origin_norm = float(np.linalg.norm(self._origin.astype(np.float64)))
+        self.lengths = (self._point_norms * _UP).astype(np.float32)
+        self._lost = 0.0
+        if low:
+            rounded = self._move(points, nowhere, low=True, whose="query", scaled=True)
+            points = rounded.points
+            filled = self._point_norms > 0
+            self._lost = float((rounded.residuals[filled] / self._point_norms[filled]).max(initial=0.0))
+        self.points = points
 
-    def block(self, block: Block) -> FramedBlock:
+    def block(self, block: Block, workers: int = 1) -> FramedBlock:
         """Return a block of candidates in the frame.
 
         Raises:
@@ -110,27 +155,33 @@ class Frame:
         vectors = _stored(matrix, self.dimension)
         if len(rows) != len(vectors):
             raise InputError(f"a block has {len(rows)} rows and {len(vectors)} vectors", "Give one vector a row")
-        norms = lengths(vectors, "candidate", rows)
-        bias = np.zeros(len(rows), np.float32)
         if len(self._buffer) < len(vectors):
-            self._buffer = np.empty_like(vectors)
-        points = self._buffer[: len(vectors)]
-        if self.metric == "cosine":
-            _normalise(vectors, norms, self._origin, points)
-        else:
-            np.subtract(vectors, self._origin, out=points)
-        point_norms = lengths(points, "candidate", rows)
+            self._buffer = np.empty(vectors.shape, self._buffer.dtype)
+        moved = self._move(
+            vectors,
+            self._origin,
+            low=self.low,
+            whose="candidate",
+            rows=rows,
+            out=self._buffer[: len(vectors)],
+            workers=workers,
+        )
+        bias = np.zeros(len(rows), np.float32)
         if self.metric == "l2":
-            bias = (-0.5 * point_norms**2).astype(np.float32)
-        return FramedBlock(rows, vectors, norms, points, bias, float(point_norms.max(initial=0.0)))
+            bias = (-0.5 * moved.point_norms**2).astype(np.float32)
+        spread = moved.residuals + self._lost * (moved.point_norms + moved.residuals)
+        radius = float(moved.point_norms.max(initial=0.0))
+        return FramedBlock(rows, vectors, moved.norms, moved.points, bias, (spread * _UP).astype(np.float32), radius)
 
     def bound(self, radius: float) -> Doubles:
-        """Return how far the pass can be from the canonical score before its rounding, float64 ``[q]``.
+        """Return how far a pass in float32 can be from the canonical score before its rounding, float64 ``[q]``.
+
+        What low precision adds is in the margins (:func:`pipeline.retrieve.kernels.sieve`).
 
         Args:
             radius: greatest length of the candidates' points.
         """
-        steps = self.dimension + 8
+        steps = self.dimension + 12
         relative = steps * _UNIT / (1 - steps * _UNIT)
         if self.metric == "l2":
             bound: Doubles = relative * (self._point_norms + radius) ** 2
@@ -159,31 +210,64 @@ class Frame:
             )
 
     def _mean(self, sample: Floats) -> Floats:
-        points = sample
-        if self.metric == "cosine":
-            points = np.empty_like(sample)
-            _normalise(sample, lengths(sample, "candidate"), np.zeros(self.dimension, np.float32), points)
+        points = self._move(sample, np.zeros(self.dimension, np.float32), low=False, whose="candidate").points
         mean: Floats = points.mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
 
+    def _move(
+        self,
+        vectors: Floats,
+        origin: Floats,
+        *,
+        low: bool,
+        whose: str,
+        rows: Rows | None = None,
+        out: Points | None = None,
+        workers: int = 1,
+        scaled: bool = False,
+    ) -> _Moved:
+        """Return vectors less an origin, for cosine at length 1 unless they are ``scaled`` already.
 
-def lengths(vectors: Floats, whose: str, rows: Rows | None = None) -> Doubles:
-    """Return the lengths of float32 ``[n, d]``, float64 ``[n]``.
+        Raises:
+            InputError: one is not finite or too large; it is named.
+        """
+        count = len(vectors)
+        points: Points = np.empty(vectors.shape, np.uint16 if low else np.float32) if out is None else out
+        nothing = np.empty((0, self.dimension), np.float32 if low else np.uint16)
+        norms, point_norms, residuals = np.empty(count), np.empty(count), np.empty(count)
 
-    Raises:
-        InputError: one is not finite or too large; it is named.
-    """
-    norms: Doubles = np.empty(len(vectors))
-    kernels.squared_norms(vectors, norms)
-    np.sqrt(norms, out=norms)
-    wrong = np.flatnonzero(~(norms < _TOO_LARGE))
+        def part(start: int) -> None:
+            here = slice(start, start + _TILE)
+            pair: tuple[Points, Points] = (nothing, points[here]) if low else (points[here], nothing)
+            cosine = self.metric == "cosine" and not scaled
+            kernels.frame_rows(
+                cosine, vectors[here], origin, pair[0], pair[1], norms[here], point_norms[here], residuals[here]
+            )
+
+        with ThreadPoolExecutor(workers) as threads:
+            list(threads.map(part, range(0, count, _TILE)))
+        for squares in (norms, point_norms, residuals):
+            np.sqrt(squares, out=squares)
+        for lengths in (norms, point_norms):
+            _refuse_wild(lengths, whose, rows)
+        return _Moved(points, norms, point_norms, residuals)
+
+
+class _Moved(NamedTuple):
+    points: Points
+    norms: Doubles
+    point_norms: Doubles
+    residuals: Doubles
+
+
+def _refuse_wild(lengths: Doubles, whose: str, rows: Rows | None) -> None:
+    wrong = np.flatnonzero(~(lengths < _TOO_LARGE))
     if len(wrong):
         name = wrong[0] if rows is None else f"at row {rows[wrong[0]]}"
         raise InputError(
             f"{len(wrong)} {whose} vectors are not finite or longer than {_TOO_LARGE:g}, the first is {whose} {name}",
             "Embed these texts again; a NaN often comes from half precision",
         )
-    return norms
 
 
 def _stored(matrix: Vectors, dimension: int) -> Floats:
@@ -192,11 +276,3 @@ def _stored(matrix: Vectors, dimension: int) -> Floats:
             f"candidates have shape {matrix.shape}, queries {dimension} dimensions", "Embed both with the same encoder"
         )
     return np.ascontiguousarray(matrix, np.float32)
-
-
-def _normalise(vectors: Floats, norms: Doubles, origin: Floats, out: Floats) -> None:
-    """Write the vectors at length 1 (zero stays zero) less the origin, rounded once."""
-    inverse = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
-    for start in range(0, len(vectors), _TILE):
-        part = vectors[start : start + _TILE] * inverse[start : start + _TILE, None]
-        np.subtract(part, origin, out=out[start : start + _TILE], casting="same_kind")

@@ -8,6 +8,8 @@ halves. (Many lanes because that is the order in which a vector processor can wo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -55,6 +57,24 @@ def brute_force(
     for number, query in enumerate(queries):
         allowed = ~np.isin(rows, removed[offsets[number] : offsets[number + 1]])
         scores = canonical_scores(query, matrix[allowed], metric)
+        chosen = order.best(scores, rows[allowed], depth)
+        found.append((rows[allowed][chosen], scores[chosen]))
+    counts = np.array([len(r) for r, _ in found], np.int64)
+    return Ranking.from_counts(counts, np.concatenate([r for r, _ in found]), np.concatenate([s for _, s in found]))
+
+
+def brute_force_groups(
+    queries: Sequence[Vectors], rows: Rows, groups: Sequence[Vectors], metric: Metric, depth: int, excluded: Exclusions
+) -> Ranking:
+    """Rank every candidate by the best pair of its vectors and the query's; one row and one matrix a candidate."""
+    offsets, removed = excluded
+    found: list[tuple[Rows, Scores]] = []
+    for number, several in enumerate(queries):
+        allowed = np.flatnonzero(~np.isin(rows, removed[offsets[number] : offsets[number + 1]]))
+        scores = np.array(
+            [max(canonical_scores(query, groups[n], metric).max() for query in several) for n in allowed.tolist()],
+            np.float32,
+        )
         chosen = order.best(scores, rows[allowed], depth)
         found.append((rows[allowed][chosen], scores[chosen]))
     counts = np.array([len(r) for r, _ in found], np.int64)

@@ -1,102 +1,154 @@
-"""One search under way, whatever pass feeds it: the frame, the exclusions and the best of each query so far."""
+"""One search under way, whatever pass feeds it: frame, pools, and the best of each query in each pool so far."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
-from pipeline.retrieve import kernels
-from pipeline.retrieve.base import Block, Exclusions, Metric, Vectors, block_rows, check_depth
-from pipeline.retrieve.frame import CODES, Doubles, Frame, FramedBlock
-from pipeline.retrieve.toplists import Positions, TopLists
+from pipeline.retrieve.base import MAX_SUBSETS, Block, Metric, Ranking, Subset, Vectors, block_rows, check_depth
+from pipeline.retrieve.frame import Doubles, Frame, FramedBlock
+from pipeline.retrieve.toplists import Keys, Positions, TopLists
+
+Members = npt.NDArray[np.uint64]
+
+
+class Scored(Protocol):
+    """Candidates of a search under way."""
+
+    @property
+    def rows(self) -> Rows:
+        """Row of each candidate, rising."""
+
+    def score(self, frame: Frame, queries: Positions, positions: Positions, order: Positions) -> tuple[Doubles, Keys]:
+        """Return the canonical scores of pairs before their rounding, and their keys; they are met in an order."""
+        ...  # pragma: no cover
 
 
 class Search:
     """The state of one search.
 
-    A pass estimates scores, drops what lies below the floors of ``best`` by more than its bound, and gives the rest to
-    :meth:`absorb`. Several threads may do so at once for different queries.
+    A list is one query in one pool: query ``q`` in pool ``p`` has list ``p * queries + q``. A pass estimates scores,
+    drops what lies below the floors of ``best`` by more than its bound, and gives the rest to :meth:`absorb`. Several
+    threads may do so at once for different lists.
 
     Attributes:
-        best: the best of each query among the candidates absorbed.
-        frame: where estimates are made; there is one once :meth:`framed` gave its first block.
+        best: the best of each list among the candidates absorbed.
+        queries: how many.
+        pools: how many.
     """
 
-    def __init__(self, queries: Vectors, metric: Metric, depth: int, excluded: Exclusions) -> None:
+    def __init__(
+        self,
+        queries: Vectors,
+        metric: Metric,
+        depth: int,
+        subsets: Sequence[Subset],
+        *,
+        low: bool = False,
+        count: int | None = None,
+    ) -> None:
+        """Start a search; ``count`` is the number of queries where one has several vectors."""
         check_depth(depth)
-        offsets, removed = excluded
-        if len(offsets) != len(queries) + 1:
-            raise InputError(
-                f"exclusions are of {len(offsets) - 1} queries, {len(queries)} are searched", "Give both of one pool"
-            )
-        self._queries, self._metric = queries, metric
-        self._owner: Positions = np.repeat(np.arange(len(queries)), np.diff(offsets))
-        self._removed = removed
+        if not 1 <= len(subsets) <= MAX_SUBSETS:
+            raise ValueError(f"{len(subsets)} pools in one pass")
+        self._queries, self._metric, self._low = queries, metric, low
+        self.queries = len(queries) if count is None else count
+        self.pools = len(subsets)
+        owners = []
+        for number, (_, (offsets, _)) in enumerate(subsets):
+            if len(offsets) != self.queries + 1:
+                raise InputError(
+                    f"exclusions are of {len(offsets) - 1} queries, {self.queries} are searched",
+                    "Give both of one pool",
+                )
+            owners.append(number * self.queries + np.repeat(np.arange(self.queries), np.diff(offsets)))
+        self._subsets = [subset.candidates for subset in subsets]
+        self._owner: Positions = np.concatenate(owners)
+        self._removed: Rows = np.concatenate([subset.excluded[1] for subset in subsets])
+        self._frame: Frame | None = None
+        self._last = -1
         self.depth = depth
-        self.best = TopLists(len(queries), depth)
+        self.best = TopLists(self.queries * len(subsets), depth)
 
     def framed(self, blocks: Iterable[Block], resources: Resources) -> Iterator[FramedBlock]:
         """Yield the candidates in the frame, in blocks that fit in memory; the first of them places the frame."""
-        frame = None
-        for rows, matrix in _rising(blocks):
+        for rows, matrix in blocks:
+            self.check_rise(rows)
             size = block_rows(matrix.shape[-1], resources.memory)
             for start in range(0, len(rows), size):
-                part = matrix[start : start + size]
-                if frame is None:
-                    frame = self.frame = Frame(self._queries, self._metric, part)
-                yield frame.block((rows[start : start + size], part))
+                yield self.place((rows[start : start + size], matrix[start : start + size]), resources.workers)
 
-    def removed(self, block: FramedBlock) -> tuple[Positions, Positions]:
-        """Return the exclusions that fall in a block: queries (rising) and positions in the block."""
+    def place(self, block: Block, workers: int) -> FramedBlock:
+        """Return a block in the frame; the first one decides where that is."""
+        if self._frame is None:
+            self._frame = Frame(self._queries, self._metric, block[1], low=self._low)
+        return self._frame.block(block, workers)
+
+    @property
+    def frame(self) -> Frame:
+        """Where estimates are made; there is one once :meth:`framed` met a candidate."""
+        if self._frame is None:
+            raise ValueError("no candidates yet")
+        return self._frame
+
+    def check_rise(self, rows: Rows) -> None:
+        """Refuse candidates that do not rise over those before."""
+        if not len(rows):
+            return
+        if int(rows[0]) <= self._last or (rows[1:] <= rows[:-1]).any():
+            raise InputError(
+                f"candidate rows do not rise after row {self._last}",
+                "Give each candidate once, in order, with one vector",
+            )
+        self._last = int(rows[-1])
+
+    def members(self, block: Scored) -> Members:
+        """Return which pools each candidate of a block is in, uint64 ``[m]``, a bit a pool."""
+        found = np.zeros(len(block.rows), np.uint64)
+        for number, rows in enumerate(self._subsets):
+            bit = np.uint64(1 << number)
+            if rows is None:
+                found |= bit
+                continue
+            first, last = np.searchsorted(rows, block.rows[[0, -1]])
+            here = rows[first : last + 1]
+            positions = np.searchsorted(block.rows, here[here <= block.rows[-1]])
+            exact = block.rows[positions] == here[: len(positions)]
+            found[positions[exact]] |= bit
+        return found
+
+    def removed(self, block: Scored) -> tuple[Positions, Positions]:
+        """Return the exclusions that fall in a block: lists (rising) and positions in the block."""
         if not len(self._removed):
             return self._owner, self._owner
         positions = np.searchsorted(block.rows, self._removed)
-        here = block.rows[np.minimum(positions, len(block) - 1)] == self._removed
+        here = block.rows[np.minimum(positions, len(block.rows) - 1)] == self._removed
         return self._owner[here], positions[here]
 
-    def absorb(
-        self, block: FramedBlock, queries: Positions, positions: Positions, estimates: Doubles, bound: Doubles
-    ) -> None:
-        """Score pairs canonically and keep the best of each query.
+    def absorb(self, block: Scored, lists: Positions, positions: Positions, estimates: Doubles, bound: Doubles) -> None:
+        """Score pairs canonically, each once, and keep the best of each list.
 
         Args:
             block: where the candidates are.
-            queries: int64 ``[n]``, queries by position, rising.
+            lists: int64 ``[n]``, lists by number, rising.
             positions: int64 ``[n]``, candidates by position in the block; none excluded for its query, none absorbed
                 before.
             estimates: float64 ``[n]``, what the pass says of each pair, as a canonical score.
             bound: float64 ``[n]``, how far that can be off.
         """
-        canonical, keys = np.empty(len(queries)), np.empty(len(queries), np.uint64)
-        kernels.score(
-            CODES[self._metric],
-            self.frame.queries,
-            self.frame.norms,
-            block.vectors,
-            block.norms,
-            block.rows,
-            queries,
-            positions,
-            np.argsort(positions),
-            canonical,
-            keys,
-        )
+        queries = lists % self.queries
+        order = np.argsort(positions * self.queries + queries)
+        canonical, keys = block.score(self.frame, queries, positions, order)
         self.frame.check(estimates, canonical, bound)
-        self.best.add(queries, keys)
+        self.best.add(lists, keys)
 
-
-def _rising(blocks: Iterable[Block]) -> Iterator[tuple[Rows, Vectors]]:
-    last = -1
-    for rows, matrix in blocks:
-        if not len(rows):
-            continue
-        if int(rows[0]) <= last or (rows[1:] <= rows[:-1]).any():
-            raise InputError(
-                f"candidate rows do not rise after row {last}", "Give each candidate once, in order, with one vector"
-            )
-        last = int(rows[-1])
-        yield rows, matrix
+    def rankings(self) -> list[Ranking]:
+        """Return the ranking of each pool."""
+        size = self.queries
+        return [self.best.ranking(slice(pool * size, (pool + 1) * size)) for pool in range(self.pools)]

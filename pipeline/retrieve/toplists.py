@@ -75,9 +75,9 @@ class TopLists:
         below = np.nextafter(scores, np.float32(-np.inf)).astype(np.float64)
         return np.where(last == EMPTY, -np.inf, below)
 
-    def ranking(self) -> Ranking:
-        """Return all lists as one ranking."""
-        falling = self.keys[:, ::-1]
+    def ranking(self, lists: slice = slice(None)) -> Ranking:
+        """Return lists that follow one another as one ranking."""
+        falling = self.keys[lists, ::-1]
         filled = falling != EMPTY
         scores, rows = unpack(falling[filled])
         return Ranking.from_counts(filled.sum(axis=1), rows, scores)

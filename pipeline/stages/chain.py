@@ -10,10 +10,11 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
+from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.index import lucene_task
 from pipeline.stages.score import score_task
-from pipeline.stages.search import DEFAULT_DEPTH, bm25_ranking_task, dense_ranking_task, postings_ranking_task
+from pipeline.stages.search import DEFAULT_DEPTH, bm25_ranking_task, postings_ranking_task
 from pipeline.stages.systems import Bm25, Dense, System
 from pipeline.stages.terms import terms_tasks
 from pipeline.stages.tune import Tuning, find_tuning
@@ -126,6 +127,7 @@ def _dense_cell(
         metric=system.model.distance,
         depth=depth,
         engine=engine,
+        several=system.model.several,
     )
     return Cell(tuple(embedded.values()), (), ranking, _score(ranking, pool, corpus, system.name, measures))
 

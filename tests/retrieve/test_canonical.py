@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.core import order
 from pipeline.core.errors import InputError, StageError
-from pipeline.retrieve import kernels
+from pipeline.retrieve import kernels, products
 from pipeline.retrieve.base import Metric, Ranking
 from pipeline.retrieve.frame import CODES, Frame
 from pipeline.retrieve.reference import canonical_scores, fixed_sum
@@ -68,6 +68,37 @@ def test_estimates_are_within_the_bound(name: str, metric: Metric) -> None:
     assert (np.abs(estimates - exact) <= bound).all()
     with pytest.raises(StageError, match="times as far from the exact scores as float32 arithmetic can be"):
         frame.check(exact + 1.01 * bound, exact, bound)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("name", ["random", "far from the origin", "one giant", "tiny", "zeros", "half precision"])
+def test_low_precision_is_within_its_margin_which_is_no_guess(name: str, metric: Metric) -> None:
+    case = make_case(name, dimension=100, candidates=400)
+    frame = Frame(case.queries, metric, case.vectors[:100], low=True)
+    block = frame.block((case.rows, case.vectors))
+    found = (products.product(frame.points, block.points).astype(np.uint32) << 16).view(np.float32).astype(float)
+    estimates = frame.scale * (found + block.bias) + frame.shift[:, None]
+    exact = np.array([_exact(q, case.vectors, metric) for q in case.queries.astype(float)])
+    margin = frame.lengths[:, None].astype(float) * block.spread + products.ROUNDING * np.abs(found)
+    bound = frame.bound(block.radius)[:, None]
+    off = np.abs(estimates - exact)
+    assert (off <= bound + frame.scale * margin).all()
+    assert name in ("tiny", "one giant") or off.max() > 0.05 * (frame.scale * margin).max()
+
+
+def test_points_are_rounded_to_the_nearest() -> None:
+    import torch
+
+    rng = np.random.default_rng(1)
+    vectors = (rng.standard_normal((50, 30)) * 10.0 ** rng.integers(-37, 17, (50, 1))).astype(np.float32)
+    vectors[0, :3] = 1.00390625, 1.01171875, -1.00390625  # halfway: to the even one
+    frame = Frame(np.zeros((1, 30), np.float32), "inner_product", np.zeros((1, 30), np.float32), low=True)
+    block = frame.block((np.arange(50, dtype=np.uint32), vectors))
+    nearest = torch.from_numpy(vectors).bfloat16().float().numpy()
+    nearest[np.abs(nearest) < 2.0**-126] = 0
+    assert ((block.points.astype(np.uint32) << 16).view(np.float32) == nearest).all()
+    lost = np.linalg.norm(vectors.astype(float) - nearest, axis=1)
+    np.testing.assert_allclose(block.spread, lost, rtol=1e-5)
 
 
 def _exact(query: np.ndarray, vectors: np.ndarray, metric: Metric) -> np.ndarray:

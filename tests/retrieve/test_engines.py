@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Block, DenseEngine, Metric, dense_engine, no_exclusions
+from pipeline.retrieve.exact import ExactEngine
 from pipeline.retrieve.reference import brute_force
 from tests.retrieve.cases import METRICS, Case, exclusions, make_case, same
 
@@ -31,9 +32,13 @@ NAMES = (
 )
 
 
-@pytest.fixture(params=["exact", "faiss"])
+@pytest.fixture(params=["exact", "low precision", "faiss"])
 def engine(request: pytest.FixtureRequest) -> DenseEngine:
-    return dense_engine(request.param, CPU)
+    return named(request.param)
+
+
+def named(name: str) -> DenseEngine:
+    return ExactEngine(low=True) if name == "low precision" else dense_engine(name, CPU)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -89,8 +94,8 @@ def test_small_whole_numbers_tie_everywhere(data: st.DataObject) -> None:
     metric, depth = data.draw(st.sampled_from(METRICS)), data.draw(st.integers(1, 70))
     size = data.draw(st.integers(1, 61))
     expected = brute_force(case.queries, case.rows, case.vectors, metric, depth, case.excluded)
-    for name in ("exact", "faiss"):
-        assert same(case.search(dense_engine(name, CPU), metric, depth, size=size), expected)
+    for name in ("exact", "low precision", "faiss"):
+        assert same(case.search(named(name), metric, depth, size=size), expected)
 
 
 def test_ties_at_the_cut_go_to_the_greatest_rows(engine: DenseEngine) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -15,16 +19,18 @@ from pipeline.core.resources import Resources
 from pipeline.core.schema import RANKING
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus
+from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import registry
+from pipeline.encode.base import Encoded
 from pipeline.retrieve.base import Metric
-from pipeline.retrieve.reference import brute_force
+from pipeline.retrieve.reference import brute_force, brute_force_groups
 from pipeline.runner import Runner
+from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.stages.index import lucene_task
-from pipeline.stages.search import bm25_ranking_task, dense_ranking_task
+from pipeline.stages.search import bm25_ranking_task
 from tests.builders import make_corpus, make_pool
-from tests.encode.stub import stub
+from tests.encode.stub import StubEncoder, stub, unit_vector
 
 __all__ = ["stub"]
 
@@ -222,3 +228,75 @@ def test_depth_is_checked_before_anything_runs(tmp_path: Path) -> None:
     pool = make_pool(tmp_path, corpus, [1])
     with pytest.raises(InputError, match="depth 0 is out of range"):
         bm25_ranking_task(corpus, pool, lucene_task(corpus, pool), k1=0.9, b=0.4, depth=0)
+
+
+def test_pools_made_together_are_made_in_one_pass_with_the_bytes_of_each_alone(tmp_path: Path, stub: None) -> None:
+    """Two sets of queries, overlapping and nested candidates, exclusions of each pool's own."""
+    made: dict[str, dict[str, bytes]] = {}
+    for how in ("together", "alone", "by Faiss", "in little memory"):
+        root = tmp_path / how.replace(" ", "-")
+        corpus = make_corpus(root, PAPERS, shard_rows=25)
+        pools = [
+            make_pool(root, corpus, [3, 30, 60], list(range(10, 70)), exclusions=[(3, 11), (30, 30)], slug="large"),
+            make_pool(root, corpus, [3, 30, 60], list(range(10, 30)), exclusions=[(60, 12)], slug="nested"),
+            make_pool(root, corpus, [3, 30, 60], list(range(20, 50, 3)), slug="sparse"),
+            make_pool(root, corpus, [4, 5], list(range(40)), slug="other-queries"),
+        ]
+        tasks = [dense(root, corpus, pool, engine="faiss" if how == "by Faiss" else "exact") for pool in pools]
+        memory = 2_000 if how == "in little memory" else 1 << 30
+        runner = Runner(root, Resources(memory=memory, workers=2, device="cpu"))
+        artifacts = [runner.make(task) for task in tasks] if how == "alone" else runner.make_all(tasks)
+        made[how] = {artifact.name: bytes_of(artifact) for artifact in artifacts}
+        shared = [artifact.manifest.provenance["pools_in_pass"] for artifact in artifacts]
+        assert shared == {"alone": [1] * 4, "in little memory": [2, 2, 1, 1]}.get(how, [3, 3, 3, 1])
+        assert [artifact.manifest.counts["candidates"] for artifact in artifacts] == [60, 20, 10, 40]
+    assert made["together"] == made["alone"] == made["by Faiss"] == made["in little memory"]
+
+
+def test_of_pools_made_together_what_is_there_is_not_made_again(tmp_path: Path, stub: None) -> None:
+    corpus = make_corpus(tmp_path, PAPERS)
+    pools = [make_pool(tmp_path, corpus, [1, 2], list(range(3, 20 + n)), slug=f"pool{n}") for n in range(3)]
+    tasks = [dense(tmp_path, corpus, pool) for pool in pools]
+    before = make(tmp_path, tasks[1]).file("ranking.arrow").stat()
+    made = Runner(tmp_path, Resources(workers=2, device="cpu")).make_all(tasks)
+    assert [artifact.manifest.provenance["pools_in_pass"] for artifact in made] == [2, 1, 2]
+    assert made[1].file("ranking.arrow").stat().st_mtime_ns == before.st_mtime_ns
+    assert not list((tmp_path / "runs" / "rankings").glob(".*"))
+
+
+class SeveralEncoder(StubEncoder):
+    """One to three vectors a text, two of them those of other texts, so that pairs tie."""
+
+    def finish(self, prepared: Sequence[Text]) -> Iterator[Encoded]:
+        counts = [1 + len(text.title) % 3 for text in prepared]
+        kinds_of = [
+            unit_vector(Text(f"{len(text.title) + n}", ""), 32)
+            for text, c in zip(prepared, counts, strict=True)
+            for n in range(c)
+        ]
+        yield Encoded(np.repeat(np.arange(len(prepared)), counts), np.stack(kinds_of), len(prepared), 1, 1)
+
+
+def test_papers_with_several_vectors_are_ranked_by_the_best_pair(
+    tmp_path: Path, stub: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.encode.stub.StubEncoder", SeveralEncoder)
+    corpus = make_corpus(tmp_path, [{"paper_id": f"{n:03}", "title": "t" * (1 + n * n % 11)} for n in range(60)])
+    pools = [make_pool(tmp_path, corpus, [3, 30, 50], list(range(n, 60)), slug=f"from{n}") for n in (0, 40)]
+    model = dataclasses.replace(registry.resolve("stub"), several=True)
+    tasks = [
+        dense_ranking_task(
+            corpus, pool, embed_tasks(corpus, pool, model), name="stub", metric="l2", depth=20, several=model.several
+        )
+        for pool in pools
+    ]
+    made = Runner(tmp_path, Resources(workers=2, device="cpu")).make_all(tasks)
+    store = store_of(make(tmp_path, embed_tasks(corpus, pools[0], model)["paper"]))
+    for artifact, pool in zip(made, pools, strict=True):
+        opened = Pool(pool, Corpus(corpus))
+        candidates, queries = (store.grouped(rows) for rows in (opened.candidates, opened.query_rows))
+        apart = [[g.vectors[a:b] for a, b in itertools.pairwise(g.offsets)] for g in (queries, candidates)]
+        assert {len(each) for each in apart[1]} == {1, 2, 3}
+        expected = brute_force_groups(apart[0], opened.candidates, apart[1], "l2", 20, opened.exclusions)
+        assert artifact.arrow("ranking.arrow").equals(expected.table())
+        assert artifact.manifest.provenance["engine"] == "GroupedEngine"

@@ -1,0 +1,110 @@
+"""Papers with several vectors: the ranking by the best pair, equal to brute force in every bit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources
+from pipeline.retrieve.base import Block, Metric, Ranking, Subset, no_exclusions
+from pipeline.retrieve.grouped import GroupedEngine, Groups
+from pipeline.retrieve.reference import brute_force, brute_force_groups
+from tests.retrieve.cases import METRICS, exclusions, make_case, same
+
+Several = list[np.ndarray]
+
+
+def grouped(vectors: np.ndarray, rng: np.random.Generator, most: int) -> Several:
+    cuts, total = [0], len(vectors)
+    while cuts[-1] < total:
+        cuts.append(min(total, cuts[-1] + int(rng.integers(1, most + 1))))
+    return [vectors[a:b] for a, b in itertools.pairwise(cuts)]
+
+
+def blocks(groups: Several, rows: np.ndarray, size: int) -> Iterator[Block]:
+    for start in range(0, len(groups), size):
+        part = groups[start : start + size]
+        yield np.repeat(rows[start : start + size], [len(each) for each in part]), np.concatenate(part)
+
+
+def search(
+    queries: Several, groups: Several, rows: np.ndarray, metric: Metric, depth: int, subsets: list[Subset], **how: int
+) -> list[Ranking]:
+    offsets = np.cumsum([0, *map(len, queries)])
+    resources = Resources(memory=how.get("memory", 64 << 20), workers=how.get("workers", 2), device="cpu")
+    return GroupedEngine(low=bool(how.get("low"))).search_pools(
+        Groups(offsets, np.concatenate(queries)),
+        blocks(groups, rows, how.get("size", 10**9)),
+        subsets,
+        metric=metric,
+        depth=depth,
+        resources=resources,
+    )
+
+
+@pytest.mark.parametrize("low", [False, True])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("name", ["random", "duplicates", "identical", "few values", "far from the origin", "zeros"])
+def test_equals_brute_force_in_every_bit(name: str, metric: Metric, low: bool) -> None:
+    rng = np.random.default_rng(2)
+    case = make_case(name, candidates=1_500, queries=23, dimension=12)
+    groups, queries = grouped(case.vectors, rng, 9), grouped(case.queries, rng, 5)
+    rows = np.arange(len(groups), dtype=np.uint32) * 3 + 7
+    excluded = exclusions([rng.choice(rows, 3, replace=False).tolist() if n % 2 else [] for n in range(len(queries))])
+    some = np.sort(rng.choice(rows, 100, replace=False))
+    expected = brute_force_groups(queries, rows, groups, metric, 40, excluded)
+    inside = np.flatnonzero(np.isin(rows, some))
+    of_some = brute_force_groups(queries, some, [groups[n] for n in inside], metric, 40, excluded)
+    for how in ({}, {"size": 37, "workers": 3}, {"memory": 1}):
+        found = search(
+            queries, groups, rows, metric, 40, [Subset(None, excluded), Subset(some, excluded)], low=int(low), **how
+        )
+        assert same(found[0], expected)
+        assert same(found[1], of_some)
+
+
+def test_more_vectors_than_a_tile_holds() -> None:
+    rng = np.random.default_rng(3)
+    groups = [rng.standard_normal((size, 6), np.float32) for size in (5_000, 1, 2_047, 2_049, 3)]
+    queries = [rng.standard_normal((size, 6), np.float32) for size in (700, 1)]
+    rows = np.arange(5, dtype=np.uint32)
+    expected = brute_force_groups(queries, rows, groups, "l2", 3, no_exclusions(2))
+    for low in (0, 1):
+        assert same(search(queries, groups, rows, "l2", 3, [Subset(None, no_exclusions(2))], low=low)[0], expected)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(METRICS), st.booleans())
+def test_small_whole_numbers_tie_everywhere(seed: int, metric: Metric, low: bool) -> None:
+    rng = np.random.default_rng(seed)
+    groups = grouped(rng.integers(-1, 2, (60, 3)).astype(np.float32), rng, 4)
+    queries = grouped(rng.integers(-1, 2, (6, 3)).astype(np.float32), rng, 3)
+    rows, nothing = np.arange(len(groups), dtype=np.uint32), no_exclusions(len(queries))
+    depth = int(rng.integers(1, 30))
+    expected = brute_force_groups(queries, rows, groups, metric, depth, nothing)
+    assert same(search(queries, groups, rows, metric, depth, [Subset(None, nothing)], low=low, size=7)[0], expected)
+
+
+def test_one_vector_each_is_the_search_of_vectors() -> None:
+    case = make_case("random", candidates=300)
+    rankings = search(
+        list(case.queries[:, None]), list(case.vectors[:, None]), case.rows, "l2", 9, [Subset(None, case.excluded)]
+    )
+    assert same(rankings[0], brute_force(case.queries, case.rows, case.vectors, "l2", 9, case.excluded))
+
+
+def test_bad_input_is_named() -> None:
+    one = np.ones((1, 3), np.float32)
+    nothing = [Subset(None, no_exclusions(1))]
+    with pytest.raises(InputError, match="query 0 has no vector"):
+        search([one[:0]], [one], np.arange(1, dtype=np.uint32), "l2", 3, nothing)
+    with pytest.raises(InputError, match="rows do not rise after row 0"):
+        search([one], [one, one], np.zeros(2, np.uint32), "l2", 3, nothing, size=1)
+    with pytest.raises(InputError, match="queries 3 dimensions"):
+        search([one], [one[:, :2]], np.arange(1, dtype=np.uint32), "l2", 3, nothing)
