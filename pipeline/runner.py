@@ -21,6 +21,7 @@ from pipeline.core.manifest import MANIFEST, Manifest
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
+from pipeline.core.units import Slice, Spread, planned_units, run_units, work_slice
 from pipeline.core.workdir import Workdir
 
 
@@ -41,12 +42,14 @@ class Runner:
         root: the workspace: the folder that holds ``corpora/``, ``indexes/`` and ``runs/``.
         resources: limits of the run.
         repair: verify every artifact met and rebuild the damaged files alone.
+        spread: who makes the units of work that divides; None: each task as it sees fit, on this machine.
     """
 
-    def __init__(self, root: Path, resources: Resources, *, repair: bool = False) -> None:
+    def __init__(self, root: Path, resources: Resources, *, repair: bool = False, spread: Spread | None = None) -> None:
         self.root = root
         self.resources = resources
         self.repair = repair
+        self.spread = spread
         self._made: dict[str, Artifact] = {}
 
     def path(self, task: Task) -> Path:
@@ -86,6 +89,26 @@ class Runner:
         self._made[task.id] = artifact
         return artifact
 
+    def work_folder(self, task: Task) -> Path:
+        """Return the folder a task's artifact is made in."""
+        path = self.path(task)
+        return path.with_name(f".{path.name}.partial")
+
+    def work_slice(self, task: Task, part: Slice) -> int:
+        """Make what is missing of one slice of a task's units, and publish nothing; return how many units that was.
+
+        The work folder was planned by another process, and others may be working in it: nothing is locked, and nothing
+        of theirs is touched. An artifact that is there, or not planned yet, asks for nothing.
+        """
+        work = Workdir(self.work_folder(task))
+        if task.units is None or (self.path(task) / MANIFEST).is_file() or planned_units(work) is None:
+            return 0
+        inputs = {
+            name: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for name, i in task.inputs.items()
+        }
+        with files.disk_errors(work.path):
+            return work_slice(task.units, inputs, work, self.resources, part)
+
     def _existing(self, path: Path) -> Artifact | None:
         if not (path / MANIFEST).is_file():
             return None
@@ -98,7 +121,7 @@ class Runner:
         return artifact
 
     def _build(self, task: Task, inputs: dict[str, Artifact], path: Path) -> Artifact:
-        work = Workdir.prepare(path.with_name(f".{path.name}.partial"))
+        work = Workdir.prepare(self.work_folder(task))
         say(f"{task.stage}: {task.slug}")
         try:
             manifest = self._run(task, inputs, work)
@@ -135,7 +158,10 @@ class Runner:
 
     def _run(self, task: Task, inputs: dict[str, Artifact], work: Workdir) -> Manifest:
         started = time.monotonic()
-        counts = task.run(inputs, work, self.resources)
+        if task.units is not None and self.spread is not None:
+            counts = run_units(task.units, inputs, work, self.resources, self.spread)
+        else:
+            counts = task.run(inputs, work, self.resources)
         facts = {**provenance.describe(), **work.notes, "wall_seconds": round(time.monotonic() - started, 2)}
         return Manifest(
             id=task.id,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import SHORT_ID, identity
@@ -15,6 +15,32 @@ from pipeline.core.workdir import Workdir
 
 Inputs = Mapping[str, Artifact]
 Run = Callable[[Inputs, Workdir, Resources], Counts]
+Facts = Mapping[str, Any]
+"""What belongs into provenance of how some units were made; ``process`` names who made them."""
+
+
+class Sharded(Protocol):
+    """Work that divides into units, each made alone by any process on any machine; it travels to them by pickle.
+
+    A unit is a finished file of the work folder: its own (``vectors-00012.arrow``) or an intermediate one
+    (``scratch/top-00003.arrow``). Whoever makes it, and however often, writes the same bytes.
+    """
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether tasks of one room are planned one after another, since each holds what earlier ones do not."""
+
+    def plan(self, inputs: Inputs, out: Workdir) -> Mapping[str, int]:
+        """Write what all units share, and return the units with their sizes (papers)."""
+
+    def devices(self, resources: Resources) -> list[str]:
+        """Return the devices to divide units between on one machine, one process each."""
+
+    def work(self, inputs: Inputs, out: Workdir, resources: Resources, units: Sequence[str]) -> Facts:
+        """Make some units."""
+
+    def finish(self, inputs: Inputs, out: Workdir, facts: Sequence[Facts]) -> Counts:
+        """Join the units, all of which are there, to the artifact."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +55,7 @@ class Task:
         config: frozen dataclass with everything that decides the content.
         inputs: artifacts, or tasks that make them, by name.
         run: ``run(inputs, out, resources) -> counts``; reads only its inputs, writes only ``out``.
+        units: the same work in units, where it divides.
     """
 
     stage: str
@@ -38,6 +65,7 @@ class Task:
     config: Any
     inputs: Mapping[str, Task | Artifact]
     run: Run
+    units: Sharded | None = None
 
     @cached_property
     def id(self) -> str:

@@ -60,7 +60,9 @@ class Workdir:
         self.notes.update(facts)
 
     def done(self, name: str) -> bool:
-        """Whether the file or folder ``name`` is finished."""
+        """Whether the file or folder ``name`` is finished; ``scratch/NAME`` asks for an intermediate file."""
+        if name.startswith(f"{_SCRATCH}/"):
+            return (self.path / name).is_file()
         return self._record(name).is_file()
 
     def counts(self, name: str) -> dict[str, Any]:

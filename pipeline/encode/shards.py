@@ -177,7 +177,7 @@ class ShardWriter:
         embedded = sum(len(part.rows) for part in parts)
         write_shard(self._out, number, owners, vectors, self._storage, embedded=embedded, **counts)
         for part in parts:
-            part.path.unlink()
+            part.path.unlink(missing_ok=True)
         self._progress.shard(number)
 
     def _write(self, write: Any, *arguments: Any) -> None:

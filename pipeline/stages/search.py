@@ -98,7 +98,7 @@ def bm25_ranking_task(
                 raise InputError(f"{inputs['index'].name} is the index of another pool", "Index this one first")
             texts = _counted_texts(opened.query_texts(block=64), progress)
             ranking = index.search(texts, opened.exclusions, k1=k1, b=b, depth=depth, threads=resources.workers)
-        return _write(ranking, opened, depth, out)
+        return write_ranking(ranking, opened, depth, out)
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "index": index}
     if tuning is not None:
@@ -149,7 +149,7 @@ def postings_ranking_task(
                 threads=resources.workers,
                 done=progress.add,
             )
-        return _write(ranking, opened, depth, out)
+        return write_ranking(ranking, opened, depth, out)
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
     inputs.update((str(role), analysed) for role, analysed in terms.items())
@@ -184,28 +184,44 @@ def dense_ranking_task(
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
-        store = store_of(inputs["paper"])
-        size = block_rows(store.dimension, resources.memory)
-        queries = _matrix(store_of(inputs["query"]) if "query" in inputs else store, opened.query_rows, size)
-        chosen = dense_engine(engine, resources)
-        out.note(engine=type(chosen).__name__)
-        with Progress(len(opened.candidates), f"search {name}", "docs") as progress:
-            ranking = chosen.search(
-                queries,
-                _counted_blocks(store.blocks(opened.candidates, size), progress),
-                metric=metric,
-                depth=depth,
-                excluded=opened.exclusions,
-                resources=resources,
-            )
-        return _write(ranking, opened, depth, out)
+        ranking = dense_pass(inputs, opened, opened.candidates, out, resources, name, metric, depth, engine)
+        return write_ranking(ranking, opened, depth, out)
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
     inputs.update((str(role), embedded) for role, embedded in vectors.items())
     return Task("search", 1, RANKINGS, f"{name}-{_slug(pool)}", DenseConfig(metric, depth), inputs, run)
 
 
-def _write(ranking: Ranking, pool: Pool, depth: int, out: Workdir) -> Counts:
+def dense_pass(
+    inputs: Inputs,
+    pool: Pool,
+    candidates: Rows,
+    out: Workdir,
+    resources: Resources,
+    name: str,
+    metric: Metric,
+    depth: int,
+    engine: str,
+) -> Ranking:
+    """Rank some of a pool's candidates for all its queries, in one pass over their vectors."""
+    store = store_of(inputs["paper"])
+    size = block_rows(store.dimension, resources.memory)
+    queries = _matrix(store_of(inputs["query"]) if "query" in inputs else store, pool.query_rows, size)
+    chosen = dense_engine(engine, resources)
+    out.note(engine=type(chosen).__name__)
+    with Progress(len(candidates), f"search {name}", "docs") as progress:
+        return chosen.search(
+            queries,
+            _counted_blocks(store.blocks(candidates, size), progress),
+            metric=metric,
+            depth=depth,
+            excluded=pool.exclusions,
+            resources=resources,
+        )
+
+
+def write_ranking(ranking: Ranking, pool: Pool, depth: int, out: Workdir) -> Counts:
+    """Write a pool's ranking and return its counts."""
     queries = len(pool.query_rows)
     out.arrow("ranking.arrow", ranking.table(), RANKING)
     return {
