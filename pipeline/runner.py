@@ -60,7 +60,7 @@ class Runner:
         """Return what :meth:`make` would do, inputs first; nothing is written."""
         steps: dict[str, Step] = {}
         for task in tasks:
-            for each in _in_order(task):
+            for each in in_order(task):
                 if each.id not in steps:
                     steps[each.id] = self._step(each)
         return list(steps.values())
@@ -89,6 +89,10 @@ class Runner:
         self._made[task.id] = artifact
         return artifact
 
+    def published(self, task: Task) -> bool:
+        """Whether a task's artifact is there."""
+        return (self.path(task) / MANIFEST).is_file()
+
     def work_folder(self, task: Task) -> Path:
         """Return the folder a task's artifact is made in."""
         path = self.path(task)
@@ -101,7 +105,7 @@ class Runner:
         of theirs is touched. An artifact that is there, or not planned yet, asks for nothing.
         """
         work = Workdir(self.work_folder(task))
-        if task.units is None or (self.path(task) / MANIFEST).is_file() or planned_units(work) is None:
+        if task.units is None or self.published(task) or planned_units(work) is None:
             return 0
         inputs = {
             name: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for name, i in task.inputs.items()
@@ -193,10 +197,11 @@ class Runner:
         return Step(task, path, present=False, changed=tuple(nearest or ()))
 
 
-def _in_order(task: Task) -> Iterator[Task]:
+def in_order(task: Task) -> Iterator[Task]:
+    """Yield whatever a task is made from, inputs first, then the task itself; some of it more than once."""
     for each in task.inputs.values():
         if isinstance(each, Task):
-            yield from _in_order(each)
+            yield from in_order(each)
     yield task
 
 

@@ -65,6 +65,13 @@ class Workdir:
             return (self.path / name).is_file()
         return self._record(name).is_file()
 
+    def finished_at(self, name: str) -> float | None:
+        """Return when a file was finished, in seconds since 1970; None where it is not."""
+        try:
+            return (self.path / name if name.startswith(f"{_SCRATCH}/") else self._record(name)).stat().st_mtime
+        except FileNotFoundError:
+            return None
+
     def counts(self, name: str) -> dict[str, Any]:
         """Return the counts recorded with a finished file."""
         counts: dict[str, Any] = json.loads(self._record(name).read_text())["outputs"][0]["counts"]
