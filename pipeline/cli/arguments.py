@@ -171,7 +171,12 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
     )
     group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
-    group.add_argument("--engine", default="auto", help="dense search: auto, exact or faiss; the ranking is the same")
+    group.add_argument(
+        "--engine",
+        default="auto",
+        help="dense search: auto, exact or faiss; ray: embed, search on a Ray cluster; the result is the same",
+    )
+    group.add_argument("--ray-address", default="auto", help="cluster of --engine ray (default: auto, else local)")
     group.add_argument(
         "--bm25-engine", default="postings", help="BM25: postings (default) or lucene; the ranking is the same"
     )
