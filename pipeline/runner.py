@@ -21,7 +21,7 @@ from pipeline.core.manifest import MANIFEST, Manifest
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
-from pipeline.core.units import Slice, Spread, planned_units, run_units, work_slice
+from pipeline.core.units import Slice, Spread, run_units, work_slice
 from pipeline.core.workdir import Workdir
 
 
@@ -105,7 +105,7 @@ class Runner:
         of theirs is touched. An artifact that is there, or not planned yet, asks for nothing.
         """
         work = Workdir(self.work_folder(task))
-        if task.units is None or self.published(task) or planned_units(work) is None:
+        if task.units is None or self.published(task) or work.plan() is None:
             return 0
         inputs = {
             name: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for name, i in task.inputs.items()

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Task
-from pipeline.core.units import Share, planned_units
+from pipeline.core.units import Share
+from pipeline.core.workdir import Workdir
 from pipeline.runner import Runner, in_order
 
 _LIGHT = ("pool",)
 """Stages whose work a login node can do: without their artifacts nothing can be divided."""
+
+_LOOK_EVERY = 0.5
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,30 @@ class Advance:
         return not (self.pending or self.later)
 
 
+def settle(root: Path, expected: Mapping[str, Iterable[str]], patience: float) -> bool:
+    """Wait until units that other machines have finished can be seen here; False where they were not in time.
+
+    A shared file system may show a file seconds after it was written elsewhere.
+
+    Args:
+        root: the workspace.
+        expected: units by work folder, below ``root``.
+        patience: seconds to wait at most.
+    """
+    deadline = time.monotonic() + patience
+    waiting = {root / folder: set(units) for folder, units in expected.items()}
+    while True:
+        for folder, units in waiting.items():
+            if folder.is_dir():
+                os.listdir(folder)  # opening a folder makes NFS look anew
+                units -= {unit for unit in units if Workdir(folder).done(unit)}
+            else:  # published meanwhile
+                units.clear()
+        if not any(waiting.values()) or time.monotonic() > deadline:
+            return not any(waiting.values())
+        time.sleep(_LOOK_EVERY)
+
+
 class _MissingError(Exception):
     """Raised instead of making units."""
 
@@ -79,7 +108,7 @@ def advance(root: Path, resources: Resources, targets: Iterable[Task], *, light:
             runner.make(task)
         except _MissingError as missing:
             (share,) = missing.args
-            pending.append(Pending(task, share.out.path, planned_units(share.out) or {}, tuple(share.units)))
+            pending.append(Pending(task, share.out.path, share.out.plan() or {}, tuple(share.units)))
     return Advance(tuple(pending), tuple(later))
 
 

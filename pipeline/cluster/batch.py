@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pipeline.cluster import slurm
-from pipeline.cluster.advance import Advance, Pending, advance
+from pipeline.cluster.advance import Advance, Pending, advance, settle
 from pipeline.cluster.script import job_script, log_of
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.cluster.states import TaskState
@@ -44,6 +44,7 @@ class Round:
         arrays: array job of each stage.
         collect: the dependent job; 0 where submitting broke off before it.
         work: units with their sizes, by work folder below the workspace.
+        stages: stage of each work folder.
     """
 
     at: float
@@ -52,6 +53,7 @@ class Round:
     arrays: Mapping[str, int]
     collect: int
     work: Mapping[str, Mapping[str, int]]
+    stages: Mapping[str, str]
 
     @property
     def jobs(self) -> list[int]:
@@ -162,6 +164,7 @@ def collect(
         StageError: the same tasks miss units after as many rounds as ``settings.attempts`` allows.
     """
     _refuse_alive(batch)
+    settle(batch.root, _made(batch), settings.patience)
     state = advance(batch.root, resources, targets, light=False)
     _keep_scripts(batch)
     if state.finished:
@@ -185,10 +188,11 @@ def _submit(batch: Batch, commands: Commands, settings: SlurmSettings, state: Ad
     """Submit arrays and the dependent job. The record is written after each, so that a job is never forgotten."""
     batch.logs.mkdir(parents=True, exist_ok=True)
     work = {_below(batch, each): each.units for each in state.pending}
+    stages = {_below(batch, each): each.task.stage for each in state.pending}
     arrays: dict[str, int] = {}
     batch.finished = False
-    batch.rounds.append(Round(time.time(), attempt, settings.nodes, arrays, 0, work))
-    for stage in dict.fromkeys(each.task.stage for each in state.pending):
+    batch.rounds.append(Round(time.time(), attempt, settings.nodes, arrays, 0, work, stages))
+    for stage in dict.fromkeys(stages.values()):
         script = batch.folder / f"{stage}.sh"
         name = f"{stage} {batch.folder.name}"
         text = job_script(settings, commands.stages[stage], name=name, logs=batch.logs, slices=settings.nodes)
@@ -200,7 +204,7 @@ def _submit(batch: Batch, commands: Commands, settings: SlurmSettings, state: Ad
     text = job_script(settings.collector(), commands.collect, name=f"collect {batch.folder.name}", logs=batch.logs)
     files.write_text(script, text)
     job = slurm.submit(script, after=list(arrays.values()))
-    batch.rounds[-1] = Round(batch.rounds[-1].at, attempt, settings.nodes, arrays, job, work)
+    batch.rounds[-1] = Round(batch.rounds[-1].at, attempt, settings.nodes, arrays, job, work, stages)
     batch.write()
     return batch.rounds[-1]
 
@@ -212,6 +216,21 @@ def _slices(pending: Sequence[Pending], count: int) -> list[int]:
         for number in range(count)
         if any(set(Slice(number, count).units(each.units)) & set(each.left) for each in pending)
     ]
+
+
+def _made(batch: Batch) -> dict[str, list[str]]:
+    """Return the units of those slices of the last round that Slurm says ended well, by work folder."""
+    if not batch.rounds:
+        return {}
+    last = batch.rounds[-1]
+    ended = [s for s in slurm.status(last.arrays.values()) if s.state == "COMPLETED" and s.task is not None]
+    stages = {job: stage for stage, job in last.arrays.items()}
+    found: dict[str, list[str]] = {}
+    for state in ended:
+        for folder, units in last.work.items():
+            if last.stages[folder] == stages[state.job]:
+                found.setdefault(folder, []).extend(Slice(state.task or 0, last.slices).units(units))
+    return found
 
 
 def _finish(batch: Batch) -> None:

@@ -30,6 +30,7 @@ class SlurmSettings:
         nodes: slices, each one task on one node.
         at_once: slices that may run at the same time; 0: no limit.
         attempts: times the missing slices are submitted in all.
+        patience: seconds to wait for files of slices that ended well: a shared file system may show them late.
         gpus: GPUs of one slice.
         gpu_type: their type, where a cluster has several.
         cpus: processor cores of one slice.
@@ -52,6 +53,7 @@ class SlurmSettings:
     nodes: int = 1
     at_once: int = 0
     attempts: int = 3
+    patience: int = 90
     gpus: int = 0
     gpu_type: str = ""
     cpus: int = 0

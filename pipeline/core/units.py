@@ -18,8 +18,6 @@ from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Sharded
 from pipeline.core.workdir import Workdir
 
-_UNITS = "units.json"
-
 
 @dataclass(frozen=True)
 class Share:
@@ -107,17 +105,8 @@ def run_units(stage: Sharded, inputs: Inputs, out: Workdir, resources: Resources
 def plan_units(stage: Sharded, inputs: Inputs, out: Workdir) -> Mapping[str, int]:
     """Return the units of a work folder, and write them down in it for those who make slices of them."""
     units = stage.plan(inputs, out)
-    files.write_text(out.scratch() / _UNITS, json.dumps(units))
+    out.write_plan(units)
     return units
-
-
-def planned_units(out: Workdir) -> dict[str, int] | None:
-    """Return the units a work folder was planned to have; None where it was not planned."""
-    try:
-        found: dict[str, int] = json.loads((out.path / "scratch" / _UNITS).read_text())
-    except FileNotFoundError:
-        return None
-    return found
 
 
 def work_slice(stage: Sharded, inputs: Inputs, out: Workdir, resources: Resources, part: Slice) -> int:
@@ -125,7 +114,7 @@ def work_slice(stage: Sharded, inputs: Inputs, out: Workdir, resources: Resource
 
     Nothing but finished units is written, so that slices need no lock, and one that runs twice does no harm.
     """
-    units = planned_units(out) or {}
+    units = out.plan() or {}
     share = Share(stage, inputs, out, resources, units, progress.quiet()).of(part.units(units))
     left = share.left()
     if left:

@@ -66,8 +66,9 @@ def open_store(root: Path, corpus: Artifact, model: Model, role: Role = "paper")
 
 
 def store_of(segment: Artifact) -> VectorStore:
-    """Open the store that a published segment belongs to."""
-    return VectorStore.open(segment.path.parent)
+    """Open the store that a published segment belongs to; the segment is in it whatever a listing says."""
+    others = (each for each in published(segment.path.parent) if each.name != segment.name)
+    return VectorStore(segment.path.parent, sorted([segment, *others], key=lambda each: each.name))
 
 
 def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper") -> list[Task]:

@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Task
-from pipeline.core.units import Share, Slice, divide, planned_units, run_here, run_units, work_share
+from pipeline.core.units import Share, Slice, divide, run_here, run_units, work_share
 from pipeline.core.workdir import Workdir
 from pipeline.runner import Runner
 
@@ -126,7 +126,7 @@ def test_a_lost_slice_is_what_is_missing(tmp_path: Path) -> None:
     for index in (0, 2):
         runner.work_slice(task(), Slice(index, 3))
     work = Workdir(runner.work_folder(task()))
-    units = planned_units(work)
+    units = work.plan()
     assert units is not None
     assert [unit for unit in units if not work.done(unit)] == Slice(1, 3).units(units)
     with pytest.raises(StageError, match="units of .* are missing"):
@@ -152,7 +152,7 @@ def test_a_damaged_unit_is_made_again(tmp_path: Path) -> None:
 def test_a_doubled_share_makes_nothing_twice(tmp_path: Path) -> None:
     runner = plan_only(tmp_path)
     work = Workdir(runner.work_folder(task()))
-    share = Share(Letters("abcdefg"), {}, work, HERE, planned_units(work) or {}, True)
+    share = Share(Letters("abcdefg"), {}, work, HERE, work.plan() or {}, True)
     assert work_share(share)["made"] == sorted(share.units)
     before = {record.name: json.loads(record.read_text()) for record in work.path.glob(".*.done")}
     assert work_share(share) == {}
