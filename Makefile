@@ -19,6 +19,7 @@ POOL_OPTIONS = $(call option,CORPUS,corpus) $(call option,FIELD,field) $(call op
   $(call option,SIZE,size) $(call option,QUERIES,queries) $(call option,SAMPLES,samples) $(call option,SEED,seed) \
   $(call option,SPLIT,split) $(call flag,NESTED,nested) $(call option,EXCLUDE,exclude)
 SYSTEM_OPTIONS = $(call option,MODEL,model) $(call option,DEPTH,depth) $(call option,ENGINE,engine) \
+  $(call option,RAY_ADDRESS,ray-address) \
   $(call option,BM25_ENGINE,bm25-engine) \
   $(call option,PRECISION,precision)
 MEASURE_OPTIONS = $(call option,MEASURES,measures)
@@ -28,12 +29,14 @@ CORPUS_OPTIONS = $(call option,SOURCE,source) $(call option,INPUT,input) $(call 
   $(call option,DUPLICATES_BY,duplicates-by) $(call option,JUDGED,judged) \
   $(call flag,ALLOW_TRUNCATED,allow-truncated) $(call flag,INCLUDE_XPAC,include-xpac) \
   $(call option,MIN_CONCEPT_SCORE,min-concept-score)
+SLURM_OPTIONS = $(call option,NODES,nodes) $(call option,GPUS,gpus) $(call option,PARTITION,partition) \
+  $(call option,TIME,time) $(call option,RECIPE,recipe)
 FETCH_OPTIONS = $(call option,RELEASE,release) $(call option,API_KEY,api-key) $(call option,SNAPSHOT,snapshot) \
   $(call option,DATASETS,datasets) $(call option,OUTPUT,output) $(call option,FIRST,first) \
   $(call option,CONNECTIONS,connections) $(call option,ENDPOINT,endpoint)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fetch corpus pool tune embed index search score eval report show models plan doctor format clean
+.PHONY: help setup demo test check fetch corpus pool tune embed index search score eval submit jobs report show models plan doctor format clean
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,8 +47,9 @@ help:  ## this list
 	@echo "  to fetch one   SOURCE=s2ag|openalex RELEASE=latest API_KEY=... SNAPSHOT=jsonl|parquet FIRST=1 OUTPUT=/data/..."
 	@echo "  which pools    FIELD=Medicine (or all; none: dataset-level) YEAR=2019 SIZE=200k,2M QUERIES=200 SAMPLES=3"
 	@echo "                 SEED=13 SPLIT=test|validation NESTED=1 EXCLUDE=training-ids.txt"
-	@echo "  which systems  MODEL=bm25,scincl,bm25:k1=1.2,b=0.75,hf:org/name,/path/to/model DEPTH=500 ENGINE=exact|faiss"
+	@echo "  which systems  MODEL=bm25,scincl,bm25:k1=1.2,b=0.75,hf:org/name,/path/to/model DEPTH=500 ENGINE=exact|faiss|ray"
 	@echo "                 PRECISION=fp32|fp16|bf16   MEASURES=map,ndcg@10"
+	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
 	@echo "  how it runs    MEMORY=8G WORKERS=2 DEVICE=cuda ROOT=/scratch/mdcr DRY_RUN=1 REPAIR=1 JSON=1 QUIET=1"
 	@echo "Example: make eval CORPUS=s2orc FIELD=Medicine SIZE=100k MODEL=bm25,scincl"
 
@@ -97,6 +101,12 @@ embed index search: $(VENV)/.installed  ## embed the pools, build their indexes,
 
 score eval: $(VENV)/.installed  ## score rankings; eval: whatever of the chain is missing, then the table
 	@$(MDCR) $@ $(POOL_OPTIONS) $(SYSTEM_OPTIONS) $(MEASURE_OPTIONS) $(RUN_OPTIONS)
+
+submit: $(VENV)/.installed  ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval NODES GPUS PARTITION TIME
+	@$(MDCR) submit --stage "$(STAGE)" $(SLURM_OPTIONS) $(POOL_OPTIONS) $(SYSTEM_OPTIONS) $(MEASURE_OPTIONS) $(RUN_OPTIONS)
+
+jobs: $(VENV)/.installed  ## what was submitted: progress, papers a second, failures
+	@$(MDCR) jobs $(RUN_OPTIONS)
 
 report show: $(VENV)/.installed  ## write tables and plots of what was scored; print them
 	@$(MDCR) $@ $(WHAT) $(POOL_OPTIONS) $(SYSTEM_OPTIONS) $(MEASURE_OPTIONS) $(RUN_OPTIONS)

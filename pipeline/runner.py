@@ -20,7 +20,8 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Counts, Manifest
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
-from pipeline.core.task import RunTogether, Task
+from pipeline.core.task import Inputs, RunTogether, Task
+from pipeline.core.units import Slice, Spread, run_units, work_slice
 from pipeline.core.workdir import Workdir
 
 
@@ -41,12 +42,14 @@ class Runner:
         root: the workspace: the folder that holds ``corpora/``, ``indexes/`` and ``runs/``.
         resources: limits of the run.
         repair: verify every artifact met and rebuild the damaged files alone.
+        spread: who makes the units of work that divides; None: each task as it sees fit, on this machine.
     """
 
-    def __init__(self, root: Path, resources: Resources, *, repair: bool = False) -> None:
+    def __init__(self, root: Path, resources: Resources, *, repair: bool = False, spread: Spread | None = None) -> None:
         self.root = root
         self.resources = resources
         self.repair = repair
+        self.spread = spread
         self._made: dict[str, Artifact] = {}
 
     def path(self, task: Task) -> Path:
@@ -57,7 +60,7 @@ class Runner:
         """Return what :meth:`make` would do, inputs first; nothing is written."""
         steps: dict[str, Step] = {}
         for task in tasks:
-            for each in _in_order(task):
+            for each in in_order(task):
                 if each.id not in steps:
                     steps[each.id] = self._step(each)
         return list(steps.values())
@@ -86,12 +89,37 @@ class Runner:
         self._made[task.id] = artifact
         return artifact
 
+    def published(self, task: Task) -> bool:
+        """Whether a task's artifact is there."""
+        return (self.path(task) / MANIFEST).is_file()
+
+    def work_folder(self, task: Task) -> Path:
+        """Return the folder a task's artifact is made in."""
+        path = self.path(task)
+        return path.with_name(f".{path.name}.partial")
+
+    def work_slice(self, task: Task, part: Slice) -> int:
+        """Make what is missing of one slice of a task's units, and publish nothing; return how many units that was.
+
+        The work folder was planned by another process, and others may be working in it: nothing is locked, and nothing
+        of theirs is touched. An artifact that is there, or not planned yet, asks for nothing.
+        """
+        work = Workdir(self.work_folder(task))
+        if task.units is None or self.published(task) or work.plan() is None:
+            return 0
+        inputs = {
+            name: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for name, i in task.inputs.items()
+        }
+        with files.disk_errors(work.path):
+            return work_slice(task.units, inputs, work, self.resources, part)
+
     def make_all(self, tasks: Sequence[Task]) -> list[Artifact]:
         """Return the artifacts of several tasks; what is missing and can be made together is made together."""
         batches: dict[str, dict[str, Task]] = {}
         for task in tasks:
-            for each in _in_order(task):
-                if each.batch is not None and not (self.path(each) / MANIFEST).is_file():
+            for each in in_order(task):
+                spread = each.units is not None and self.spread is not None
+                if each.batch is not None and not spread and not self.published(each):
                     batches.setdefault(each.batch.key, {})[each.id] = each
         for group in batches.values():
             if len(group) > 1:
@@ -126,12 +154,12 @@ class Runner:
         return artifact
 
     def _build(self, task: Task, inputs: dict[str, Artifact], path: Path) -> Artifact:
-        self._build_all([task], [inputs], lambda jobs, resources: [task.run(*jobs[0], resources)])
+        self._build_all([task], [inputs], lambda jobs, _: [self._work(task, *jobs[0])])
         return Artifact.open(path)
 
     def _build_all(self, tasks: Sequence[Task], inputs: Sequence[dict[str, Artifact]], run: RunTogether) -> None:
         paths = [self.path(task) for task in tasks]
-        works = [Workdir.prepare(path.with_name(f".{path.name}.partial")) for path in paths]
+        works = [Workdir.prepare(self.work_folder(task)) for task in tasks]
         for task in tasks:
             say(f"{task.stage}: {task.slug}")
         started = time.monotonic()
@@ -162,7 +190,7 @@ class Runner:
         work.adopt(artifact.manifest.outputs)
         work = Workdir.prepare(partial)
         started = time.monotonic()
-        counts = task.run(inputs, work, self.resources)
+        counts = self._work(task, inputs, work)
         manifest = _manifest(task, inputs, work, counts, time.monotonic() - started)
         before = {output.path: output.sha256 for output in artifact.manifest.outputs}
         differing = [output.path for output in manifest.outputs if before.get(output.path) != output.sha256]
@@ -171,6 +199,11 @@ class Runner:
         work.clear_records()
         _publish(work.path, artifact.path)
         return Artifact.open(artifact.path)
+
+    def _work(self, task: Task, inputs: Inputs, work: Workdir) -> Counts:
+        if task.units is not None and self.spread is not None:
+            return run_units(task.units, inputs, work, self.resources, self.spread)
+        return task.run(inputs, work, self.resources)
 
     def _step(self, task: Task) -> Step:
         path = self.path(task)
@@ -204,10 +237,11 @@ def _manifest(task: Task, inputs: dict[str, Artifact], work: Workdir, counts: Co
     )
 
 
-def _in_order(task: Task) -> Iterator[Task]:
+def in_order(task: Task) -> Iterator[Task]:
+    """Yield whatever a task is made from, inputs first, then the task itself; some of it more than once."""
     for each in task.inputs.values():
         if isinstance(each, Task):
-            yield from _in_order(each)
+            yield from in_order(each)
     yield task
 
 

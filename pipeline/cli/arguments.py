@@ -30,7 +30,12 @@ def parser() -> argparse.ArgumentParser:
         ("index", "build the indexes of the pools"),
         ("search", "rank the candidates of the pools"),
     ):
-        _systems(_command(commands, name, what))
+        command = _command(commands, name, what)
+        _systems(command)
+        if name != "index":
+            command.add_argument(
+                "--slice", metavar="I/N", help="make only part I (from 0) of N of the units, and publish nothing"
+            )
     _selection(_command(commands, "tune", "choose k1 and b of BM25 on validation queries (90 points)"))
     for name, what in (
         ("score", "score the rankings of the pools"),
@@ -39,6 +44,9 @@ def parser() -> argparse.ArgumentParser:
         command = _command(commands, name, what)
         _systems(command)
         _measures(command)
+    _batch(_command(commands, "submit", "submit what is missing as Slurm jobs"))
+    _batch(_command(commands, "collect", "verify and publish what slices made, and submit what they lost"))
+    _command(commands, "jobs", "show what was submitted: progress, failures")
     for name, what in (
         ("report", "write the tables and plots of what was scored"),
         ("show", "print what there is: scores, corpora, pools, artifacts"),
@@ -77,7 +85,9 @@ def parser() -> argparse.ArgumentParser:
 def _command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
 ) -> argparse.ArgumentParser:
-    command = commands.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
+    whole = name not in ("submit", "collect")  # the words of these are handed on, so they have to be whole
+    about = what[0].upper() + what[1:] + "."
+    command = commands.add_parser(name, help=what, description=about, allow_abbrev=whole)
     common = command.add_argument_group("how it runs (changes no result)")
     common.add_argument("--root", type=Path, default=Path(), help="workspace with corpora/, indexes/ and runs/")
     common.add_argument("--memory", help="bytes a stage may hold, such as 4G (default: half the machine)")
@@ -161,11 +171,28 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
     )
     group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
-    group.add_argument("--engine", default="auto", help="dense search: auto, exact or faiss; the ranking is the same")
+    group.add_argument(
+        "--engine",
+        default="auto",
+        help="dense search: auto, exact or faiss; ray: embed, search on a Ray cluster; the result is the same",
+    )
+    group.add_argument("--ray-address", default="auto", help="cluster of --engine ray (default: auto, else local)")
     group.add_argument(
         "--bm25-engine", default="postings", help="BM25: postings (default) or lucene; the ranking is the same"
     )
     _selection(command)
+
+
+def _batch(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--stage", required=True, help="embed, index, search, score, or eval for the whole chain")
+    group = command.add_argument_group("what a slice asks for (more: table [slurm] of the recipe, docs/clusters.md)")
+    group.add_argument("--nodes", type=int, help="slices, one task each (default: 1)")
+    group.add_argument("--gpus", type=int, help="GPUs of one slice (default: 0)")
+    group.add_argument("--partition", help="Slurm's partition")
+    group.add_argument("--time", help="limit of one slice, such as 04:00:00")
+    group.add_argument("--recipe", type=Path, help="TOML file with a table [slurm]")
+    _systems(command)
+    _measures(command)
 
 
 def _measures(command: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from pipeline.cli import options as read
 from pipeline.core.artifact import Artifact
 from pipeline.core.progress import say
 from pipeline.core.task import Task
+from pipeline.core.units import Slice
 from pipeline.core.workspace import checked_name, find_corpus, name_corpus
 from pipeline.runner import Runner, Step
 
@@ -60,6 +61,11 @@ def chain(options: argparse.Namespace) -> None:
     """Run the chain up to one stage: embed, index or search."""
     runner = read.runner(options)
     tasks = [task for cell in read.cells(options, runner.root) for task in cell.upto(options.command)]
+    if getattr(options, "slice", None):
+        part = Slice.parse(options.slice)
+        made = sum(runner.work_slice(task, part) for task in tasks)
+        say(f"slice {options.slice}: {made} units made")
+        return
     repair_stores(runner, options)
     _print_made("artifacts", make(runner, tasks, options), options)
 
@@ -204,6 +210,27 @@ def plan(options: argparse.Namespace) -> None:
     run_plan(options)
 
 
+def submit(options: argparse.Namespace) -> None:
+    """Submit what is missing."""
+    from pipeline.cli.batch import submit as run_submit
+
+    run_submit(options)
+
+
+def collect(options: argparse.Namespace) -> None:
+    """Publish what slices made."""
+    from pipeline.cli.batch import collect as run_collect
+
+    run_collect(options)
+
+
+def jobs(options: argparse.Namespace) -> None:
+    """Show what was submitted."""
+    from pipeline.cli.batch import jobs as show_jobs
+
+    show_jobs(options)
+
+
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "fetch": fetch,
     "corpus": corpus,
@@ -214,6 +241,9 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "search": chain,
     "score": score,
     "eval": score,
+    "submit": submit,
+    "collect": collect,
+    "jobs": jobs,
     "report": report,
     "show": show,
     "plan": plan,

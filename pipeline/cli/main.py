@@ -11,7 +11,9 @@ from pipeline.core.errors import MdcrError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``mdcr`` and return its exit code: 0 done, 1 failed, 2 bad input or configuration, 3 drift."""
-    options = parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser().parse_args(words)
+    options.words = words
     from pipeline.cli.commands import run
 
     try:

@@ -36,6 +36,10 @@ def runner(options: argparse.Namespace) -> Runner:
         if options.workers < 1:
             raise InputError(f"--workers {options.workers} is out of range", "Ask for one or more")
         resources = dataclasses.replace(resources, workers=options.workers)
+    if getattr(options, "engine", None) == "ray":
+        from pipeline.cluster.ray_engine import ray_spread
+
+        return Runner(options.root.resolve(), resources, repair=options.repair, spread=ray_spread(options.ray_address))
     return Runner(options.root, resources, repair=options.repair)
 
 
@@ -88,7 +92,7 @@ def cells(options: argparse.Namespace, root: Path) -> list[Cell]:
         systems,
         names,
         depth=options.depth,
-        engine=options.engine,
+        engine="auto" if options.engine == "ray" else options.engine,
         bm25_engine=options.bm25_engine,
         tunings=list(published(root / TUNINGS)),
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.core.errors import CorruptError, MdcrError, StageError
+
+_HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:64]
 
 
 def sha256(path: Path) -> str:
@@ -35,8 +39,11 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside ``path``; what is written there becomes ``path`` when the block ends well."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Give a temporary name beside ``path``; what is written there becomes ``path`` when the block ends well.
+
+    The name is this process's own, also on a file system that several machines share.
+    """
+    temporary = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}.tmp")
     try:
         yield temporary
         sync(temporary)

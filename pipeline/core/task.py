@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import SHORT_ID, identity
@@ -34,6 +34,34 @@ class Batch:
     run: RunTogether
 
 
+Facts = Mapping[str, Any]
+"""What belongs into provenance of how some units were made; ``process`` names who made them."""
+
+
+class Sharded(Protocol):
+    """Work that divides into units, each made alone by any process on any machine; it travels to them by pickle.
+
+    A unit is a finished file of the work folder: its own (``vectors-00012.arrow``) or an intermediate one
+    (``scratch/top-00003.arrow``). Whoever makes it, and however often, writes the same bytes.
+    """
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether tasks of one room are planned one after another, since each holds what earlier ones do not."""
+
+    def plan(self, inputs: Inputs, out: Workdir) -> Mapping[str, int]:
+        """Write what all units share, and return the units with their sizes (papers)."""
+
+    def devices(self, resources: Resources) -> list[str]:
+        """Return the devices to divide units between on one machine, one process each."""
+
+    def work(self, inputs: Inputs, out: Workdir, resources: Resources, units: Sequence[str]) -> Facts:
+        """Make some units."""
+
+    def finish(self, inputs: Inputs, out: Workdir, facts: Sequence[Facts]) -> Counts:
+        """Join the units, all of which are there, to the artifact."""
+
+
 @dataclass(frozen=True)
 class Task:
     """One artifact to be made, if it is not there already.
@@ -47,6 +75,7 @@ class Task:
         inputs: artifacts, or tasks that make them, by name.
         run: ``run(inputs, out, resources) -> counts``; reads only its inputs, writes only ``out``.
         batch: which tasks it can be made together with, if any.
+        units: the same work in units, where it divides.
     """
 
     stage: str
@@ -57,6 +86,7 @@ class Task:
     inputs: Mapping[str, Task | Artifact]
     run: Run
     batch: Batch | None = None
+    units: Sharded | None = None
 
     @cached_property
     def id(self) -> str:

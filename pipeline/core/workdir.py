@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from pipeline.core.manifest import Output
 
 _DONE = ".done"
 _SCRATCH = "scratch"
+_PLAN = "scratch/units.json"
 
 
 @dataclass
@@ -33,19 +34,22 @@ class Workdir:
 
     Every finished file has a record beside it (``.NAME.done``: rows, bytes, SHA-256 and the counts of its making).
     Opening the folder of a killed run drops every file without a record, or that differs from it, and keeps the rest.
-    Processes may finish different files of one folder at the same time.
+    Processes may finish different files of one folder at the same time, also on several machines. There the listing of
+    a folder can be older than a file in it: files whose names are known (from a plan, or because a stage asked for
+    them) are looked for by name.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.notes: dict[str, Any] = {}
+        self._known: set[str] = set()
 
     @classmethod
     def prepare(cls, path: Path) -> Workdir:
         """Open or create the folder, keeping what an earlier run finished."""
         path.mkdir(parents=True, exist_ok=True)
         work = cls(path)
-        for record in path.glob(f".*{_DONE}"):
+        for record in work._records():
             if not _intact(path, record):
                 record.unlink()
         for child in path.iterdir():
@@ -60,8 +64,20 @@ class Workdir:
         self.notes.update(facts)
 
     def done(self, name: str) -> bool:
-        """Whether the file or folder ``name`` is finished."""
-        return self._record(name).is_file()
+        """Whether the file or folder ``name`` is finished; ``scratch/NAME`` asks for an intermediate file."""
+        if name.startswith(f"{_SCRATCH}/"):
+            return (self.path / name).is_file()
+        found = self._record(name).is_file()
+        if found:
+            self._known.add(name)
+        return found
+
+    def finished_at(self, name: str) -> float | None:
+        """Return when a file was finished, in seconds since 1970; None where it is not."""
+        try:
+            return (self.path / name if name.startswith(f"{_SCRATCH}/") else self._record(name)).stat().st_mtime
+        except FileNotFoundError:
+            return None
 
     def counts(self, name: str) -> dict[str, Any]:
         """Return the counts recorded with a finished file."""
@@ -113,18 +129,15 @@ class Workdir:
 
     def outputs(self) -> list[Output]:
         """Return every finished output, in order of path."""
-        found = [
-            Output(**output)
-            for record in self.path.glob(f".*{_DONE}")
-            for output in json.loads(record.read_text())["outputs"]
-        ]
+        found = [Output(**output) for record in self._records() for output in json.loads(record.read_text())["outputs"]]
         return sorted(found, key=lambda output: output.path)
 
     def clear_records(self) -> None:
         """Remove records and scratch: what is left is the artifact."""
+        records = self._records()
         shutil.rmtree(self.path / _SCRATCH, ignore_errors=True)
-        for record in self.path.glob(f".*{_DONE}"):
-            record.unlink()
+        for record in records:
+            record.unlink(missing_ok=True)
 
     def adopt(self, outputs: Iterable[Output]) -> None:
         """Write records for files that are here already and match ``outputs`` (used to repair one file alone)."""
@@ -135,10 +148,29 @@ class Workdir:
             if all(matches(self.path, output) for output in group):
                 self._finish(name, group)
 
+    def write_plan(self, units: Mapping[str, int]) -> None:
+        """Write down which units the folder is to have, with their sizes."""
+        self.scratch()
+        files.write_text(self.path / _PLAN, json.dumps(dict(units)))
+
+    def plan(self) -> dict[str, int] | None:
+        """Return the units that were written down; None where none were."""
+        try:
+            found: dict[str, int] = json.loads((self.path / _PLAN).read_text())
+        except FileNotFoundError:
+            return None
+        return found
+
+    def _records(self) -> list[Path]:
+        """Return the records there are: those listed, those of the plan, and those that were asked for."""
+        named = {name for name in {*(self.plan() or {}), *self._known} if "/" not in name and self.done(name)}
+        return sorted({*map(self._record, named), *self.path.glob(f".*{_DONE}")})
+
     def _record(self, name: str) -> Path:
         return self.path / f".{name}{_DONE}"
 
     def _finish(self, name: str, outputs: list[Output]) -> None:
+        self._known.add(name)
         files.write_text(self._record(name), json.dumps({"outputs": [asdict(output) for output in outputs]}))
 
 

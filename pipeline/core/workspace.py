@@ -19,6 +19,7 @@ RANKINGS = "runs/rankings"
 SCORES = "runs/scores"
 TUNINGS = "runs/tunings"
 REPORTS = "runs/reports"
+JOBS = "runs/jobs"
 RELEASES = "corpora/releases"
 
 

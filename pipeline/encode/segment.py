@@ -61,6 +61,11 @@ def shard_name(number: int) -> str:
     return f"vectors-{number:05d}.arrow"
 
 
+def shard_number(name: str) -> int:
+    """Return the corpus shard whose vectors a file has."""
+    return int(name.removeprefix("vectors-").removesuffix(".arrow"))
+
+
 def write_rows(out: Workdir, rows: Rows, shards: npt.NDArray[np.integer]) -> None:
     """Write the list of a segment's papers.
 

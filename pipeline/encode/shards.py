@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
@@ -122,7 +123,7 @@ class ShardWriter:
             if part.path.is_file():
                 self._progress.skip(len(part.rows), float(self._texts.work(part.rows).sum()))
         ahead = self._read(missing[0]) if missing else None
-        for here, following in zip(missing, [*missing[1:], None], strict=True):
+        for here, following in zip_longest(missing, missing[1:]):
             if ahead is None:
                 raise RuntimeError("a part was not read")
             started = time.monotonic()
@@ -177,7 +178,7 @@ class ShardWriter:
         embedded = sum(len(part.rows) for part in parts)
         write_shard(self._out, number, owners, vectors, self._storage, embedded=embedded, **counts)
         for part in parts:
-            part.path.unlink()
+            part.path.unlink(missing_ok=True)
         self._progress.shard(number)
 
     def _write(self, write: Any, *arguments: Any) -> None:

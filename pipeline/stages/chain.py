@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,9 +11,10 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
-from pipeline.stages.dense import dense_ranking_task
+from pipeline.stages.dense import SEVERAL, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.index import lucene_task
+from pipeline.stages.ranking import DenseSearch
 from pipeline.stages.score import score_task
 from pipeline.stages.search import DEFAULT_DEPTH, bm25_ranking_task, postings_ranking_task
 from pipeline.stages.systems import Bm25, Dense, System
@@ -129,6 +131,8 @@ def _dense_cell(
         engine=engine,
         several=system.model.several,
     )
+    units = DenseSearch(system.model.slug, system.model.distance, depth, SEVERAL if system.model.several else engine)
+    ranking = dataclasses.replace(ranking, units=units)
     return Cell(tuple(embedded.values()), (), ranking, _score(ranking, pool, corpus, system.name, measures))
 
 

@@ -137,42 +137,65 @@ def _passes(jobs: Iterable[_Job], depth: int, memory: int) -> list[list[_Job]]:
 
 def _pass(jobs: Sequence[_Job], title: str, config: DenseConfig, engine: str, resources: Resources) -> None:
     """Rank several pools with the same queries, and write each ranking."""
-    store, query_store = store_of(jobs[0].paper), store_of(jobs[0].query)
-    size = block_rows(store.dimension, resources.memory)
-    query_rows = jobs[0].pool.query_rows
-    union = _union([job.pool.candidates for job in jobs])
     subsets = [Subset(None if len(jobs) == 1 else job.pool.candidates, job.pool.exclusions) for job in jobs]
-    with Progress(len(union), title, "docs") as progress:
-        rankings: list[Ranking]
+    inputs = {"paper": jobs[0].paper, "query": jobs[0].query}
+    union = _union([job.pool.candidates for job in jobs])
+    rankings, ran = rank_pools(inputs, jobs[0].pool.query_rows, union, subsets, title, config, engine, resources)
+    for job, ranking in zip(jobs, rankings, strict=True):
+        job.out.note(engine=ran, pools_in_pass=len(jobs))
+        write_ranking(ranking, job.pool, config.depth, job.out)
+
+
+def rank_pools(
+    vectors: Inputs,
+    query_rows: Rows,
+    candidates: Rows,
+    subsets: Sequence[Subset],
+    title: str,
+    config: DenseConfig,
+    engine: str,
+    resources: Resources,
+) -> tuple[list[Ranking], str]:
+    """Rank candidates for queries in one pass over their vectors, once for each subset; return what engine did, too.
+
+    Args:
+        vectors: published segments by role: ``paper`` and, where queries are none, ``query``.
+        query_rows: of the queries, rising.
+        candidates: rows, rising, of all subsets together.
+        subsets: the pools, or one of all candidates.
+        title: what progress is called.
+        config: metric and depth.
+        engine: ``auto``, ``exact``, ``faiss`` or :data:`SEVERAL`.
+        resources: memory, threads and device.
+    """
+    store, query_store = store_of(vectors["paper"]), store_of(vectors.get("query", vectors["paper"]))
+    size = block_rows(store.dimension, resources.memory)
+    with Progress(len(candidates), title, "docs") as progress:
         if engine == SEVERAL:
             from pipeline.retrieve.grouped import GroupedEngine, Groups
 
             groups = query_store.grouped(query_rows)
-            grouped = GroupedEngine(2.0 * groups.vectors.size * len(union))
+            grouped = GroupedEngine(2.0 * groups.vectors.size * len(candidates))
             rankings = grouped.search_pools(
                 Groups(*groups),
-                _counted_blocks(store.blocks(union, max(size // _SENTENCES, 1)), progress),
+                _counted_blocks(store.blocks(candidates, max(size // _SENTENCES, 1)), progress),
                 subsets,
                 metric=config.metric,
                 depth=config.depth,
                 resources=resources,
             )
-            ran = type(grouped).__name__
-        else:
-            queries = _matrix(query_store, query_rows, size)
-            chosen = dense_engine(engine, resources, 2.0 * queries.size * len(union))
-            rankings = chosen.search_pools(
-                queries,
-                _counted_blocks(store.blocks(union, size), progress),
-                subsets,
-                metric=config.metric,
-                depth=config.depth,
-                resources=resources,
-            )
-            ran = type(chosen).__name__
-    for job, ranking in zip(jobs, rankings, strict=True):
-        job.out.note(engine=ran, pools_in_pass=len(jobs))
-        write_ranking(ranking, job.pool, config.depth, job.out)
+            return rankings, type(grouped).__name__
+        queries = _matrix(query_store, query_rows, size)
+        chosen = dense_engine(engine, resources, 2.0 * queries.size * len(candidates))
+        rankings = chosen.search_pools(
+            queries,
+            _counted_blocks(store.blocks(candidates, size), progress),
+            subsets,
+            metric=config.metric,
+            depth=config.depth,
+            resources=resources,
+        )
+        return rankings, type(chosen).__name__
 
 
 def _union(rows: Sequence[Rows]) -> Rows:

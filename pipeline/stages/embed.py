@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, canonical, digest
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
+from pipeline.core.units import run_here, run_units
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, VECTORS
-from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus, Rows
 from pipeline.encode import registry
-from pipeline.encode.segment import read_rows, shard_name, write_rows
 from pipeline.encode.spec import EncoderSpec, Model, Role
 from pipeline.encode.store import VectorStore
-from pipeline.stages.embedding import CorpusTexts, embed_shards
+from pipeline.stages.embedding import Embedding
 from pipeline.stages.fit import fit_task
 
 _VERSION = 1
@@ -71,8 +66,9 @@ def open_store(root: Path, corpus: Artifact, model: Model, role: Role = "paper")
 
 
 def store_of(segment: Artifact) -> VectorStore:
-    """Open the store that a published segment belongs to."""
-    return VectorStore.open(segment.path.parent)
+    """Open the store that a published segment belongs to; the segment is in it whatever a listing says."""
+    others = (each for each in published(segment.path.parent) if each.name != segment.name)
+    return VectorStore(segment.path.parent, sorted([segment, *others], key=lambda each: each.name))
 
 
 def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper") -> list[Task]:
@@ -95,40 +91,9 @@ def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Rol
     slug = pool.slug if isinstance(pool, Task) else pool.manifest.slug
     room = f"{VECTORS}/{store_folder(corpus, model, role)}"
 
+    stage = Embedding(model, role)
+
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        return _embed(model, role, inputs, out, resources)
+        return run_units(stage, inputs, out, resources, run_here)
 
-    return Task("embed", _VERSION, room, slug, EmbedConfig(model.spec, role), inputs, run)
-
-
-def _embed(model: Model, role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-    texts = CorpusTexts(Corpus(inputs["corpus"]), role)
-    wanted = _wanted(Pool(inputs["pool"], texts.corpus), role)
-    if not out.done("rows.arrow"):
-        folder = out.path.parent
-        others = (s for s in published(folder) if s.manifest.inputs["pool"] != inputs["pool"].id)
-        missing = VectorStore(folder, others).missing(wanted)
-        write_rows(out, missing, texts.shards(missing))
-    out.note(model=model.name, checkpoint=model.checkpoint.hub if model.checkpoint else "")
-    embed_shards(model, role, inputs, out, resources)
-    rows, shards = read_rows(out)
-    return {
-        "wanted": len(wanted),
-        "present": len(wanted) - len(rows),
-        "embedded": len(rows),
-        **_totals(out.counts(shard_name(number)) for number in np.unique(shards).tolist()),
-    }
-
-
-def _wanted(pool: Pool, role: Role) -> Rows:
-    if role == "query":
-        return pool.query_rows
-    return np.union1d(pool.candidates, pool.query_rows) if pool.queries_are_papers else pool.candidates
-
-
-def _totals(counted: Iterable[Counts]) -> dict[str, int]:
-    totals = {"tokens": 0, "padded": 0, "truncated": 0}
-    for counts in counted:
-        for name in totals:
-            totals[name] += counts.get(name, 0)
-    return totals
+    return Task("embed", _VERSION, room, slug, EmbedConfig(model.spec, role), inputs, run, units=stage)

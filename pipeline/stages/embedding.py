@@ -1,114 +1,106 @@
-"""The work of stage ``embed``: the shards of one segment, by this process or by one process a GPU."""
+"""The work of stage ``embed``: the shards of one segment, each of which any process can embed."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core import progress
-from pipeline.core.artifact import Artifact
-from pipeline.core.parallel import unordered
+from pipeline.core.artifact import published
+from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
+from pipeline.core.task import Facts, Inputs
 from pipeline.core.workdir import Workdir
+from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Rows, Text
 from pipeline.encode import kinds
 from pipeline.encode.base import Encoder
 from pipeline.encode.progress import EmbedProgress
-from pipeline.encode.segment import read_rows, shard_name
+from pipeline.encode.segment import read_rows, shard_name, shard_number, write_rows
 from pipeline.encode.shards import ShardWriter
 from pipeline.encode.spec import Model, Role
+from pipeline.encode.store import VectorStore
 
 _MOST_CHARACTERS = 3_000
 """Of a text that count as work: 512 tokens are rarely more."""
 
 
 @dataclass(frozen=True)
-class Share:
-    """What one process embeds.
+class Embedding:
+    """The work of one segment, a unit a corpus shard (:class:`pipeline.core.task.Sharded`).
 
     Attributes:
         model: the encoder.
         role: what it takes the texts for.
-        inputs: folders of the corpus and of the encoder's fit, where it has one.
-        out: folder of the segment under construction, with its list of rows.
-        resources: device and threads of this process.
-        shards: which shards.
-        quiet: whether to say nothing.
     """
 
     model: Model
     role: Role
-    inputs: Mapping[str, Path]
-    out: Path
-    resources: Resources
-    shards: tuple[int, ...]
-    quiet: bool
+    in_turn = True
 
+    def plan(self, inputs: Inputs, out: Workdir) -> Mapping[str, int]:
+        """List the papers of the segment: those no other segment of its store has."""
+        if not out.done("rows.arrow"):
+            texts = CorpusTexts(Corpus(inputs["corpus"]), self.role)
+            folder = out.path.parent
+            others = (s for s in published(folder) if s.manifest.inputs["pool"] != inputs["pool"].id)
+            missing = VectorStore(folder, others).missing(self.wanted(inputs))
+            write_rows(out, missing, texts.shards(missing))
+        numbers, counts = np.unique(read_rows(out)[1], return_counts=True)
+        return dict(zip(map(shard_name, numbers.tolist()), counts.tolist(), strict=True))
 
-def embed_shards(model: Model, role: Role, inputs: Mapping[str, Artifact], out: Workdir, resources: Resources) -> None:
-    """Embed every shard that is not finished; several GPUs divide the shards between them."""
-    owners = read_rows(out)[1]
-    left = [number for number in np.unique(owners).tolist() if not out.done(shard_name(number))]
-    if not left:
-        return
-    devices = kinds.devices(model, resources)
-    sizes = {number: int(np.count_nonzero(owners == number)) for number in left}
-    paths = {name: inputs[name].path for name in ("corpus", "fit") if name in inputs}
-    shares = [
-        Share(
-            model,
-            role,
-            paths,
-            out.path,
-            dataclasses.replace(resources, device=device, workers=max(1, resources.workers // len(devices))),
-            shards,
-            progress.quiet(),
-        )
-        for device, shards in zip(devices, divide(sizes, len(devices)), strict=True)
-        if shards
-    ]
-    facts = [found for _, found in unordered(embed_share, shares, len(shares))]
-    out.note(**_joined(facts))
+    def devices(self, resources: Resources) -> list[str]:
+        """Return the devices the model can be loaded on."""
+        return kinds.devices(self.model, resources)
 
+    def work(self, inputs: Inputs, out: Workdir, resources: Resources, units: Sequence[str]) -> Facts:
+        """Embed some shards of the segment, on one device."""
+        texts = CorpusTexts(Corpus(inputs["corpus"]), self.role)
+        rows, owners = read_rows(out)
+        shards = [shard_number(unit) for unit in units]
+        device = self.devices(resources)[0]
 
-def divide(sizes: Mapping[int, int], count: int) -> list[tuple[int, ...]]:
-    """Divide shards into ``count`` shares of about equal size: the largest first, each to the smallest share."""
-    shares: list[list[int]] = [[] for _ in range(count)]
-    for number in sorted(sizes, key=lambda each: (-sizes[each], each)):
-        min(shares, key=lambda share: sum(sizes[each] for each in share)).append(number)
-    return [tuple(sorted(share)) for share in shares]
+        @functools.cache
+        def encoder() -> Encoder:
+            here = dataclasses.replace(resources, device=device)
+            return kinds.find(self.model.spec.kind).load(self.model, inputs.get("fit"), here)
 
+        title = f"embed {self.model.name}" + (f" on {device}" if ":" in device else "")
+        with (
+            EmbedProgress(title, texts.work(rows[np.isin(owners, shards)])) as bar,
+            ShardWriter(out, texts, encoder, self.role, self.model.spec.storage, bar) as writer,
+        ):
+            for number in shards:
+                writer.write(number, rows[owners == number])
+        if not encoder.cache_info().currsize:
+            return {}
+        return {**encoder().describe(), **bar.facts(), "seconds": writer.seconds()}
 
-def embed_share(share: Share) -> dict[str, Any]:
-    """Embed some shards of a segment and return what of this run belongs into provenance."""
-    progress.set_quiet(share.quiet)
-    inputs = {name: Artifact.open(path) for name, path in share.inputs.items()}
-    texts = CorpusTexts(Corpus(inputs["corpus"]), share.role)
-    out = Workdir(share.out)
-    rows, owners = read_rows(out)
+    def finish(self, inputs: Inputs, out: Workdir, facts: Sequence[Facts]) -> Counts:
+        """Count what the segment holds."""
+        checkpoint = self.model.checkpoint.hub if self.model.checkpoint else ""
+        out.note(model=self.model.name, checkpoint=checkpoint, **_joined(facts))
+        wanted = len(self.wanted(inputs))
+        rows, shards = read_rows(out)
+        return {
+            "wanted": wanted,
+            "present": wanted - len(rows),
+            "embedded": len(rows),
+            **_totals(out.counts(shard_name(number)) for number in np.unique(shards).tolist()),
+        }
 
-    @functools.cache
-    def encoder() -> Encoder:
-        return kinds.find(share.model.spec.kind).load(share.model, inputs.get("fit"), share.resources)
-
-    mine = rows[np.isin(owners, share.shards)]
-    title = f"embed {share.model.name}" + (f" on {share.resources.device}" if ":" in share.resources.device else "")
-    with (
-        EmbedProgress(title, texts.work(mine)) as bar,
-        ShardWriter(out, texts, encoder, share.role, share.model.spec.storage, bar) as writer,
-    ):
-        for number in share.shards:
-            writer.write(number, rows[owners == number])
-    if not encoder.cache_info().currsize:
-        return {}
-    return {**encoder().describe(), **bar.facts(), "seconds": writer.seconds()}
+    def wanted(self, inputs: Inputs) -> Rows:
+        """Return the rows of the pool that need vectors."""
+        pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        if self.role == "query":
+            return pool.query_rows
+        return np.union1d(pool.candidates, pool.query_rows) if pool.queries_are_papers else pool.candidates
 
 
 class CorpusTexts:
@@ -145,13 +137,23 @@ class CorpusTexts:
         return counted
 
 
-def _joined(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the facts of all processes: the first one's, with rates added up."""
+def _totals(counted: Iterable[Counts]) -> dict[str, int]:
+    totals = {"tokens": 0, "padded": 0, "truncated": 0}
+    for counts in counted:
+        for name in totals:
+            totals[name] += counts.get(name, 0)
+    return totals
+
+
+def _joined(facts: Sequence[Facts]) -> dict[str, Any]:
+    """Return the facts of all processes: the first one's, with the mean rate of each process added up."""
     found = [each for each in facts if each]
     joined: dict[str, Any] = dict(found[0]) if found else {}
+    joined.pop("process", None)
+    turns = Counter(each.get("process") for each in found)
     for name in ("documents_per_second", "tokens_per_second"):
         if name in joined:
-            joined[name] = round(sum(each.get(name, 0.0) for each in found), 2)
-    if len(found) > 1:
-        joined["processes"] = len(found)
+            joined[name] = round(sum(each.get(name, 0.0) / turns[each.get("process")] for each in found), 2)
+    if len(turns) > 1:
+        joined["processes"] = len(turns)
     return joined

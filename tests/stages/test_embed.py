@@ -22,7 +22,7 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import VECTORS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.encode import kinds, registry
+from pipeline.encode import kinds, registry, shards
 from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.spec import Model
 from pipeline.runner import Runner
@@ -290,6 +290,30 @@ def test_killed_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
     assert segment.manifest.outputs == expected_segment.manifest.outputs
     assert segment.manifest.counts == expected_segment.manifest.counts
     assert sorted(p.name for p in segment.path.iterdir()) == sorted(p.name for p in expected_segment.path.iterdir())
+
+
+def test_a_kill_after_the_last_part_of_a_shard_costs_nothing(
+    tmp_path: Path, stub: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = make_corpus(tmp_path, 40)
+    task = embed_tasks(corpus, make_pool(tmp_path, corpus, [0]), registry.resolve("stub"))["paper"]
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise StageError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "PART_PAPERS", 16)
+        patch.setattr(shards, "write_shard", killed)
+        with pytest.raises(StageError, match="killed"):
+            make(tmp_path, task)
+        StubEncoder.encoded = 0
+        patch.undo()
+        patch.setattr(shards, "PART_PAPERS", 16)
+        segment = make(tmp_path, task)
+    assert StubEncoder.encoded == 0
+    np.testing.assert_array_equal(
+        next(store_of(segment).blocks(np.arange(40), 40)).vectors, expected(corpus, list(range(40)))
+    )
 
 
 def _start(root: Path, papers: list[dict[str, Any]]) -> Callable[[], subprocess.Popen[bytes]]:

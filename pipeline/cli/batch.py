@@ -1,0 +1,126 @@
+"""``mdcr submit``, ``mdcr collect`` and ``mdcr jobs``: the chain by Slurm."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Collection, Sequence
+
+from pipeline.cli import options as read
+from pipeline.cluster import batch, slurm
+from pipeline.cluster.settings import SlurmSettings
+from pipeline.cluster.status import describe, render
+from pipeline.core.errors import InputError, nearest
+from pipeline.core.progress import say
+from pipeline.core.task import Task
+
+STAGES = ("embed", "index", "search", "score", "eval")
+
+_SUBMIT_ONLY = ("--stage", "--nodes", "--gpus", "--partition", "--time", "--recipe")
+_OUTPUT = ("--json", "--dry-run")
+
+
+def submit(options: argparse.Namespace) -> None:
+    """Submit what is missing of a stage, or of the whole chain."""
+    if not slurm.available():
+        raise InputError("sbatch is not on this machine", "Run this on a login node of a Slurm cluster")
+    made, targets = _batch(options), _targets(options)
+    if options.dry_run:
+        _print_missing(options, targets)
+        return
+    found = batch.start(made, _commands(options), _settings(options), targets, read.runner(options).resources)
+    _say(made, found)
+
+
+def collect(options: argparse.Namespace) -> None:
+    """Verify and publish what slices made, and submit what is missing; what the dependent job runs."""
+    made, targets = _batch(options), _targets(options)
+    found = batch.collect(made, _commands(options), _settings(options), targets, read.runner(options).resources)
+    _say(made, found)
+    if found is None and options.stage in ("score", "eval"):
+        from pipeline.cli.results import print_scores
+
+        runner = read.runner(options)
+        print_scores(runner.root, [runner.make(task) for task in targets], options)
+
+
+def jobs(options: argparse.Namespace) -> None:
+    """Show the batches of a workspace."""
+    described = [describe(each) for each in batch.Batch.all(read.runner(options).root)]
+    if options.json:
+        json.dump({"batches": described}, sys.stdout, ensure_ascii=False)
+        print()
+        return
+    for each in described:
+        print(render(each))
+    if not described:
+        say("nothing was submitted from this workspace: mdcr submit --help")
+
+
+def _batch(options: argparse.Namespace) -> batch.Batch:
+    words = without(options.words[1:], (*_SUBMIT_ONLY, "--root"), _OUTPUT)
+    return batch.Batch.of(options.root, _stage(options), ["mdcr", "submit", "--stage", options.stage, *words])
+
+
+def _stage(options: argparse.Namespace) -> str:
+    if options.stage not in STAGES:
+        raise InputError(f"--stage {options.stage!r} cannot be submitted", nearest(options.stage, STAGES))
+    if options.repair:
+        raise InputError("--repair cannot be submitted", "Run the stage itself with --repair")
+    return str(options.stage)
+
+
+def _targets(options: argparse.Namespace) -> list[Task]:
+    cells = read.cells(options, options.root)
+    if options.stage in ("score", "eval"):
+        return [cell.score for cell in cells]
+    return [task for cell in cells for task in cell.upto(options.stage)]
+
+
+def _settings(options: argparse.Namespace) -> SlurmSettings:
+    settings = SlurmSettings.read(options.recipe) if options.recipe else SlurmSettings()
+    given = {name: getattr(options, name) for name in ("nodes", "gpus", "partition", "time")}
+    return dataclasses.replace(settings, **{name: value for name, value in given.items() if value is not None})
+
+
+def _commands(options: argparse.Namespace) -> batch.Commands:
+    """Return what the jobs run: this command's own words, behind the name of another subcommand."""
+    program = ["mdcr"] if _settings(options).image else [sys.executable, "-m", "pipeline"]
+    words = without(options.words[1:], (), _OUTPUT)
+    of_stage = without(words, (*_SUBMIT_ONLY, "--measures"), ())
+    return batch.Commands(
+        {stage: [*program, stage, *of_stage] for stage in ("embed", "search")}, [*program, "collect", *words]
+    )
+
+
+def without(words: Sequence[str], options: Collection[str], flags: Collection[str]) -> list[str]:
+    """Return the words of a command line without some options and their values, and without some flags."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in options:
+            skip = True
+        elif word.split("=")[0] not in {*options, *flags}:
+            kept.append(word)
+    return kept
+
+
+def _print_missing(options: argparse.Namespace, targets: Sequence[Task]) -> None:
+    for step in read.runner(options).plan(targets):
+        how = "slices" if step.task.units is not None else "one job"
+        print(
+            f"{'have' if step.present else 'make':5}{step.task.stage:8}{step.task.name}  {'' if step.present else how}"
+        )
+
+
+def _say(made: batch.Batch, found: batch.Round | None) -> None:
+    if found is None:
+        say(f"{made.folder.name}: all published")
+        return
+    for stage, job in found.arrays.items():
+        say(f"{stage}: array job {job}, {found.slices} slices; script {made.folder / f'{stage}.sh'}")
+    say(f"then: job {found.collect} verifies, publishes and goes on; progress: mdcr jobs")

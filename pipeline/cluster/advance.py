@@ -1,0 +1,125 @@
+"""How far a chain of tasks can go here and now, and which units stand in its way."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.resources import Resources
+from pipeline.core.task import Facts, Task
+from pipeline.core.units import Share
+from pipeline.core.workdir import Workdir
+from pipeline.runner import Runner, in_order
+
+_LIGHT = ("pool",)
+"""Stages whose work a login node can do: without their artifacts nothing can be divided."""
+
+_LOOK_EVERY = 0.5
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A task whose units are planned and not all there.
+
+    Attributes:
+        task: which.
+        work: the folder it is made in.
+        units: all units, with their sizes.
+        left: those that are missing.
+    """
+
+    task: Task
+    work: Path
+    units: dict[str, int]
+    left: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Where a chain stands.
+
+    Attributes:
+        pending: tasks that wait for units, which slices can make now.
+        later: tasks that wait for others, or are too heavy for this machine.
+    """
+
+    pending: tuple[Pending, ...]
+    later: tuple[Task, ...]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all is published."""
+        return not (self.pending or self.later)
+
+
+def settle(root: Path, expected: Mapping[str, Iterable[str]], patience: float) -> bool:
+    """Wait until units that other machines have finished can be seen here; False where they were not in time.
+
+    A shared file system may show a file seconds after it was written elsewhere.
+
+    Args:
+        root: the workspace.
+        expected: units by work folder, below ``root``.
+        patience: seconds to wait at most.
+    """
+    deadline = time.monotonic() + patience
+    waiting = {root / folder: set(units) for folder, units in expected.items()}
+    while True:
+        for folder, units in waiting.items():
+            if folder.is_dir():
+                os.listdir(folder)  # opening a folder makes NFS look anew
+                units -= {unit for unit in units if Workdir(folder).done(unit)}
+            else:  # published meanwhile
+                units.clear()
+        if not any(waiting.values()) or time.monotonic() > deadline:
+            return not any(waiting.values())
+        time.sleep(_LOOK_EVERY)
+
+
+class _MissingError(Exception):
+    """Raised instead of making units."""
+
+
+def advance(root: Path, resources: Resources, targets: Iterable[Task], *, light: bool) -> Advance:
+    """Make whatever needs no slices, plan what does, publish what has all its units; make no unit.
+
+    Args:
+        root: the workspace.
+        resources: what this process may use.
+        targets: what is wanted in the end.
+        light: leave out all but pools and plans, as on a login node.
+    """
+    runner = Runner(root, resources, spread=_refuse)
+    pending: list[Pending] = []
+    later: list[Task] = []
+    for task in _distinct(targets):
+        if runner.published(task):
+            continue
+        ready = all(isinstance(i, Artifact) or runner.published(i) for i in task.inputs.values())
+        heavy = task.units is None and light and task.stage not in _LIGHT
+        if not ready or heavy or _behind(task, pending):
+            later.append(task)
+            continue
+        try:
+            runner.make(task)
+        except _MissingError as missing:
+            (share,) = missing.args
+            pending.append(Pending(task, share.out.path, share.out.plan() or {}, tuple(share.units)))
+    return Advance(tuple(pending), tuple(later))
+
+
+def _refuse(share: Share) -> list[Facts]:
+    raise _MissingError(share)
+
+
+def _behind(task: Task, pending: Sequence[Pending]) -> bool:
+    """Whether a task cannot be planned before another one of its room is published."""
+    return task.units is not None and task.units.in_turn and any(each.task.room == task.room for each in pending)
+
+
+def _distinct(targets: Iterable[Task]) -> list[Task]:
+    return list({task.id: task for target in targets for task in in_order(target)}.values())

@@ -1,0 +1,113 @@
+"""Units as Ray tasks: given out one batch after another to whatever is free, and again when a node is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pipeline.core.errors import InputError, MdcrError, StageError
+from pipeline.core.progress import Progress, say
+from pipeline.core.task import Facts
+from pipeline.core.units import Share, Spread, divide, work_share
+
+_TURNS = 4
+"""Batches a place gets: more even out slow places and lose less with a node, fewer load the encoder less often."""
+
+_RETRIES = 10
+"""Times a batch is given out again because its process or node was lost; an error of its own is not retried."""
+
+_ANSWER_SECONDS = 10.0
+
+
+def ray_spread(address: str) -> Spread:
+    """Return what spreads units over a Ray cluster.
+
+    Args:
+        address: of the cluster; ``auto``: the one running here, else one of this machine alone; ``local``: that one.
+
+    Raises:
+        InputError: Ray is not installed, or does not answer there.
+    """
+
+    def spread(share: Share) -> list[Facts]:
+        with connected(address) as ray:
+            return _run(ray, share)
+
+    return spread
+
+
+def _run(ray: Any, share: Share) -> list[Facts]:
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    gpus = int(share.resources.device != "cpu" and any(node.get("GPU", 0) for node in nodes))
+    usable = [node for node in nodes if node.get("GPU" if gpus else "CPU", 0) >= 1]
+    if not usable:
+        raise InputError("no node of the Ray cluster has a core or a GPU to give", "See ray status")
+    cores = max(1, int(min([share.resources.workers, *(node.get("CPU", 1) for node in usable)])))
+    places = [int(node["GPU"] if gpus else node["CPU"] // cores) for node in usable]
+    resources = dataclasses.replace(
+        share.resources, workers=cores, memory=share.resources.memory // max(places), device=share.resources.device
+    )
+    task = ray.remote(max_retries=_RETRIES, num_cpus=1 if gpus else cores, num_gpus=gpus)(work_share)
+    batches = [units for units in divide(share.units, min(len(share.units), _TURNS * sum(places))) if units]
+    shares = [dataclasses.replace(share.of(units, resources), quiet=True) for units in batches]
+    waiting = {task.remote(each): each for each in shares}
+    found: list[Facts] = []
+    with Progress(sum(share.units.values()), f"on Ray, {sum(places)} at a time", "docs") as progress:
+        while waiting:
+            for done in ray.wait(list(waiting), timeout=5)[0]:
+                found.append(_result(ray, done))
+                progress.add(sum(waiting.pop(done).units.values()))
+    return found
+
+
+def _result(ray: Any, done: Any) -> Facts:
+    try:
+        facts: Facts = ray.get(done)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, MdcrError):
+            raise error.cause from None
+        raise StageError(f"a Ray task failed: {error.cause!r}", "Run it again: finished shards are kept") from error
+    except ray.exceptions.RayError as error:
+        raise StageError(
+            f"a Ray task was lost {_RETRIES + 1} times ({type(error).__name__})", "See ray status, then run it again"
+        ) from error
+    return facts
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """Connect for as long as the units take."""
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError("Ray is not installed", "pip install 'mdcr-pipeline[ray]'") from error
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
+    if address not in ("auto", "local"):
+        _check_answers(address)
+    try:
+        if address != "local":
+            ray.init(address=address, **options)
+    except ConnectionError as error:
+        if address != "auto":
+            raise InputError(f"no Ray cluster answers at {address}", "Start one: ray start --head") from error
+        say("no Ray cluster is running here: starting one of this machine alone")
+    try:
+        if not ray.is_initialized():
+            ray.init(address="local", include_dashboard=False, **options)
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address where nothing listens: Ray itself would try for a minute."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"no Ray cluster answers at {address}", "Start one (ray start --head) and give its HOST:PORT"
+        ) from error

@@ -1,0 +1,123 @@
+"""What a Slurm job asks for: the ``[slurm]`` table of a recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.core.config import from_mapping
+from pipeline.core.errors import InputError
+
+_PATTERNS = {
+    "time": (r"\d+|(\d+-)?\d+(:\d\d){1,2}|\d+-\d+", "Write it like 04:00:00, 2-12:00:00 or minutes"),
+    "memory": (r"\d+[KMGT]?", "Write it like 64G"),
+    "gpu_type": (r"\w*", "Write it as sinfo -o %G shows it, such as a100"),
+}
+
+
+@dataclass(frozen=True)
+class SlurmSettings:
+    """How a stage's slices are run by Slurm: no part of any identity. Empty strings and zeros leave it to the cluster.
+
+    Attributes:
+        partition: where the slices run.
+        collect_partition: where the job runs that verifies and publishes; it needs no GPU.
+        time: limit of one slice, in Slurm's notation.
+        nodes: slices, each one task on one node.
+        at_once: slices that may run at the same time; 0: no limit.
+        attempts: times the missing slices are submitted in all.
+        patience: seconds to wait for files of slices that ended well: a shared file system may show them late.
+        gpus: GPUs of one slice.
+        gpu_type: their type, where a cluster has several.
+        cpus: processor cores of one slice.
+        memory: memory of one slice, such as ``64G``.
+        account: who pays.
+        qos: quality of service.
+        constraint: features a node must have.
+        reservation: reserved nodes to use.
+        requeue: let Slurm start a slice again that it lost by preemption or with its node.
+        modules: environment modules to load.
+        setup: lines of shell to run first, such as the activation of an environment.
+        image: container image to run in; empty: none.
+        launch: words before the command where there is an image; ``{image}`` stands for it.
+        extra: further options of sbatch, such as ``--exclude=node7``.
+    """
+
+    partition: str = ""
+    collect_partition: str = ""
+    time: str = ""
+    nodes: int = 1
+    at_once: int = 0
+    attempts: int = 3
+    patience: int = 90
+    gpus: int = 0
+    gpu_type: str = ""
+    cpus: int = 0
+    memory: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    requeue: bool = True
+    modules: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    image: str = ""
+    launch: str = "apptainer exec --nv {image}"
+    extra: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check(field.name, getattr(self, field.name), field.default)
+        for name, (pattern, remedy) in _PATTERNS.items():
+            value = getattr(self, name)
+            if value and not re.fullmatch(pattern, value):
+                raise InputError(f"[slurm] {name} = {value!r} is not understood", remedy)
+        if self.nodes < 1 or self.attempts < 1:
+            raise InputError("[slurm] nodes and attempts are at least 1", "Leave them out for the default")
+        if self.image and "{image}" not in self.launch:
+            raise InputError(f"[slurm] launch = {self.launch!r} does not use the image", "Put {image} where it belongs")
+        try:
+            shlex.split(self.launch)
+        except ValueError as error:
+            raise InputError(f"[slurm] launch = {self.launch!r} cannot be split ({error})", "Close quotes") from error
+
+    @classmethod
+    def read(cls, recipe: Path) -> SlurmSettings:
+        """Read the ``[slurm]`` table of a TOML file; a file without one gives the defaults.
+
+        Raises:
+            InputError: no such file, no TOML, or a setting that is unknown or of the wrong kind.
+        """
+        try:
+            table = tomllib.loads(recipe.read_text(encoding="utf-8")).get("slurm", {})
+        except FileNotFoundError as error:
+            raise InputError(f"there is no recipe {recipe}", "Give the path of a TOML file") from error
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"{recipe} is no TOML ({error})", "Correct the line it names") from error
+        if not isinstance(table, dict):
+            raise InputError(f"slurm in {recipe} is no table", "Begin it with a line [slurm]")
+        return from_mapping(cls, table)
+
+    def collector(self) -> SlurmSettings:
+        """Return the settings of the job that verifies and publishes: one slice, no GPU."""
+        partition = self.collect_partition or self.partition
+        return dataclasses.replace(self, partition=partition, nodes=1, at_once=0, gpus=0, gpu_type="")
+
+
+def _check(name: str, value: object, default: object) -> None:
+    """Refuse a value of the wrong kind, and text that would break out of its line of the job script."""
+    if type(value) is not type(default):
+        kind = {"tuple": "list of strings", "str": "string", "int": "whole number", "bool": "true or false"}
+        raise InputError(f"[slurm] {name} = {value!r} is no {kind[type(default).__name__]}", "Correct the recipe")
+    if isinstance(value, int) and value < 0:
+        raise InputError(f"[slurm] {name} = {value} is negative", "Leave it out for the default")
+    texts = value if isinstance(value, tuple) else (value,)
+    for text in texts:
+        if isinstance(value, tuple) and not isinstance(text, str):
+            raise InputError(f"[slurm] {name} holds {text!r}, which is no string", "Put it in quotes")
+        if isinstance(text, str) and any(ord(letter) < 32 for letter in text):
+            raise InputError(f"[slurm] {name} = {text!r} has more than one line", "Give one list item a line")

@@ -1,0 +1,91 @@
+"""What ``mdcr jobs`` says of a batch: units done, papers a second, what Slurm says, what failed and how."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.cluster import slurm
+from pipeline.cluster.batch import Batch
+from pipeline.core.manifest import MANIFEST
+from pipeline.core.workdir import Workdir
+
+
+def describe(batch: Batch) -> dict[str, Any]:
+    """Return the state of a batch: its command, its last round's work, the states of its jobs, its failures."""
+    found: dict[str, Any] = {"batch": batch.folder.name, "command": " ".join(batch.command), "finished": batch.finished}
+    if not batch.rounds or batch.finished:
+        return found | {"rounds": len(batch.rounds)}
+    last = batch.rounds[-1]
+    started = _started(batch)
+    work = [_progress(batch.root, folder, units, started) for folder, units in last.work.items()]
+    states = slurm.status(last.jobs) if slurm.available() else []
+    return found | {
+        "rounds": len(batch.rounds),
+        "attempt": last.attempt,
+        "work": work,
+        "jobs": {"arrays": dict(last.arrays), "collect": last.collect},
+        "states": dict(Counter(s.state + (f" ({s.reason})" if s.stuck else "") for s in states)),
+        "failures": batch.failures() if states else [],
+    }
+
+
+def render(described: Mapping[str, Any]) -> str:
+    """Return the lines a user reads."""
+    lines = [f"{described['batch']}  {described['command']}"]
+    if described["finished"]:
+        return "\n".join([*lines, f"  all published, in {described['rounds']} round(s)"])
+    for each in described.get("work", ()):
+        line = (
+            f"  {each['name']}: {each['done']}/{each['units']} units, {each['papers_done']:,}/{each['papers']:,} papers"
+        )
+        if each["papers_per_second"]:
+            line += f", {each['papers_per_second']:,.1f} papers/s"
+            if each["seconds_left"] is not None:
+                line += f", about {each['seconds_left']:,.0f} s left"
+        lines.append(line)
+    if described.get("jobs"):
+        jobs = [*described["jobs"]["arrays"].values(), described["jobs"]["collect"]]
+        states = ", ".join(f"{count} {state}" for state, count in described["states"].items()) or "not known to Slurm"
+        lines.append(f"  attempt {described['attempt']}, jobs {', '.join(map(str, jobs))}: {states}")
+    lines += [f"  {line}" for failure in described.get("failures", ()) for line in failure.splitlines()]
+    return "\n".join(lines)
+
+
+def _progress(root: Path, folder: str, units: Mapping[str, int], started: float | None) -> dict[str, Any]:
+    partial = root / folder
+    name = partial.name.removeprefix(".").removesuffix(".partial")
+    work = Workdir(partial)
+    published = (partial.with_name(name) / MANIFEST).is_file()
+    stamps = {unit: stamp for unit in units if (stamp := work.finished_at(unit)) is not None}
+    done = list(units if published else stamps)
+    papers, papers_done = sum(units.values()), sum(units[unit] for unit in done)
+    recent = {} if published or started is None else {u: stamp for u, stamp in stamps.items() if stamp >= started}
+    rate = 0.0
+    if recent and started is not None:
+        rate = sum(units[unit] for unit in recent) / max(max(recent.values()) - started, 1.0)
+    return {
+        "name": name,
+        "units": len(units),
+        "done": len(done),
+        "papers": papers,
+        "papers_done": papers_done,
+        "papers_per_second": round(rate, 2),
+        "seconds_left": round((papers - papers_done) / rate, 1) if rate else None,
+    }
+
+
+def _started(batch: Batch) -> float | None:
+    """Return when the first slice of the last round started, by the first line of its log."""
+    stamps = []
+    for job in batch.rounds[-1].arrays.values():
+        for log in batch.logs.glob(f"{job}_*.log"):
+            with log.open(errors="replace") as lines:
+                try:
+                    stamps.append(datetime.datetime.fromisoformat(lines.readline().split(" ")[0]).timestamp())
+                except ValueError:
+                    continue
+    return min(stamps, default=None)

@@ -1,0 +1,240 @@
+"""A real Slurm on this host, for tests: two nodes, two partitions, nothing outside one temporary folder.
+
+The daemons come from Debian's packages; where they are absent they are installed, if this is root on a system with
+apt-get and ``MDCR_NO_APT`` is not set. What cannot be installed or started skips the test with the reason.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "scancel")
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
+
+_CONFIG = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0,batch_sched_delay=0
+SlurmdParameters=config_overrides
+ReturnToService=2
+SlurmdTimeout=30
+KillWait=2
+MinJobAge=300
+GresTypes=gpu
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=1000
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=1000 Gres=gpu:1
+PartitionName=main Nodes=n1,n2 Default=YES MaxTime=10
+PartitionName=gpu Nodes=n2 MaxTime=10
+"""
+
+
+class SlurmHost:
+    """Slurm's daemons in one folder.
+
+    Attributes:
+        config: the configuration; commands find this Slurm by ``SLURM_CONF``.
+        env: environment of commands that are to talk to it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "slurm.conf"
+        self.env = os.environ | {"SLURM_CONF": str(self.config)}
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Start the daemons and wait until both nodes take jobs."""
+        host = socket.gethostname().split(".")[0]
+        names = {"host": host, "ports": _free_ports(3), "user": getpass.getuser(), "folder": self.folder}
+        self.config.write_text(_CONFIG.format(**names))
+        (self.folder / "gres.conf").write_text("NodeName=n2 Name=gpu File=/dev/null\n")
+        (self.folder / "munge.key").write_bytes(os.urandom(128))
+        (self.folder / "munge.key").chmod(0o400)
+        for name in ("state", "spool-n1", "spool-n2"):
+            (self.folder / name).mkdir()
+        munge = {
+            "key-file": "munge.key",
+            "socket": "munge.socket",
+            "pid-file": "munge.pid",
+            "log-file": "munge.log",
+            "seed-file": "munge.seed",
+        }
+        self._spawn("munged", "--foreground", "--force", *(f"--{k}={self.folder / v}" for k, v in munge.items()))
+        self.until((self.folder / "munge.socket").exists, "munged opens its socket", 10)
+        self._spawn("slurmctld", "-D", "-i", "-f", str(self.config))
+        self.start_node("n1")
+        self.start_node("n2")
+        self.until(lambda: self.nodes() == {"n1": "idle", "n2": "idle"}, "both nodes are idle", 30)
+
+    def start_node(self, name: str) -> None:
+        """Start a node's daemon."""
+        self._spawn("slurmd", "-D", "-N", name, "-f", str(self.config), label=name)
+
+    def lose_node(self, name: str) -> None:
+        """End a node as a power cut would: its daemon and whatever it runs, by SIGKILL."""
+        daemon = self._daemons.pop(name)
+        daemon.kill()
+        daemon.wait()
+        for process in self._processes(f"SLURMD_NODENAME={name}") + self._processes(f"MDCR_SLURM_NODE={name}"):
+            _kill(process)
+        self._ask("scontrol", "update", f"nodename={name}", "state=down", "reason=lost")  # or wait for SlurmdTimeout
+
+    def nodes(self) -> dict[str, str]:
+        """Return the state of each node; empty while the controller does not answer."""
+        result = self._ask("sinfo", "--noheader", "--Node", "--format=%N %T")
+        return dict(line.split() for line in result.splitlines())
+
+    def payload(self, job: int, task: int | None = None) -> int | None:
+        """Return the process id of the command a job runs now (the leader of its process group), if it has started."""
+        named = (
+            [f"SLURM_JOB_ID={job}"] if task is None else [f"SLURM_ARRAY_JOB_ID={job}", f"SLURM_ARRAY_TASK_ID={task}"]
+        )
+        leaders = [process for process in self._processes(*named) if os.getpgid(process) == process]
+        return leaders[0] if leaders else None
+
+    def until(self, true: Callable[[], object], what: str, seconds: float) -> None:
+        """Wait until something is true; fail with the daemons' last words when it does not come about."""
+        deadline = time.monotonic() + seconds
+        while not true():
+            dead = [name for name, daemon in self._daemons.items() if daemon.poll() is not None]
+            if dead or time.monotonic() > deadline:
+                raise TimeoutError(f"not within {seconds:.0f} s: {what}; ended: {dead or 'none'}\n{self._words()}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End everything that was started, jobs first."""
+        if "slurmctld" in self._daemons:
+            self._ask("scancel", "--user", getpass.getuser())
+        deadline = time.monotonic() + 5
+        while self._processes() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for daemon in reversed(
+            self._daemons.values()
+        ):  # nothing of theirs is kept: no need to wait for their farewells
+            daemon.kill()
+            daemon.wait()
+        for process in self._processes():
+            _kill(process)
+
+    def _spawn(self, *command: str, label: str = "") -> None:
+        """Start a daemon that ends with this process, however that ends."""
+        name = label or command[0]
+        with (self.folder / f"{name}.out").open("ab") as output:
+            self._daemons[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *command],
+                stdout=output,
+                stderr=output,
+                env=self.env | {"MDCR_SLURM_NODE": label},
+            )
+
+    def _ask(self, *command: str) -> str:
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=False, timeout=10, env=self.env).stdout
+        except subprocess.TimeoutExpired:
+            return ""
+
+    def _processes(self, *variables: str) -> list[int]:
+        """Return the processes of this Slurm's jobs, by the environment they were given."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    given = (entry / "environ").read_bytes().split(b"\0")
+                except (FileNotFoundError, PermissionError, ProcessLookupError):
+                    continue
+                wanted = [f"SLURM_CONF={self.config}", *variables]
+                of_job = any(g.startswith((b"SLURM_JOB_ID=", b"MDCR_SLURM_NODE=n")) for g in given)
+                daemon = int(entry.name) in {daemon.pid for daemon in self._daemons.values()}
+                if of_job and not daemon and all(variable.encode() in given for variable in wanted):
+                    found.append(int(entry.name))
+        return found
+
+    def _words(self) -> str:
+        logs = [*self.folder.glob("*.out"), *self.folder.glob("*.log")]
+        return "\n".join(f"== {log.name}\n" + "\n".join(log.read_text().splitlines()[-8:]) for log in sorted(logs))
+
+
+@pytest.fixture(scope="session")
+def slurm_host() -> Iterator[SlurmHost]:
+    """Start a Slurm for the session; ``SLURM_CONF`` points to it as long as it runs."""
+    _install()
+    with tempfile.TemporaryDirectory(prefix="mdcr-slurm-") as name, pytest.MonkeyPatch.context() as patch:
+        host = SlurmHost(Path(name))
+        patch.setenv("SLURM_CONF", str(host.config))
+        try:
+            try:
+                host.start()
+            except TimeoutError as error:
+                pytest.skip(f"Slurm cannot be started here: {error}")
+            yield host
+        finally:
+            host.stop()
+
+
+def _install() -> None:
+    """Install Debian's packages where the commands are missing and it is allowed; skip with the reason otherwise."""
+    if not (missing := [command for command in (*COMMANDS, "setpriv") if shutil.which(command) is None]):
+        return
+    reason = f"Slurm is not installed ({', '.join(missing)} missing)"
+    if os.environ.get("MDCR_NO_APT"):
+        pytest.skip(f"{reason} and MDCR_NO_APT forbids to install it")
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        pytest.skip(f"{reason}; as root on Debian: apt-get install {' '.join(PACKAGES)}")
+    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # RUNLEVEL: no daemons by the packages
+    for command in (["update"], ["install", "--yes", "--no-install-recommends", *PACKAGES]):
+        try:
+            done = subprocess.run(
+                ["apt-get", "--quiet=2", *command], env=env, capture_output=True, text=True, check=False, timeout=300
+            )
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"{reason}, and apt-get {command[0]} took over 300 s")
+        if done.returncode:
+            pytest.skip(f"{reason}, and apt-get {command[0]} failed: {done.stderr.strip()[-300:]}")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _kill(process: int) -> None:
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        return

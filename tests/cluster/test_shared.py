@@ -1,0 +1,101 @@
+"""Shared file systems: late listings lose nothing, folders stay small, slices lock nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.cluster.advance import advance, settle
+from pipeline.core.artifact import Artifact
+from pipeline.core.resources import Resources
+from pipeline.core.task import Task
+from pipeline.core.units import Slice
+from pipeline.core.workdir import Workdir
+from pipeline.encode import registry
+from pipeline.runner import Runner
+from pipeline.stages.embed import embed_tasks, store_of
+from tests.builders import made_up_paper, make_corpus, make_pool
+from tests.cluster.stale import stale_view
+from tests.encode.stub import StubEncoder, stub
+
+__all__ = ["stub"]
+
+HERE = Resources(memory=2**30, workers=1, device="cpu")
+SLICES = 3
+
+
+@pytest.fixture
+def task(tmp_path: Path, stub: None) -> Task:
+    corpus = make_corpus(tmp_path, [made_up_paper(number) for number in range(120)], shard_rows=10)
+    return embed_tasks(corpus, make_pool(tmp_path, corpus, [0]), registry.resolve("stub"))["paper"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.arrow"))}
+
+
+def expected(tmp_path: Path, task: Task) -> dict[str, bytes]:
+    made = Runner(tmp_path, HERE).make(task)
+    found = contents(made.path)
+    made.path.rename(tmp_path / "expected")
+    return found
+
+
+def slices(root: Path, task: Task) -> None:
+    for number in range(SLICES):
+        Runner(root, HERE).work_slice(task, Slice(number, SLICES))
+
+
+def test_files_that_are_seen_late_are_waited_for(tmp_path: Path, task: Task) -> None:
+    whole = expected(tmp_path, task)
+    (pending,) = advance(tmp_path, HERE, [task], light=True).pending
+    slices(tmp_path, task)
+    StubEncoder.encoded = 0
+    folder = pending.work.relative_to(tmp_path).as_posix()
+    with stale_view(tmp_path / "indexes", attributes=1.5, listings=60, slow=0.001) as hidden:
+        assert not settle(tmp_path, {folder: pending.units}, patience=0)
+        assert settle(tmp_path, {folder: pending.units}, patience=30)
+        assert advance(tmp_path, HERE, [task], light=False).finished  # though no listing shows a thing yet
+    assert hidden["stat"]
+    assert hidden["listdir"] + hidden["scandir"]
+    assert StubEncoder.encoded == 0
+    segment = Artifact.open(Runner(tmp_path, HERE).path(task))
+    assert contents(segment.path) == whole
+    assert len(segment.manifest.outputs) == len(whole) == 13
+    assert store_of(segment).covers(Runner(tmp_path, HERE).make(task).arrow("rows.arrow").column("row").to_numpy())
+
+
+def test_files_that_stay_hidden_are_made_again_to_the_same_bytes(tmp_path: Path, task: Task) -> None:
+    whole = expected(tmp_path, task)
+    (pending,) = advance(tmp_path, HERE, [task], light=True).pending
+    slices(tmp_path, task)
+    with stale_view(tmp_path / "indexes", attributes=60, listings=0):
+        (again,) = advance(tmp_path, HERE, [task], light=False).pending
+    assert again.left
+    slices(tmp_path, task)
+    assert advance(tmp_path, HERE, [task], light=False).finished
+    assert contents(Runner(tmp_path, HERE).path(task)) == whole
+    assert pending.work.exists() is False
+
+
+def test_slices_lock_nothing_and_keep_folders_small(
+    tmp_path: Path, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pending,) = advance(tmp_path, HERE, [task], light=True).pending
+
+    def no_locks(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    monkeypatch.setattr(fcntl, "lockf", no_locks)
+    most = 0
+    for number in range(SLICES):
+        Runner(tmp_path, HERE).work_slice(task, Slice(number, SLICES))
+        found = sum(len(names) for _, _, names in os.walk(pending.work))
+        most = max(most, found)
+    assert most <= 2 * len(pending.units) + 2 + 1 + SLICES  # each shard and its record, the rows, the plan, facts
+    assert not Workdir(pending.work).path.with_name("scratch").exists()
+    assert advance(tmp_path, HERE, [task], light=False).finished  # a file system without locks publishes as well

@@ -1,0 +1,99 @@
+"""A workspace of many small shards, and ``mdcr`` as a user runs it there, with a slow encoder that needs no model."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.builders import made_up_paper, make_corpus
+
+PAPERS = 300
+SHARD_ROWS = 25
+SHARDS = PAPERS // SHARD_ROWS
+YEAR = 2019
+
+SELECTION = [
+    "--corpus",
+    "tiny",
+    "--model",
+    "stub",
+    "--size",
+    "all",
+    "--queries",
+    "8",
+    "--min-abstract-chars",
+    "1",
+    "--measures",
+    "map",
+]
+EMBED = [word for word in SELECTION if word not in ("--measures", "map")]
+
+_STUB = """
+import os
+from tests.encode import stub
+
+stub.install()
+stub.StubEncoder.pause = float(os.environ.get("STUB_PAUSE", 0))
+"""
+
+
+class World:
+    """A workspace below ``folder``.
+
+    Attributes:
+        root: the workspace.
+        env: environment in which the encoder ``stub`` is known to ``mdcr``, in all its processes.
+    """
+
+    def __init__(self, folder: Path, pause: float = 0.0) -> None:
+        self.root = folder / "workspace"
+        site = folder / "site"
+        site.mkdir(parents=True)
+        (site / "sitecustomize.py").write_text(_STUB)
+        path = os.pathsep.join([str(site), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+        self.env = os.environ | {"PYTHONPATH": path, "STUB_PAUSE": str(pause)}
+        ids = [f"{number:05d}" for number in range(PAPERS)]
+        papers: list[dict[str, Any]] = [made_up_paper(number) for number in range(PAPERS)]
+        for paper in papers[::9]:  # equal texts in many shards: equal vectors, equal scores
+            paper |= {"title": "the same title", "abstract": "the same abstract"}
+        cited = [(ids[a], ids[(a * 7 + step) % PAPERS]) for a in range(PAPERS) for step in range(1, 5)]
+        make_corpus(self.root, papers, cited, shard_rows=SHARD_ROWS)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "pipeline", *words, "--root", str(self.root)],
+            env=self.env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def run(self, *words: str, code: int = 0, seconds: float = 60) -> str:
+        """Run a command that must end with a code, and return what it printed."""
+        process = self.start(*words)
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        assert process.returncode == code, errors
+        return output if code == 0 else errors
+
+    def artifacts(self) -> dict[str, bytes]:
+        """Return the content of every published table, by path."""
+        rooms = ("indexes/vectors/*", "runs/rankings", "runs/scores")
+        found = [path for room in rooms for path in self.root.glob(f"{room}/[!.]*/*.arrow")]
+        return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in sorted(found)}
+
+    def leftovers(self) -> list[Path]:
+        """Return unfinished folders and temporary files, which a finished chain has none of."""
+        return [*self.root.rglob("*.partial"), *self.root.rglob("*.tmp")]
+
+    def units(self) -> int:
+        """Count the finished shards of unpublished vectors."""
+        return len(list(self.root.glob("indexes/vectors/*/.*.partial/vectors-*.arrow")))
