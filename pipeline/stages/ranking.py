@@ -61,15 +61,11 @@ class DenseSearch:
         """Rank the candidates of each unit by itself."""
         pool = _open(inputs)
         parts = self._parts(pool)
-        config, subset, title = (
-            DenseConfig(self.metric, self.depth),
-            Subset(None, pool.exclusions),
-            f"search {self.name}",
-        )
-        engines = set()
+        config, subset = DenseConfig(self.metric, self.depth), Subset(None, pool.exclusions)
+        title, engines = f"search {self.name}", set()
         for unit in units:
             (ranking,), ran = rank_pools(
-                inputs, pool.query_rows, parts[unit], [subset], f"search {self.name}", config, self.engine, resources
+                inputs, pool.query_rows, parts[unit], [subset], title, config, self.engine, resources
             )
             with files.disk_errors(out.path), files.replacing(out.path / unit) as path:
                 files.write_arrow(path, ranking.table().to_batches(), RANKING)
