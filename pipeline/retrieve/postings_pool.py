@@ -43,8 +43,15 @@ class Queries(NamedTuple):
         """Read the papers or query texts at rising ``rows``, in that order."""
         pieces = list(store.pieces(rows))
         with ThreadPoolExecutor(threads) as pool:
-            vocabulary = pc.unique(pa.chunked_array(list(pool.map(_words_of, pieces)), pa.large_string()))
-            read = list(pool.map(lambda piece: _decode(piece, _numbers(piece, vocabulary)), pieces))
+            words = list(pool.map(_words_of, pieces))
+            vocabulary = pc.unique(pa.chunked_array([spelled for _, spelled in words], pa.large_string()))
+
+            def decode(piece: Piece, used: npt.NDArray[np.bool_], spelled: pa.Array) -> Terms:
+                numbers = np.full(len(used), -1, np.int32)
+                numbers[used] = pc.index_in(spelled, vocabulary).to_numpy()
+                return _decode(piece, numbers)
+
+            read = list(pool.map(decode, pieces, *zip(*words, strict=True))) if words else []
         place = np.searchsorted(rows, np.concatenate([np.empty(0, np.uint32), *(piece.rows for piece in pieces)]))
         lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(each.starts) for each in read)])
         order = np.argsort(place)
@@ -104,9 +111,9 @@ class Collection:
         """Count what scores depend on, in one pass over the bags of the papers at rising ``rows``."""
 
         def count(piece: Piece) -> tuple[_TermNumbers, Offsets, Offsets]:
-            numbers, found = _numbers(piece, vocabulary), np.zeros(len(vocabulary), np.int64)
+            numbers, found = _numbers(piece, vocabulary), np.zeros(1 + len(vocabulary), np.int64)
             postings_kernels.count(piece.bags.offsets, piece.bags.tokens, piece.members, numbers, found)
-            return numbers, found, np.diff(piece.bags.offsets)[piece.members]
+            return numbers, found[1:], np.diff(piece.bags.offsets)[piece.members]
 
         frequencies = np.zeros(len(vocabulary), np.int64)
         documents = tokens = 0
@@ -146,11 +153,11 @@ def removed_from(rows: Rows, excluded: Exclusions) -> Removed:
     return Removed(np.concatenate([[0], np.cumsum(here)])[offsets], place[here])
 
 
-def _words_of(piece: Piece) -> pa.Array:
-    """Return those terms of a block that the piece's papers have."""
+def _words_of(piece: Piece) -> tuple[npt.NDArray[np.bool_], pa.Array]:
+    """Return which terms of a block the piece's papers have, and those."""
     used = np.zeros(len(piece.bags.vocabulary), bool)
     postings_kernels.mark(piece.bags.offsets, piece.bags.tokens, piece.members, used)
-    return piece.bags.vocabulary.filter(pa.array(used))
+    return used, piece.bags.vocabulary.filter(pa.array(used))
 
 
 def _numbers(piece: Piece, vocabulary: pa.Array) -> _TermNumbers:
