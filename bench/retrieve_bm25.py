@@ -90,13 +90,13 @@ def prepare(folder: Path, sizes: Sequence[int], queries: int, peers: Sequence[in
 
 def ours(made: Made) -> Ranking:
     queries = Queries.read(made.store, made.pool.query_rows, THREADS)
-    collection = Collection.read(made.store, made.pool.candidates, queries.vocabulary, THREADS)
+    collection = Collection.read(made.store, made.pool.candidates, queries.vocabulary, THREADS, MEMORY // 4)
     return search(collection, queries, made.pool.exclusions, k1=K1, b=B, depth=DEPTH, threads=THREADS)
 
 
 def grid(made: Made) -> Any:
     queries = Queries.read(made.store, made.pool.query_rows, THREADS)
-    collection = Collection.read(made.store, made.pool.candidates, queries.vocabulary, THREADS)
+    collection = Collection.read(made.store, made.pool.candidates, queries.vocabulary, THREADS, MEMORY // 4)
     table = made.pool.qrels
     query, row = (table.column(name).to_numpy() for name in ("query", "row"))
     order = np.lexsort((row, query))

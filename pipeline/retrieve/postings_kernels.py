@@ -14,6 +14,9 @@ from pipeline.core.compiled import compiled
 
 _STRIDE = 32
 
+_STRETCH = 1_024
+"""Scores to which line after line is added: they stay in the nearest cache."""
+
 
 @compiled
 def mark(offsets: Any, tokens: Any, members: Any, used: Any) -> None:
@@ -39,21 +42,21 @@ def count(offsets: Any, tokens: Any, members: Any, numbers: Any, frequencies: An
         tokens: as in :func:`mark`.
         members: int64 ``[n]``, which of the bags are documents.
         numbers: int32 ``[vocabulary]``, number of each term among those of the queries, -1 where no query has it.
-        frequencies: int64 ``[terms]``, raised by the number of documents that have each.
+        frequencies: int64 ``[1 + terms]``, raised by the number of documents that have each; the first is of no term.
     """
     for member in members:
         before = np.int64(-1)
         for at in range(offsets[member], offsets[member + 1]):
             token = np.int64(tokens[at])
-            if token != before:
-                before = token
-                if numbers[token] >= 0:
-                    frequencies[numbers[token]] += 1
+            frequencies[1 + np.int64(numbers[token])] += np.int64(token != before)
+            before = token
 
 
 @compiled
 def decode(offsets: Any, tokens: Any, members: Any, numbers: Any, bags: Any) -> None:
     """Write the distinct terms of some documents, those that a query has.
+
+    Without branches, which would be guessed wrong: what is no query's is written where the next term will be.
 
     Args:
         offsets: as in :func:`count`.
@@ -63,18 +66,19 @@ def decode(offsets: Any, tokens: Any, members: Any, numbers: Any, bags: Any) -> 
         bags: :class:`~pipeline.retrieve.postings_types.Terms` with room for all tokens, a zero at the start; written.
     """
     starts, terms, times = bags
-    done = np.int64(-1)
+    done = np.int64(0)
     for i in range(len(members)):
-        before = np.int64(-1)
+        before, run = np.int64(-1), np.int64(0)
         for at in range(offsets[members[i]], offsets[members[i] + 1]):
             token = np.int64(tokens[at])
-            if numbers[token] >= 0:
-                new = token != before
-                done += new
-                terms[done] = numbers[token]
-                times[done] = 1 if new else times[done] + np.uint32(1)
-                before = token
-        starts[i + 1] = done + 1
+            number = np.int64(numbers[token])
+            known, again = np.int64(number >= 0), np.int64(token == before)
+            run = 1 + again * run
+            place = done - (known & again)
+            terms[place], times[place] = number, run
+            done += known & (1 - again)
+            before = token
+        starts[i + 1] = done
 
 
 @compiled
@@ -99,21 +103,25 @@ def invert(bags: Any, postings: Any) -> None:
 
 
 @compiled
-def weigh(postings: Any, norms: Any, idf: Any, divisors: Any, impacts: Any) -> None:
+def weigh(postings: Any, norms: Any, idf: Any, weights: Any) -> None:
     """Compute the parts of the formula that are the same for all queries.
 
     Args:
         postings: :class:`~pipeline.retrieve.postings_types.Postings`.
         norms: float32 ``[documents]``, inverse norm of each.
         idf: float32 ``[terms]``.
-        divisors: float32 ``[postings]``, written: ``1 + f n`` of the formula.
-        impacts: float32 ``[postings]``, written: what the term adds to a score where the query has it once.
+        weights: :class:`~pipeline.retrieve.postings_types.Weights` with lines of negative zeros; written but for
+            ``line_of``.
     """
     edges, documents, frequencies = postings
+    divisors, impacts, line_of, lines = weights
     for term in range(len(idf)):
         for at in range(edges[term], edges[term + 1]):
             divisors[at] = np.float32(1) + np.float32(frequencies[at]) * norms[documents[at]]
             impacts[at] = idf[term] - idf[term] / divisors[at]
+        if line_of[term] >= 0:
+            for at in range(edges[term], edges[term + 1]):
+                lines[line_of[term], documents[at]] = impacts[at]
 
 
 @compiled
@@ -124,8 +132,7 @@ def score(
     idf: Any,
     rows: Any,
     postings: Any,
-    divisors: Any,
-    impacts: Any,
+    weights: Any,
     removed: Any,
     depth: int,
     best: Any,
@@ -141,8 +148,7 @@ def score(
         idf: float32 ``[terms]``.
         rows: uint32 ``[documents]``.
         postings: :class:`~pipeline.retrieve.postings_types.Postings` of the documents.
-        divisors: what :func:`weigh` wrote.
-        impacts: what :func:`weigh` wrote.
+        weights: :class:`~pipeline.retrieve.postings_types.Weights` of the postings.
         removed: :class:`~pipeline.retrieve.postings_types.Removed`.
         depth: how many are wanted.
         best: :class:`~pipeline.retrieve.postings_types.Best`; changed.
@@ -152,15 +158,18 @@ def score(
     bits = scores.view(np.int64)
     rounded = np.empty(1, np.float32)
     rounded_bits = rounded.view(np.uint32)
+    divisors, impacts, line_of, _ = weights
     for query in range(first, last):
-        scores[:] = -0.0  # and stays so in a document that has none of the terms: 0.0 added to it gives 0.0
+        _add_lines(query, queries, weights, scores)
         for at in range(queries.starts[query], queries.starts[query + 1]):
             term, times = np.int64(queries.terms[at]), queries.times[at]
             begin, end = edges[term], edges[term + 1]
+            if line_of[term] >= 0 and _is_power(times):
+                continue
             if times == 1:
                 for i in range(begin, end):
                     scores[documents[i]] += np.float64(impacts[i])
-            elif times & (times - np.uint32(1)) == 0:  # a power of two scales without rounding
+            elif _is_power(times):
                 power = np.float64(times)
                 for i in range(begin, end):
                     scores[documents[i]] += power * np.float64(impacts[i])
@@ -192,6 +201,41 @@ def score(
                             floor = keep_best(keys, depth)
                             least = _least_bits(floor)
         best.floors[query], best.counts[query] = floor, held
+
+
+@compiled
+def _is_power(times: Any) -> Any:
+    """Return whether a number from 1 on is a power of two, by which a float is multiplied without rounding."""
+    return times & (times - np.uint32(1)) == 0
+
+
+@compiled
+def _add_lines(query: Any, queries: Any, weights: Any, scores: Any) -> None:
+    """Start the scores of a block with the terms that have lines, four at a time, the empty line where there are fewer.
+
+    Scores are negative zero before, and stay so in a document that has none of the terms: adding 0.0 gives 0.0.
+    """
+    first, last = queries.starts[query], queries.starts[query + 1]
+    chosen, powers, count = np.full(last - first + 4, len(weights.lines) - 1), np.ones(last - first + 4), 0
+    for at in range(first, last):
+        line = weights.line_of[queries.terms[at]]
+        if line >= 0 and _is_power(queries.times[at]):
+            chosen[count], powers[count] = line, queries.times[at]
+            count += 1
+    for start in range(0, len(scores), _STRETCH):
+        part = scores[start : start + _STRETCH]
+        part[:] = -0.0
+        for j in range(0, count, 4):
+            a, b, c, d = powers[j], powers[j + 1], powers[j + 2], powers[j + 3]
+            at_a, at_b, at_c, at_d = (
+                weights.lines[chosen[j]][start : start + _STRETCH],
+                weights.lines[chosen[j + 1]][start : start + _STRETCH],
+                weights.lines[chosen[j + 2]][start : start + _STRETCH],
+                weights.lines[chosen[j + 3]][start : start + _STRETCH],
+            )
+            for i in range(len(part)):
+                two = a * np.float64(at_a[i]) + b * np.float64(at_b[i])
+                part[i] += two + (c * np.float64(at_c[i]) + d * np.float64(at_d[i]))
 
 
 @compiled

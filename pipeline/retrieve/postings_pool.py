@@ -27,6 +27,10 @@ BLOCK_DOCUMENTS = 16_384
 """Documents scored together: their scores stay in a core's cache, and their postings in the processor's."""
 
 
+_TOKEN_BYTES = 8
+"""What a token takes while it is decoded."""
+
+
 class Queries(NamedTuple):
     """Texts that are searched for.
 
@@ -43,8 +47,15 @@ class Queries(NamedTuple):
         """Read the papers or query texts at rising ``rows``, in that order."""
         pieces = list(store.pieces(rows))
         with ThreadPoolExecutor(threads) as pool:
-            vocabulary = pc.unique(pa.chunked_array(list(pool.map(_words_of, pieces)), pa.large_string()))
-            read = list(pool.map(lambda piece: _decode(piece, _numbers(piece, vocabulary)), pieces))
+            words = list(pool.map(_words_of, pieces))
+            vocabulary = pc.unique(pa.chunked_array([spelled for _, spelled in words], pa.large_string()))
+
+            def decode(piece: Piece, used: npt.NDArray[np.bool_], spelled: pa.Array) -> Terms:
+                numbers = np.full(len(used), -1, np.int32)
+                numbers[used] = pc.index_in(spelled, vocabulary).to_numpy()
+                return _decode(piece, numbers)
+
+            read = list(pool.map(decode, pieces, *zip(*words, strict=True))) if words else []
         place = np.searchsorted(rows, np.concatenate([np.empty(0, np.uint32), *(piece.rows for piece in pieces)]))
         lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(each.starts) for each in read)])
         order = np.argsort(place)
@@ -60,17 +71,19 @@ class Queries(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Some documents of a pool, before they are decoded.
+    """Some documents of a pool.
 
     Attributes:
         piece: where their bags are.
         numbers: int32, number of each of the bags' terms among those of the queries, -1 where no query has it.
         codes: uint8 ``[n]``, stored length of each.
+        terms: what decoding gives, where it is kept.
     """
 
     piece: Piece
     numbers: _TermNumbers
     codes: Codes
+    terms: Terms | None
 
 
 class Block(NamedTuple):
@@ -100,32 +113,47 @@ class Collection:
     parts: list[Part]
 
     @classmethod
-    def read(cls, store: TermStore, rows: Rows, vocabulary: pa.Array, threads: int = 1) -> Collection:
-        """Count what scores depend on, in one pass over the bags of the papers at rising ``rows``."""
+    def read(cls, store: TermStore, rows: Rows, vocabulary: pa.Array, threads: int = 1, memory: int = 0) -> Collection:
+        """Count what scores depend on, in one pass over the bags of the papers at rising ``rows``.
 
-        def count(piece: Piece) -> tuple[_TermNumbers, Offsets, Offsets]:
-            numbers, found = _numbers(piece, vocabulary), np.zeros(len(vocabulary), np.int64)
-            postings_kernels.count(piece.bags.offsets, piece.bags.tokens, piece.members, numbers, found)
-            return numbers, found, np.diff(piece.bags.offsets)[piece.members]
-
-        frequencies = np.zeros(len(vocabulary), np.int64)
-        documents = tokens = 0
-        parts = []
+        Args:
+            store: where the bags are.
+            rows: the documents.
+            vocabulary: the terms of the queries.
+            threads: how many work.
+            memory: bytes of decoded documents to keep; the others are decoded whenever they are needed.
+        """
         pieces = list(store.pieces(rows))
+        lengths = [np.diff(piece.bags.offsets)[piece.members] for piece in pieces]
+        sizes = np.array([each.sum() for each in lengths], np.int64)
+        kept = (np.cumsum(sizes) * _TOKEN_BYTES <= memory).tolist()
+
+        def count(piece: Piece, lengths: Offsets, keep: bool) -> tuple[list[Part], Offsets]:
+            numbers, found = _numbers(piece, vocabulary), np.zeros(1 + len(vocabulary), np.int64)
+            codes, parts = lucene_formula.length_codes(lengths), []
+            for start in range(0, len(codes), BLOCK_DOCUMENTS):
+                some = slice(start, start + BLOCK_DOCUMENTS)
+                mine = Piece(piece.rows[some], piece.members[some], piece.bags)
+                terms = _decode(mine, numbers) if keep else None
+                if terms is None:
+                    postings_kernels.count(piece.bags.offsets, piece.bags.tokens, mine.members, numbers, found)
+                else:
+                    found[1:] += np.bincount(terms.terms, minlength=len(vocabulary))
+                parts.append(Part(mine, numbers, codes[some], terms))
+            return parts, found[1:]
+
+        parts, frequencies = [], np.zeros(len(vocabulary), np.int64)
         with ThreadPoolExecutor(threads) as pool:
-            for piece, (numbers, found, lengths) in zip(pieces, pool.map(count, pieces), strict=True):
+            for read, found in pool.map(count, pieces, lengths, kept):
+                parts += read
                 frequencies += found
-                documents += int(np.count_nonzero(lengths))
-                tokens += int(lengths.sum())
-                codes = lucene_formula.length_codes(lengths)
-                for start in range(0, len(codes), BLOCK_DOCUMENTS):
-                    part = slice(start, start + BLOCK_DOCUMENTS)
-                    parts.append(Part(Piece(piece.rows[part], piece.members[part], piece.bags), numbers, codes[part]))
+        documents, tokens = sum(int(np.count_nonzero(each)) for each in lengths), int(sizes.sum())
         return cls(lucene_formula.idf(frequencies, documents), tokens / documents if documents else 1.0, parts)
 
     def documents(self, part: Part) -> Documents:
         """Return the documents of a part with those of their terms that queries have."""
-        return Documents(part.piece.rows, part.codes, _decode(part.piece, part.numbers))
+        terms = _decode(part.piece, part.numbers) if part.terms is None else part.terms
+        return Documents(part.piece.rows, part.codes, terms)
 
     def block(self, part: Part) -> Block:
         """Return the documents of a part, turned round as well."""
@@ -146,11 +174,11 @@ def removed_from(rows: Rows, excluded: Exclusions) -> Removed:
     return Removed(np.concatenate([[0], np.cumsum(here)])[offsets], place[here])
 
 
-def _words_of(piece: Piece) -> pa.Array:
-    """Return those terms of a block that the piece's papers have."""
+def _words_of(piece: Piece) -> tuple[npt.NDArray[np.bool_], pa.Array]:
+    """Return which terms of a block the piece's papers have, and those."""
     used = np.zeros(len(piece.bags.vocabulary), bool)
     postings_kernels.mark(piece.bags.offsets, piece.bags.tokens, piece.members, used)
-    return piece.bags.vocabulary.filter(pa.array(used))
+    return used, piece.bags.vocabulary.filter(pa.array(used))
 
 
 def _numbers(piece: Piece, vocabulary: pa.Array) -> _TermNumbers:

@@ -2,7 +2,8 @@
 
 A query of a hundred terms finds most documents, so skipping those that cannot be among the best, as Lucene does, costs
 more than it saves. Here every posting of a query's terms is read and added: one load, one addition, one store, in a
-block of documents whose scores fit a core's cache.
+block of documents whose scores fit a core's cache. The postings of a term that many documents have, which are most of
+what is read, lie as a line over all documents of the block, so that eight are added at a time.
 
 The scores are Lucene's in every bit where a sum of a query's float32 terms is exact in float64, whatever its order:
 that is, unless a term adds less than about a millionth of the whole score. Then two orders of adding might round apart,
@@ -24,13 +25,16 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.retrieve import lucene_formula, postings_kernels
 from pipeline.retrieve.base import Exclusions, Ranking, check_depth
-from pipeline.retrieve.lucene_formula import Floats
 from pipeline.retrieve.postings_pool import Collection, Part, Queries, removed_from
-from pipeline.retrieve.postings_types import Best, Postings, Removed
+from pipeline.retrieve.postings_types import Best, Postings, Removed, Weights
 from pipeline.retrieve.toplists import unpack
 
 _QUERIES_TOGETHER = 16
 _T = TypeVar("_T")
+
+
+_DENSE = 8
+"""A term that one document in so many of a block has gets a line."""
 
 
 class _Weighed(NamedTuple):
@@ -38,8 +42,7 @@ class _Weighed(NamedTuple):
 
     rows: Rows
     postings: Postings
-    divisors: Floats
-    impacts: Floats
+    weights: Weights
     removed: Removed
 
 
@@ -84,15 +87,14 @@ def search(
 
     def weigh(part: Part) -> _Weighed:
         documents, postings = collection.block(part)
-        size = len(postings.documents)
-        divisors, impacts = np.empty(size, np.float32), np.empty(size, np.float32)
-        postings_kernels.weigh(postings, norms[documents.codes], collection.idf, divisors, impacts)
-        return _Weighed(documents.rows, postings, divisors, impacts, removed_from(documents.rows, excluded))
+        weights = _room(postings, len(collection.idf), len(documents.rows))
+        postings_kernels.weigh(postings, norms[documents.codes], collection.idf, weights)
+        return _Weighed(documents.rows, postings, weights, removed_from(documents.rows, excluded))
 
     def score(weighed: list[_Weighed], first: int, last: int) -> None:
-        for rows, postings, divisors, impacts, removed in weighed:
+        for rows, postings, weights, removed in weighed:
             postings_kernels.score(
-                first, last, queries.bags, collection.idf, rows, postings, divisors, impacts, removed, depth, best
+                first, last, queries.bags, collection.idf, rows, postings, weights, removed, depth, best
             )
 
     with ThreadPoolExecutor(threads) as pool:
@@ -121,6 +123,14 @@ def by_queries(pool: Executor, queries: int, work: Callable[[int, int], None]) -
     edges = range(0, queries, _QUERIES_TOGETHER)
     for _ in pool.map(lambda first: work(first, min(first + _QUERIES_TOGETHER, queries)), edges):
         pass
+
+
+def _room(postings: Postings, terms: int, documents: int) -> Weights:
+    size = len(postings.documents)
+    dense = np.diff(postings.edges)[:terms] * _DENSE > documents
+    line_of = np.where(dense, np.cumsum(dense) - 1, -1).astype(np.int32)
+    lines = np.full((np.count_nonzero(dense) + 1, documents), -0.0, np.float32)
+    return Weights(np.empty(size, np.float32), np.empty(size, np.float32), line_of, lines)
 
 
 def _ranking(best: Best, depth: int) -> Ranking:

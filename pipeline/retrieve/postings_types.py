@@ -58,6 +58,23 @@ class Postings(NamedTuple):
     frequencies: Numbers
 
 
+class Weights(NamedTuple):
+    """What postings add to scores.
+
+    Attributes:
+        divisors: float32 ``[postings]``, ``1 + f n`` of the formula.
+        impacts: float32 ``[postings]``, what the term adds where the query has it once.
+        line_of: int32 ``[terms]``, line of each term that many documents have, else -1.
+        lines: float32 ``[lines + 1, documents]``, the impacts of such a term by document, -0.0 where it has it not; the
+            last line is of no term.
+    """
+
+    divisors: npt.NDArray[np.float32]
+    impacts: npt.NDArray[np.float32]
+    line_of: npt.NDArray[np.int32]
+    lines: npt.NDArray[np.float32]
+
+
 class Removed(NamedTuple):
     """Documents that queries may not find.
 

@@ -120,7 +120,7 @@ def postings_ranking_task(
         opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         store, threads = terms_of(inputs["paper"]), resources.workers
         queries = Queries.read(terms_of(inputs["query"]) if "query" in inputs else store, opened.query_rows, threads)
-        collection = Collection.read(store, opened.candidates, queries.vocabulary, threads)
+        collection = Collection.read(store, opened.candidates, queries.vocabulary, threads, resources.memory // 4)
         with Progress(len(opened.candidates), "search bm25", "docs") as progress:
             ranking = search(
                 collection,

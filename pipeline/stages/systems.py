@@ -56,8 +56,6 @@ System = Bm25 | Dense
 def parse_systems(text: str, precision: str | None = None) -> list[System]:
     """Read ``--model``: systems with commas.
 
-    A piece that is a parameter (``b=0.75``) belongs to the system before it, which has one already.
-
     Args:
         text: as typed.
         precision: compute precision of the encoders, or None for each model's own.
@@ -65,16 +63,25 @@ def parse_systems(text: str, precision: str | None = None) -> list[System]:
     Raises:
         InputError: a system is unknown, or a parameter is none of BM25's.
     """
+    names = split_systems(text)
+    if not names:
+        raise InputError("no system was named", "Give --model, such as bm25,scincl")
+    systems = [_parse(name, precision) for name in names]
+    return list({(system.name, getattr(system, "tuning", None)): system for system in systems}.values())
+
+
+def split_systems(text: str) -> list[str]:
+    """Return the names in ``--model``, as typed.
+
+    A piece that is a parameter (``b=0.75``) belongs to the system before it, which has one already.
+    """
     names: list[str] = []
     for piece in registry.split_names(text):
         if names and re.fullmatch(r"\w+\s*=[^:/]*", piece) and re.search(r":\w+\s*=", names[-1]):
             names[-1] += f",{piece}"
         else:
             names.append(piece)
-    if not names:
-        raise InputError("no system was named", "Give --model, such as bm25,scincl")
-    systems = [_parse(name, precision) for name in names]
-    return list({(system.name, getattr(system, "tuning", None)): system for system in systems}.values())
+    return names
 
 
 def _parse(name: str, precision: str | None) -> System:

@@ -188,7 +188,7 @@ def _average_precision(
 
     store = terms_of(inputs["paper"])
     queries = Queries.read(store, pool.query_rows, resources.workers)
-    collection = Collection.read(store, pool.candidates, queries.vocabulary, resources.workers)
+    collection = Collection.read(store, pool.candidates, queries.vocabulary, resources.workers, resources.memory // 4)
     rows = [np.sort(qrels.rows[a:b]) for a, b in zip(qrels.offsets[:-1], qrels.offsets[1:], strict=True)]
     with Progress(len(pool.candidates), f"tune bm25 at {len(points)} points", "docs") as progress:
         found = ranks(

@@ -112,6 +112,18 @@ def test_the_table_says_which_parameters_were_used(root: Path, tuning: dict[str,
     assert "differs from bm25:tuned" in said
 
 
+def test_tables_of_chosen_systems(root: Path, tuning: dict[str, Any]) -> None:
+    """``bm25`` is both, and a comma between parameters parts no names."""
+    evaluated = "bm25,bm25:k1=0.9,b=0.4,bm25:k1=1.2,b=0.75,lsa"
+    mdcr_json(root, "eval", *POOL, "--samples", "1", "--model", evaluated, "--measures", "mrr")
+    for named, expected in (
+        ("bm25", {"bm25", "bm25:tuned"}),
+        ("bm25:k1=1.2,b=0.75,lsa", {"bm25:k1=1.2,b=0.75", "lsa"}),
+    ):
+        rows = mdcr_json(root, "show", "table", "--size", "1200", "--model", named)["rows"]
+        assert {row["system"] for row in rows if row["measure"] == "mrr"} == expected
+
+
 def test_both_engines_rank_alike(root: Path, tuning: dict[str, Any]) -> None:
     models = ("--samples", "2", "--model", "bm25,bm25:k1=0.9,b=0.4", "--measures", "map,ndcg")
     found = [values(mdcr_json(root, "eval", *POOL, *models, "--bm25-engine", e)) for e in ("postings", "lucene")]

@@ -57,10 +57,17 @@ def analysed(root: Path, corpus: Artifact, *asked: Asked) -> TermStore:
 
 
 def by_postings(
-    store: TermStore, asked: Asked, *, k1: float = 0.9, b: float = 0.4, depth: int = 500, threads: int = 2
+    store: TermStore,
+    asked: Asked,
+    *,
+    k1: float = 0.9,
+    b: float = 0.4,
+    depth: int = 500,
+    threads: int = 2,
+    memory: int = 1 << 20,
 ) -> Ranking:
     queries = Queries.read(store, asked.queries, threads)
-    collection = Collection.read(store, asked.candidates, queries.vocabulary, threads)
+    collection = Collection.read(store, asked.candidates, queries.vocabulary, threads, memory)
     return search(collection, queries, asked.excluded, k1=k1, b=b, depth=depth, threads=threads)
 
 

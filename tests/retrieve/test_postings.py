@@ -134,7 +134,8 @@ def test_blocks_and_threads_change_no_byte(
 ) -> None:
     whole = by_postings(store, asked, depth=50, threads=1)
     monkeypatch.setattr(postings_pool, "BLOCK_DOCUMENTS", block)
-    assert same(by_postings(store, asked, depth=50, threads=threads), whole)
+    for memory in (0, 1 << 30):
+        assert same(by_postings(store, asked, depth=50, threads=threads, memory=memory), whole)
 
 
 def test_a_cut_is_a_prefix(store: TermStore, asked: Asked) -> None:

@@ -40,9 +40,10 @@ def grid_ranks(
     *,
     depth: int = 500,
     threads: int = 2,
+    memory: int = 1 << 20,
 ) -> npt.NDArray[np.int64]:
     queries = Queries.read(store, asked.queries, threads)
-    collection = Collection.read(store, asked.candidates, queries.vocabulary, threads)
+    collection = Collection.read(store, asked.candidates, queries.vocabulary, threads, memory)
     return postings_grid.ranks(
         collection, queries, relevant, asked.excluded, points=points, depth=depth, threads=threads
     )
@@ -138,7 +139,9 @@ def test_blocks_and_threads_change_nothing(
 ) -> None:
     whole = grid_ranks(store, asked, relevant, GRID, depth=100, threads=1)
     monkeypatch.setattr(postings_pool, "BLOCK_DOCUMENTS", block)
-    np.testing.assert_array_equal(grid_ranks(store, asked, relevant, GRID, depth=100, threads=threads), whole)
+    for memory in (0, 1 << 30):
+        again = grid_ranks(store, asked, relevant, GRID, depth=100, threads=threads, memory=memory)
+        np.testing.assert_array_equal(again, whole)
 
 
 def test_a_point_alone_and_among_others(store: TermStore, asked: Asked, relevant: Exclusions) -> None:
