@@ -21,6 +21,7 @@ from pipeline.report.aggregate import summarise
 from pipeline.report.model import Report, Row, Settings
 from pipeline.report.render import FORMATS, render
 from pipeline.stages.selection import parse_fields, parse_sizes
+from pipeline.stages.systems import system_names
 
 SHOWN = ("map", "ndcg", "recall@30")
 """Measures of a table unless others are asked for: the paper's. JSON and CSV hold all that were scored."""
@@ -145,7 +146,7 @@ def _chosen(root: Path, pools: Sequence[Artifact], options: argparse.Namespace) 
         and (not sizes or pool.manifest.config["size"] in sizes)
         and (options.year is None or pool.manifest.config["year"] == options.year)
     }
-    systems = {name.strip() for name in options.model.split(",")} if options.model else None
+    systems = set(system_names(options.model)) if options.model else None
     chosen = [
         artifact
         for artifact in published(root / SCORES)

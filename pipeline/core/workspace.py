@@ -18,6 +18,7 @@ TERMS = "indexes/terms"
 RANKINGS = "runs/rankings"
 SCORES = "runs/scores"
 TUNINGS = "runs/tunings"
+WEIGHTS = "runs/weights"
 REPORTS = "runs/reports"
 RELEASES = "corpora/releases"
 
