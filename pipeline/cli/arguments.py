@@ -157,11 +157,15 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
         "--model",
         required=required,
         help="systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
-        "mean(a,b), hf:org/name, a folder",
+        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), hf:org/name, a folder",
     )
     group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
-    group.add_argument("--engine", default="auto", help="dense search: auto, exact or faiss; the ranking is the same")
+    group.add_argument(
+        "--engine",
+        default="auto",
+        help="dense search: auto, exact or faiss, whose rankings are the same; ivf or hnsw: approximate, beside exact",
+    )
     group.add_argument(
         "--bm25-engine", default="postings", help="BM25: postings (default) or lucene; the ranking is the same"
     )

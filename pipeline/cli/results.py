@@ -8,7 +8,9 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from pipeline.cli.approximate import Approximate
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import digest
@@ -29,16 +31,26 @@ SHOWN = ("map", "ndcg", "recall@30")
 _SUFFIX = {"markdown": "md", "csv": "csv", "latex": "tex", "terminal": "txt"}
 
 
-def print_scores(root: Path, made: Sequence[Artifact], options: argparse.Namespace) -> None:
-    """Print what was just scored: as JSON alone, as a table beside the systems scored before."""
+def print_scores(
+    root: Path, made: Sequence[Artifact], options: argparse.Namespace, approximate: Sequence[Approximate] = ()
+) -> None:
+    """Print what was just scored: as JSON alone, as a table beside the systems scored before.
+
+    What approximate search leaves out stands beside: below the table, and under ``approximate``.
+    """
     pools = list(published(root / POOLS))
     settings = Settings(seed=options.seed)
     if options.json:
-        json.dump(collect.as_json(collect.rows(collect.load(made, pools), settings)), sys.stdout)
+        printed: dict[str, Any] = dict(collect.as_json(collect.rows(collect.load(made, pools), settings)))
+        if approximate:
+            printed["approximate"] = [each._asdict() for each in approximate]
+        json.dump(printed, sys.stdout)
         print()
         return
     for group in _groups([*made, *_beside(root, made)], pools):
         print(_table(_report(group, pools, options), "terminal"))
+    for each in approximate:
+        print(each.line())
 
 
 def print_table(root: Path, options: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
+from pipeline.stages.approximate import approximate_ranking_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.fusion import fusion_task, weigh_task
@@ -24,6 +25,9 @@ Stop = Literal["embed", "index", "search"]
 
 BM25_ENGINES = ("postings", "lucene")
 
+APPROXIMATE: tuple[Literal["ivf", "hnsw"], ...] = ("ivf", "hnsw")
+"""Engines of dense search that change the ranking: their systems have names of their own, as ``scincl@ivf``."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -35,6 +39,7 @@ class Cell:
         ranking: the task that ranks.
         score: the task that scores.
         tuning: what decided the parameters of BM25, if anything did.
+        exact: the same by exact search, where this one is approximate.
     """
 
     embed: tuple[Task, ...]
@@ -42,6 +47,7 @@ class Cell:
     ranking: Task
     score: Task
     tuning: Tuning | None = None
+    exact: Cell | None = None
 
     def upto(self, stage: Stop) -> tuple[Task, ...]:
         """Return the tasks after which the chain is done up to a stage."""
@@ -68,7 +74,8 @@ def cells(
         systems: what ranks.
         measures: what is scored.
         depth: entries ranked a query.
-        engine: dense search: ``auto``, ``exact`` or ``faiss``; the ranking is the same.
+        engine: dense search: ``auto``, ``exact`` or ``faiss``, whose rankings are the same; or ``ivf`` or ``hnsw``,
+            which are approximate: there is a cell of the exact search before each of theirs.
         bm25_engine: BM25: one of :data:`BM25_ENGINES`; the ranking is the same.
         tunings: published tunings of BM25.
         validation: pools of validation queries, for the weights of fused systems.
@@ -79,7 +86,7 @@ def cells(
     if bm25_engine not in BM25_ENGINES:
         raise InputError(f"there is no BM25 engine {bm25_engine!r}", nearest(bm25_engine, BM25_ENGINES))
     make = _Cells(corpus, measures, depth, engine, bm25_engine, tunings, validation)
-    found = [make.cell(pool, system) for pool in pools for system in systems]
+    found = [cell for pool in pools for system in systems for cell in make.with_exact(pool, system)]
     return list({cell.score.id: cell for cell in found}.values())
 
 
@@ -94,6 +101,11 @@ class _Cells:
     bm25_engine: str
     tunings: Sequence[Artifact]
     validation: Sequence[Task]
+
+    def with_exact(self, pool: Task, system: System) -> list[Cell]:
+        """Return the cell of a system, after the exact one where it is approximate."""
+        cell = self.cell(pool, system)
+        return [cell] if cell.exact is None else [cell.exact, cell]
 
     def cell(self, pool: Task, system: System) -> Cell:
         if isinstance(system, Fused):
@@ -123,18 +135,35 @@ class _Cells:
         return Cell((), index, ranking, self._score(ranking, pool, system.name), tuning)
 
     def _dense(self, pool: Task, system: Dense) -> Cell:
-        embedded = embed_tasks(self.corpus, pool, system.model)
+        model = system.model
+        embedded = embed_tasks(self.corpus, pool, model)
+        kind = next((kind for kind in APPROXIMATE if kind == self.engine), None)
         ranking = dense_ranking_task(
             self.corpus,
             pool,
             embedded,
-            name=system.model.slug,
-            metric=system.model.distance,
+            name=model.slug,
+            metric=model.distance,
             depth=self.depth,
-            engine=self.engine,
-            several=system.model.several,
+            engine=self.engine if kind is None else "auto",
+            several=model.several,
         )
-        return Cell(tuple(embedded.values()), (), ranking, self._score(ranking, pool, system.name))
+        exact = Cell(tuple(embedded.values()), (), ranking, self._score(ranking, pool, system.name))
+        if kind is None:
+            return exact
+        if model.several:
+            raise InputError(f"{system.name} has several vectors a paper, which {kind} cannot search", "--engine exact")
+        found = approximate_ranking_task(
+            self.corpus,
+            pool,
+            embedded,
+            ranking,
+            name=model.slug,
+            metric=model.distance,
+            depth=self.depth,
+            kind=kind,
+        )
+        return Cell(exact.embed, (), found, self._score(found, pool, f"{system.name}@{kind}"), exact=exact)
 
     def _fused(self, pool: Task, system: Fused) -> Cell:
         parts = [self.cell(pool, part) for part in system.parts]

@@ -84,3 +84,21 @@ def test_queries_of_validation_and_test_never_meet(root: Path) -> None:
 def test_weights_are_not_judged_on_what_they_were_chosen_on(root: Path) -> None:
     error = one_line_error(mdcr(root, "eval", *POOL, "--split", "validation", "--model", "wsum(bm25,lsa)"))
     assert "is tuned on validation queries" in error
+
+
+def test_approximate_search_says_what_it_leaves_out(root: Path) -> None:
+    for kind in ("ivf", "hnsw"):
+        arguments = ("eval", *POOL, "--model", "bm25,lsa", "--engine", kind)
+        result = mdcr_json(root, *arguments)
+        assert {row["system"] for row in result["rows"]} == {"bm25", "lsa", f"lsa@{kind}"}
+        map_of = {(r["system"], r["pool"]): r["value"] for r in result["rows"] if r["measure"] == "map"}
+        assert len(result["approximate"]) == 2
+        for each in result["approximate"]:
+            assert each["system"] == f"lsa@{kind}"
+            assert 0 < each["recall"] <= 1
+            assert each["map"] == pytest.approx(map_of[f"lsa@{kind}", each["pool"]])
+            assert each["map_exact"] == pytest.approx(map_of["lsa", each["pool"]])
+            assert each["change"] == pytest.approx(each["map"] - each["map_exact"])
+        printed = mdcr(root, *arguments).stdout
+        assert printed.count(f"lsa@{kind} on ") == 2
+        assert f"recall@500 {result['approximate'][0]['recall']:.4f} of exact search, MAP " in printed
