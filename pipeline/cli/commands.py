@@ -72,6 +72,7 @@ def chain(options: argparse.Namespace) -> None:
 
 def score(options: argparse.Namespace) -> None:
     """Score rankings (eval: after making whatever is missing) and print the table."""
+    from pipeline.cli.approximate import compared
     from pipeline.cli.results import print_scores
 
     runner = read.runner(options)
@@ -79,7 +80,7 @@ def score(options: argparse.Namespace) -> None:
     repair_stores(runner, options)
     made = make(runner, [cell.score for cell in cells], options)
     if made:
-        print_scores(runner.root, made, options)
+        print_scores(runner.root, made, options, compared(runner, cells))
 
 
 def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> list[Artifact]:

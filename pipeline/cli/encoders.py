@@ -12,7 +12,7 @@ from pipeline.core.workspace import corpus_names, find_corpus
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import lock, registry
 from pipeline.stages.selection import parse_sizes
-from pipeline.stages.systems import PRECISIONS
+from pipeline.stages.systems import PRECISIONS, encoders, parse_systems
 
 _ACTIONS = ("list", "lock")
 _DEFAULT_SIZE = "200k"
@@ -84,7 +84,7 @@ def plan(options: argparse.Namespace) -> None:
     corpus = find_corpus(runner.root, options.corpus) if options.corpus or len(known) == 1 else None
     whole = len(Corpus(corpus)) if corpus else None
     sizes = [_papers(size, options.samples or 1, whole) for size in parse_sizes(options.size or _DEFAULT_SIZE)]
-    names = [name for name in registry.split_names(options.model) if not name.startswith("bm25")]
+    names = [model.name for model in encoders(parse_systems(options.model))]
     source = f"texts of {corpus.name}" if corpus else "texts of the synthetic release: no corpus was named"
     say(f"probing {len(names)} encoders, {options.probe:g} seconds each, on {source}")
     precision = PRECISIONS[options.precision] if options.precision else None

@@ -22,7 +22,7 @@ from pipeline.stages.chain import Cell
 from pipeline.stages.chain import cells as make_cells
 from pipeline.stages.embed import stored_tasks
 from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
-from pipeline.stages.systems import Dense, parse_systems
+from pipeline.stages.systems import Fused, encoders, parse_systems
 from pipeline.stages.terms import stored_terms_tasks
 
 
@@ -85,12 +85,16 @@ def cells(options: argparse.Namespace, root: Path) -> list[Cell]:
     measures = getattr(options, "measures", None)
     names = tuple(map(str, parse_measures(measures) if measures else DEFAULT))
     corpus = find_corpus(root, options.corpus)
-    pools = selection(options).pools(corpus)
+    chosen = selection(options)
+    validation: list[Task] = []
+    if any(isinstance(system, Fused) and system.method == "wsum" for system in systems):
+        validation = dataclasses.replace(chosen, split="validation", samples=1).pools(corpus)
     made = make_cells(
         corpus,
-        pools,
+        chosen.pools(corpus),
         systems,
         names,
+        validation=validation,
         depth=options.depth,
         engine="auto" if options.engine == "ray" else options.engine,
         bm25_engine=options.bm25_engine,
@@ -109,7 +113,7 @@ def stored(options: argparse.Namespace, root: Path) -> list[Task]:
     """
     corpus = find_corpus(root, options.corpus)
     names = getattr(options, "model", None)
-    models = [s.model for s in parse_systems(names, options.precision) if isinstance(s, Dense)] if names else []
+    models = encoders(parse_systems(names, options.precision)) if names else []
     roles: tuple[Role, ...] = ("paper", "query")
     vectors = [task for model in models for role in roles for task in stored_tasks(root, corpus, model, role)]
     return [*stored_terms_tasks(root, corpus), *vectors]

@@ -8,7 +8,9 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from pipeline.cli.approximate import Approximate
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import digest
@@ -21,7 +23,7 @@ from pipeline.report.aggregate import summarise
 from pipeline.report.model import Report, Row, Settings
 from pipeline.report.render import FORMATS, render
 from pipeline.stages.selection import parse_fields, parse_sizes
-from pipeline.stages.systems import split_systems
+from pipeline.stages.systems import system_names
 
 SHOWN = ("map", "ndcg", "recall@30")
 """Measures of a table unless others are asked for: the paper's. JSON and CSV hold all that were scored."""
@@ -29,16 +31,26 @@ SHOWN = ("map", "ndcg", "recall@30")
 _SUFFIX = {"markdown": "md", "csv": "csv", "latex": "tex", "terminal": "txt"}
 
 
-def print_scores(root: Path, made: Sequence[Artifact], options: argparse.Namespace) -> None:
-    """Print what was just scored: as JSON alone, as a table beside the systems scored before."""
+def print_scores(
+    root: Path, made: Sequence[Artifact], options: argparse.Namespace, approximate: Sequence[Approximate] = ()
+) -> None:
+    """Print what was just scored: as JSON alone, as a table beside the systems scored before.
+
+    What approximate search leaves out stands beside: below the table, and under ``approximate``.
+    """
     pools = list(published(root / POOLS))
     settings = Settings(seed=options.seed)
     if options.json:
-        json.dump(collect.as_json(collect.rows(collect.load(made, pools), settings)), sys.stdout)
+        printed: dict[str, Any] = dict(collect.as_json(collect.rows(collect.load(made, pools), settings)))
+        if approximate:
+            printed["approximate"] = [each._asdict() for each in approximate]
+        json.dump(printed, sys.stdout)
         print()
         return
     for group in _groups([*made, *_beside(root, made)], pools):
         print(_table(_report(group, pools, options), "terminal"))
+    for each in approximate:
+        print(each.line())
 
 
 def print_table(root: Path, options: argparse.Namespace) -> None:
@@ -146,7 +158,7 @@ def _chosen(root: Path, pools: Sequence[Artifact], options: argparse.Namespace) 
         and (not sizes or pool.manifest.config["size"] in sizes)
         and (options.year is None or pool.manifest.config["year"] == options.year)
     }
-    systems = set(split_systems(options.model)) if options.model else None
+    systems = set(system_names(options.model)) if options.model else None
     if systems and "bm25" in systems:
         systems.add("bm25:tuned")
     chosen = [

@@ -95,6 +95,14 @@ RANKING = pa.schema(
 """A ranking, ``ranking.arrow``: entries in final order (query, then rank from 1). ``query`` is the position in the
 pool's queries table. Higher scores are better; a squared L2 distance stands negated."""
 
+WEIGHTS = pa.schema(
+    [
+        pa.field("weights", pa.list_(pa.float64()), nullable=False),
+        pa.field("map", pa.float64(), nullable=False),
+    ]
+)
+"""Weights tried for a weighted sum, ``grid.arrow``: one a system, with the mean average precision they give."""
+
 TUNING = pa.schema(
     [
         pa.field("k1", pa.float64(), nullable=False),

@@ -24,7 +24,7 @@ import numpy as np
 import threadpoolctl  # type: ignore[import-untyped]
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve import kernels, products
+from pipeline.retrieve import products, sieves
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
 from pipeline.retrieve.frame import Doubles, Floats, FramedBlock, Points
 from pipeline.retrieve.scan import Members, Search
@@ -180,14 +180,14 @@ class Reservoir:
         self.sift(tile, start, self.block.bias, self.block.spread)
 
     def sift(self, tile: Any, start: int, bias: Floats, spread: Floats) -> None:
-        """Sift a tile of estimates less ``bias`` (:func:`pipeline.retrieve.kernels.sieve`)."""
-        kernels.sieve(tile, start, KEEP, bias, spread, self.members, self.lengths, self.rounding, *self._reservoirs())
+        """Sift a tile of estimates less ``bias`` (:func:`pipeline.retrieve.sieves.sieve`)."""
+        sieves.sieve(tile, start, KEEP, bias, spread, self.members, self.lengths, self.rounding, *self._reservoirs())
         if (self.counts > KEEP * self.wanted).any():
             self.flush()
 
     def flush(self) -> None:
         """Score what is kept canonically."""
-        found = kernels.settle(*self._reservoirs())
+        found = sieves.settle(*self._reservoirs())
         pool, query, position, estimate, margin = found
         lists = self.lists[pool, query]
         if len(self.removed):

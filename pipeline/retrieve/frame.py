@@ -63,7 +63,7 @@ class FramedBlock:
     Attributes:
         rows: uint32 ``[m]``.
         vectors: float32 ``[m, d]``, the stored values.
-        norms: float64 ``[m]``, lengths of ``vectors``.
+        norms: float64 ``[m]``, lengths of ``vectors``, where the metric is about them.
         points: float32 ``[m, d]``, or in low precision uint16 (bfloat16 by its bits), in the frame; overwritten by the
             frame's next block.
         bias: float32 ``[m]``, added to the products.
@@ -108,7 +108,7 @@ class Frame:
 
     Attributes:
         queries: float32 ``[q, d]``, the stored values.
-        norms: float64 ``[q]``, lengths of ``queries``.
+        norms: float64 ``[q]``, lengths of ``queries``, where the metric is about them.
         points: float32 ``[q, d]``, or in low precision uint16, in the frame.
         lengths: float32 ``[q]``, of the points.
         scale: 2 for L2, otherwise 1.
@@ -176,7 +176,7 @@ class Frame:
     def bound(self, radius: float) -> Doubles:
         """Return how far a pass in float32 can be from the canonical score before its rounding, float64 ``[q]``.
 
-        What low precision adds is in the margins (:func:`pipeline.retrieve.kernels.sieve`).
+        What low precision adds is in the margins (:func:`pipeline.retrieve.sieves.sieve`).
 
         Args:
             radius: greatest length of the candidates' points.

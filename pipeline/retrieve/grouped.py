@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
-from pipeline.retrieve import kernels, products
+from pipeline.retrieve import kernels, products, sieves
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset, Vectors, block_rows
 from pipeline.retrieve.exact import ROW_TILE, Reservoir, in_threads, multiply, tiles
 from pipeline.retrieve.frame import CODES, Doubles, Floats, Frame, FramedBlock
@@ -170,7 +170,7 @@ def _collect(
         tile = multiply(search, points, vectors.points[inside])
         best = np.empty((len(queries), last - first), np.float32)
         offsets = block.offsets[first : last + 1] - inside.start
-        kernels.best_pairs(tile, vectors.bias[inside], shift, query_offsets, offsets, best)
+        sieves.best_pairs(tile, vectors.bias[inside], shift, query_offsets, offsets, best)
         reservoir.sift(best, first, nothing, block.spread)
         first = last
     reservoir.flush()

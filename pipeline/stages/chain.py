@@ -11,19 +11,24 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
+from pipeline.stages.approximate import approximate_ranking_task
 from pipeline.stages.dense import SEVERAL, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
+from pipeline.stages.fusion import fusion_task, weigh_task
 from pipeline.stages.index import lucene_task
 from pipeline.stages.ranking import DenseSearch
 from pipeline.stages.score import score_task
 from pipeline.stages.search import DEFAULT_DEPTH, bm25_ranking_task, postings_ranking_task
-from pipeline.stages.systems import Bm25, Dense, System
+from pipeline.stages.systems import Bm25, Dense, Fused, System
 from pipeline.stages.terms import terms_tasks
 from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
 
 BM25_ENGINES = ("postings", "lucene")
+
+APPROXIMATE: tuple[Literal["ivf", "hnsw"], ...] = ("ivf", "hnsw")
+"""Engines of dense search that change the ranking: their systems have names of their own, as ``scincl@ivf``."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Cell:
         ranking: the task that ranks.
         score: the task that scores.
         tuning: what decided the parameters of BM25, if anything did.
+        exact: the same by exact search, where this one is approximate.
     """
 
     embed: tuple[Task, ...]
@@ -43,6 +49,7 @@ class Cell:
     ranking: Task
     score: Task
     tuning: Tuning | None = None
+    exact: Cell | None = None
 
     def upto(self, stage: Stop) -> tuple[Task, ...]:
         """Return the tasks after which the chain is done up to a stage."""
@@ -59,6 +66,7 @@ def cells(
     engine: str = "auto",
     bm25_engine: str = "postings",
     tunings: Sequence[Artifact] = (),
+    validation: Sequence[Task] = (),
 ) -> list[Cell]:
     """Return a cell for each pool and system, pool by pool.
 
@@ -68,74 +76,152 @@ def cells(
         systems: what ranks.
         measures: what is scored.
         depth: entries ranked a query.
-        engine: dense search: ``auto``, ``exact`` or ``faiss``; the ranking is the same.
+        engine: dense search: ``auto``, ``exact`` or ``faiss``, whose rankings are the same; or ``ivf`` or ``hnsw``,
+            which are approximate: there is a cell of the exact search before each of theirs.
         bm25_engine: BM25: one of :data:`BM25_ENGINES`; the ranking is the same.
         tunings: published tunings of BM25.
+        validation: pools of validation queries, for the weights of fused systems.
 
     Raises:
         InputError: there is no such engine of BM25, or no tuning of a pool for which one is required.
     """
     if bm25_engine not in BM25_ENGINES:
         raise InputError(f"there is no BM25 engine {bm25_engine!r}", nearest(bm25_engine, BM25_ENGINES))
-    found = [
-        _bm25_cell(corpus, pool, system, measures, depth, bm25_engine, tunings)
-        if isinstance(system, Bm25)
-        else _dense_cell(corpus, pool, system, measures, depth, engine)
-        for pool in pools
-        for system in systems
-    ]
+    make = _Cells(corpus, measures, depth, engine, bm25_engine, tunings, validation)
+    found = [cell for pool in pools for system in systems for cell in make.with_exact(pool, system)]
     return list({cell.score.id: cell for cell in found}.values())
 
 
-def _bm25_cell(
-    corpus: Artifact,
-    pool: Task,
-    system: Bm25,
-    measures: tuple[str, ...],
-    depth: int,
-    engine: str,
-    tunings: Sequence[Artifact],
-) -> Cell:
-    tuning = find_tuning(tunings, corpus, canonical(pool.config)) if system.tuning != "none" else None
-    if tuning is not None:
-        system = Bm25(tuning.k1, tuning.b, "required")
-    elif system.tuning == "required":
-        raise InputError(
-            f"BM25 was not tuned for {pool.slug}",
-            "Run mdcr tune with the same --corpus, --field, --year, --seed and rules and at least as many --queries; "
-            "it serves test pools",
+@dataclass(frozen=True)
+class _Cells:
+    """Makes cells, all with the same settings."""
+
+    corpus: Artifact
+    measures: tuple[str, ...]
+    depth: int
+    engine: str
+    bm25_engine: str
+    tunings: Sequence[Artifact]
+    validation: Sequence[Task]
+
+    def with_exact(self, pool: Task, system: System) -> list[Cell]:
+        """Return the cell of a system, after the exact one where it is approximate."""
+        cell = self.cell(pool, system)
+        return [cell] if cell.exact is None else [cell.exact, cell]
+
+    def cell(self, pool: Task, system: System) -> Cell:
+        if isinstance(system, Fused):
+            return self._fused(pool, system)
+        return self._bm25(pool, system) if isinstance(system, Bm25) else self._dense(pool, system)
+
+    def _bm25(self, pool: Task, system: Bm25) -> Cell:
+        corpus, depth = self.corpus, self.depth
+        tuning = find_tuning(self.tunings, corpus, canonical(pool.config)) if system.tuning != "none" else None
+        if tuning is not None:
+            system = Bm25(tuning.k1, tuning.b, "required")
+        elif system.tuning == "required":
+            raise InputError(
+                f"BM25 was not tuned for {pool.slug}",
+                "Run mdcr tune with the same --corpus, --field, --year, --seed and rules and at least as many "
+                "--queries; it serves test pools",
+            )
+        origin = tuning.artifact if tuning is not None else None
+        index: tuple[Task, ...]
+        if self.bm25_engine == "lucene":
+            index = (lucene_task(corpus, pool),)
+            ranking = bm25_ranking_task(corpus, pool, index[0], k1=system.k1, b=system.b, depth=depth, tuning=origin)
+        else:
+            terms = terms_tasks(corpus, pool)
+            index = tuple(terms.values())
+            ranking = postings_ranking_task(corpus, pool, terms, k1=system.k1, b=system.b, depth=depth, tuning=origin)
+        return Cell((), index, ranking, self._score(ranking, pool, system.name), tuning)
+
+    def _dense(self, pool: Task, system: Dense) -> Cell:
+        model = system.model
+        embedded = embed_tasks(self.corpus, pool, model)
+        kind = next((kind for kind in APPROXIMATE if kind == self.engine), None)
+        exact_engine = self.engine if kind is None else "auto"
+        ranking = dense_ranking_task(
+            self.corpus,
+            pool,
+            embedded,
+            name=model.slug,
+            metric=model.distance,
+            depth=self.depth,
+            engine=exact_engine,
+            several=model.several,
         )
-    origin = tuning.artifact if tuning is not None else None
-    index: tuple[Task, ...]
-    if engine == "lucene":
-        index = (lucene_task(corpus, pool),)
-        ranking = bm25_ranking_task(corpus, pool, index[0], k1=system.k1, b=system.b, depth=depth, tuning=origin)
-    else:
-        terms = terms_tasks(corpus, pool)
-        index = tuple(terms.values())
-        ranking = postings_ranking_task(corpus, pool, terms, k1=system.k1, b=system.b, depth=depth, tuning=origin)
-    return Cell((), index, ranking, _score(ranking, pool, corpus, system.name, measures), tuning)
+        units = DenseSearch(model.slug, model.distance, self.depth, SEVERAL if model.several else exact_engine)
+        ranking = dataclasses.replace(ranking, units=units)
+        exact = Cell(tuple(embedded.values()), (), ranking, self._score(ranking, pool, system.name))
+        if kind is None:
+            return exact
+        if model.several:
+            raise InputError(f"{system.name} has several vectors a paper, which {kind} cannot search", "--engine exact")
+        found = approximate_ranking_task(
+            self.corpus,
+            pool,
+            embedded,
+            ranking,
+            name=model.slug,
+            metric=model.distance,
+            depth=self.depth,
+            kind=kind,
+        )
+        return Cell(exact.embed, (), found, self._score(found, pool, f"{system.name}@{kind}"), exact=exact)
+
+    def _fused(self, pool: Task, system: Fused) -> Cell:
+        parts = [self.cell(pool, part) for part in system.parts]
+        names = tuple(
+            "bm25:tuned" if cell.tuning else part.name for cell, part in zip(parts, system.parts, strict=True)
+        )
+        weights = None
+        if system.method == "wsum":
+            held_out = self._validation_of(pool, system)
+            rankings = [
+                self.cell(held_out, _as_in(cell, part)).ranking for cell, part in zip(parts, system.parts, strict=True)
+            ]
+            weights = weigh_task(self.corpus, held_out, rankings, parts=names, depth=self.depth)
+        ranking = fusion_task(
+            self.corpus,
+            pool,
+            [part.ranking for part in parts],
+            method=system.method,
+            parts=names,
+            depth=self.depth,
+            weights=weights,
+        )
+        return Cell(
+            tuple(task for part in parts for task in part.embed),
+            tuple(task for part in parts for task in part.index),
+            ranking,
+            self._score(ranking, pool, f"{system.method}({','.join(names)})"),
+            next((part.tuning for part in parts if part.tuning is not None), None),
+        )
+
+    def _validation_of(self, pool: Task, system: Fused) -> Task:
+        """Return the validation pool of the same field and size: what the weights of a sum are chosen on."""
+        own = canonical(pool.config)
+        if own["split"] == "validation":
+            raise InputError(
+                f"{system.name} is tuned on validation queries, which {pool.slug} holds", "Rank --split test"
+            )
+        for other in self.validation:
+            settings = canonical(other.config)
+            if settings["split"] == "validation" and all(settings[name] == own[name] for name in ("field", "size")):
+                return other
+        raise InputError(
+            f"there are no validation queries for {system.name} on {pool.slug}",
+            "Fuse by rank instead: rrf(...); a corpus that brings its own queries has none for validation",
+        )
+
+    def _score(self, ranking: Task, pool: Task, system: str) -> Task:
+        sample = int(canonical(pool.config)["sample"])
+        return score_task(ranking, pool, self.corpus, system=system, sample=sample, measures=self.measures)
 
 
-def _dense_cell(
-    corpus: Artifact, pool: Task, system: Dense, measures: tuple[str, ...], depth: int, engine: str
-) -> Cell:
-    embedded = embed_tasks(corpus, pool, system.model)
-    ranking = dense_ranking_task(
-        corpus,
-        pool,
-        embedded,
-        name=system.model.slug,
-        metric=system.model.distance,
-        depth=depth,
-        engine=engine,
-        several=system.model.several,
-    )
-    units = DenseSearch(system.model.slug, system.model.distance, depth, SEVERAL if system.model.several else engine)
-    ranking = dataclasses.replace(ranking, units=units)
-    return Cell(tuple(embedded.values()), (), ranking, _score(ranking, pool, corpus, system.name, measures))
-
-
-def _score(ranking: Task, pool: Task, corpus: Artifact, system: str, measures: tuple[str, ...]) -> Task:
-    sample = int(canonical(pool.config)["sample"])
-    return score_task(ranking, pool, corpus, system=system, sample=sample, measures=measures)
+def _as_in(cell: Cell, system: Bm25 | Dense) -> Bm25 | Dense:
+    """Return a system with the parameters it has in a cell, whatever was tuned since or elsewhere."""
+    if not isinstance(system, Bm25):
+        return system
+    return Bm25(system.k1, system.b) if cell.tuning is None else Bm25(cell.tuning.k1, cell.tuning.b)

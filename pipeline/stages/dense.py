@@ -178,18 +178,18 @@ def rank_pools(
             grouped = GroupedEngine(2.0 * groups.vectors.size * len(candidates))
             rankings = grouped.search_pools(
                 Groups(*groups),
-                _counted_blocks(store.blocks(candidates, max(size // _SENTENCES, 1)), progress),
+                counted_blocks(store.blocks(candidates, max(size // _SENTENCES, 1)), progress),
                 subsets,
                 metric=config.metric,
                 depth=config.depth,
                 resources=resources,
             )
             return rankings, type(grouped).__name__
-        queries = _matrix(query_store, query_rows, size)
+        queries = matrix(query_store, query_rows, size)
         chosen = dense_engine(engine, resources, 2.0 * queries.size * len(candidates))
         rankings = chosen.search_pools(
             queries,
-            _counted_blocks(store.blocks(candidates, size), progress),
+            counted_blocks(store.blocks(candidates, size), progress),
             subsets,
             metric=config.metric,
             depth=config.depth,
@@ -202,7 +202,7 @@ def _union(rows: Sequence[Rows]) -> Rows:
     return rows[0] if len(rows) == 1 else np.unique(np.concatenate(rows))
 
 
-def _matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:
+def matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:
     """Return one vector a row, float32 ``[n, d]``."""
     blocks = list(store.blocks(rows, size))
     found = np.concatenate([np.empty(0, np.uint32), *(block.rows for block in blocks)])
@@ -213,7 +213,8 @@ def _matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:
     return np.concatenate([np.empty((0, store.dimension), np.float32), *(block.vectors for block in blocks)])
 
 
-def _counted_blocks(blocks: Iterable[Block], progress: Progress) -> Iterator[Block]:
+def counted_blocks(blocks: Iterable[Block], progress: Progress) -> Iterator[Block]:
+    """Yield blocks, and count their papers when they were used."""
     for rows, vectors in blocks:
         yield rows, vectors
         progress.add(len(np.unique(rows)))

@@ -1,14 +1,22 @@
-"""The systems users name: ``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder."""
+"""The systems users name.
+
+``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``rrf(bm25,scincl)``,
+``wsum(bm25,scincl)``.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.encode import registry
 from pipeline.encode.spec import Model
+
+Method = Literal["rrf", "wsum"]
+"""How systems are fused (:mod:`pipeline.retrieve.fusion`)."""
 
 DEFAULT_K1, DEFAULT_B = 0.9, 0.4
 """BM25 as Anserini sets it."""
@@ -50,7 +58,20 @@ class Dense:
         return self.model.name
 
 
-System = Bm25 | Dense
+@dataclass(frozen=True)
+class Fused:
+    """Several systems in one: reciprocal rank fusion, or a weighted sum with weights chosen on validation queries."""
+
+    method: Method
+    parts: tuple[Bm25 | Dense, ...]
+
+    @property
+    def name(self) -> str:
+        """As users write it."""
+        return f"{self.method}({','.join(part.name for part in self.parts)})"
+
+
+System = Bm25 | Dense | Fused
 
 
 def parse_systems(text: str, precision: str | None = None) -> list[System]:
@@ -63,18 +84,15 @@ def parse_systems(text: str, precision: str | None = None) -> list[System]:
     Raises:
         InputError: a system is unknown, or a parameter is none of BM25's.
     """
-    names = split_systems(text)
+    names = system_names(text)
     if not names:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
     systems = [_parse(name, precision) for name in names]
     return list({(system.name, getattr(system, "tuning", None)): system for system in systems}.values())
 
 
-def split_systems(text: str) -> list[str]:
-    """Return the names in ``--model``, as typed.
-
-    A piece that is a parameter (``b=0.75``) belongs to the system before it, which has one already.
-    """
+def system_names(text: str) -> list[str]:
+    """Split ``--model`` at the commas between systems: not those in parentheses or between two parameters."""
     names: list[str] = []
     for piece in registry.split_names(text):
         if names and re.fullmatch(r"\w+\s*=[^:/]*", piece) and re.search(r":\w+\s*=", names[-1]):
@@ -84,7 +102,16 @@ def split_systems(text: str) -> list[str]:
     return names
 
 
+def encoders(systems: Iterable[System]) -> list[Model]:
+    """Return the encoders of systems, of fused ones too, each once."""
+    parts = [part for system in systems for part in (system.parts if isinstance(system, Fused) else (system,))]
+    return list({part.name: part.model for part in parts if isinstance(part, Dense)}.values())
+
+
 def _parse(name: str, precision: str | None) -> System:
+    fused = re.fullmatch(r"(rrf|wsum)\((.*)\)", name)
+    if fused:
+        return _parse_fused(fused[1], fused[2], precision)
     if name in ("bm25", "bm25:tuned"):
         return Bm25(tuning="any" if name == "bm25" else "required")
     if name.startswith("bm25:"):
@@ -92,6 +119,18 @@ def _parse(name: str, precision: str | None) -> System:
     if precision is not None and precision not in PRECISIONS:
         raise InputError(f"--precision {precision!r} is unknown", nearest(precision, PRECISIONS))
     return Dense(registry.resolve(name, PRECISIONS[precision] if precision else None))
+
+
+def _parse_fused(method: str, inside: str, precision: str | None) -> Fused:
+    parts = parse_systems(inside, precision) if inside.strip() else []
+    if len(parts) < 2:
+        raise InputError(f"{method}({inside}) fuses {len(parts)} systems", f"Name two or more: {method}(bm25,scincl)")
+    if len({part.name for part in parts}) < len(parts):
+        raise InputError(f"{method}({inside}) names a system twice", "Name each once")
+    plain = tuple(part for part in parts if not isinstance(part, Fused))
+    if len(plain) < len(parts):
+        raise InputError(f"{method}({inside}) fuses what is fused already", "Name the systems themselves")
+    return Fused("rrf" if method == "rrf" else "wsum", plain)
 
 
 def _parse_bm25(name: str) -> Bm25:

@@ -1,0 +1,88 @@
+"""Stage ``search`` by an approximate index: what is found, and how much of the exact ranking that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.manifest import Counts
+from pipeline.core.progress import Progress
+from pipeline.core.resources import Resources
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import RANKINGS
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.encode.spec import Role
+from pipeline.measure import inputs as measured
+from pipeline.retrieve.approximate import ApproximateEngine, Kind, Settings, recall
+from pipeline.retrieve.base import Metric, Ranking, block_rows, check_depth
+from pipeline.stages.dense import counted_blocks, matrix
+from pipeline.stages.embed import store_of
+from pipeline.stages.search import slug_of, write_ranking
+
+
+@dataclass(frozen=True)
+class ApproximateConfig:
+    """What decides an approximate ranking beside the vectors.
+
+    Attributes:
+        metric: ``l2``, ``inner_product`` or ``cosine``.
+        depth: entries a query.
+        search: the index.
+    """
+
+    metric: Metric
+    depth: int
+    search: Settings
+
+
+def approximate_ranking_task(
+    corpus: Artifact,
+    pool: Task | Artifact,
+    vectors: Mapping[Role, Task | Artifact],
+    exact: Task,
+    *,
+    name: str,
+    metric: Metric,
+    depth: int,
+    kind: Kind,
+) -> Task:
+    """Return the task that ranks a pool's candidates by an approximate index; its counts have the recall.
+
+    Args:
+        corpus: the corpus of the pool.
+        pool: whose queries are run.
+        vectors: what embeds the pool.
+        exact: the exact ranking, which this one is compared with.
+        name: the encoder's, for the folder.
+        metric: how its vectors are compared.
+        depth: entries a query.
+        kind: ``ivf`` or ``hnsw``.
+    """
+    check_depth(depth)
+    config = ApproximateConfig(metric, depth, Settings(kind))
+
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        store = store_of(inputs["paper"])
+        size = block_rows(store.dimension, resources.memory)
+        queries = matrix(store_of(inputs["query"]) if "query" in inputs else store, opened.query_rows, size)
+        with Progress(len(opened.candidates), f"index {name} by {kind}", "docs") as progress:
+            ranking = ApproximateEngine(config.search).search(
+                queries,
+                counted_blocks(store.blocks(opened.candidates, size), progress),
+                count=len(opened.candidates),
+                metric=metric,
+                depth=depth,
+                excluded=opened.exclusions,
+                resources=resources,
+            )
+        table = inputs["exact"].arrow("ranking.arrow")
+        whole = Ranking(*(measured.column(table, column) for column in table.column_names))
+        return {**write_ranking(ranking, opened, depth, out), "recall": recall(ranking, whole)}
+
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "exact": exact}
+    inputs.update((str(role), embedded) for role, embedded in vectors.items())
+    return Task("search", 1, RANKINGS, f"{name}-{kind}-{slug_of(pool)}", config, inputs, run)
