@@ -122,6 +122,8 @@ def _corpus(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--allow-truncated", action="store_true", help="keep the whole lines of a gzip file that breaks off"
     )
+    command.add_argument("--engine", default="local", help="local (default), or ray: read the parts on a Ray cluster")
+    command.add_argument("--ray-address", default="auto", help="cluster of --engine ray (default: auto, else local)")
     group = command.add_argument_group("papers that stand there more than once")
     group.add_argument("--duplicates", default="keep", help="keep (default), drop, or merge with their citations")
     group.add_argument("--duplicates-by", default="doi,title", help="doi, title (and year), or both (default)")

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.task import Task
 from pipeline.core.units import Slice
@@ -29,6 +30,12 @@ def corpus(options: argparse.Namespace) -> None:
     from pipeline.stages.corpus import corpus_task, without_duplicates_task
 
     runner = read.runner(options)
+    if options.engine not in ("local", "ray"):
+        raise InputError(
+            f"--engine {options.engine!r} cannot build a corpus", nearest(options.engine, ("local", "ray"))
+        )
+    if options.input is not None:
+        options.input = options.input.resolve()  # other machines have other working folders
     name = options.corpus or options.source
     task = corpus_task(checked_name(name), open_release(options.source, options.input, read.source_options(options)))
     if options.duplicates != "keep":
