@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import resource
 import subprocess
 import sys
 import tempfile
@@ -209,36 +210,44 @@ def print_simulation(seeds: int) -> None:
 
 # ---------------------------------------------------------------- measuring
 
-STAGES = ("corpus", "terms", "fit", "embed", "search")
+STAGES = {"corpus": "corpus", "embed": "embed", "index": "terms", "search": "search"}
+"""Commands that are timed, with the stage each adds."""
 
 
 def measure_size(papers: int) -> dict[str, dict[str, float]]:
-    """Run the chain on a synthetic corpus; return seconds and bytes of each stage, from the manifests."""
+    """Run the chain on a synthetic corpus by one worker; return processor seconds, bytes and papers of each stage.
+
+    Processor time, because other work on the machine moves it little; the manifests give the rest.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        root = ["--root", folder, "--quiet", "--workers", "1", "--memory", "2G"]
-        mdcr = [sys.executable, "-m", "pipeline"]
-        chosen = ["--corpus", "s", "--size", "all", "--queries", "200"]
-        for command in (
-            ["corpus", "--source", "synthetic", "--corpus", "s", "--papers", str(papers)],
-            ["search", *chosen, "--model", "bm25,lsa"],
-        ):
-            subprocess.run([*mdcr, *command, *root], check=True, stdout=subprocess.DEVNULL)
+        common = ["--root", folder, "--quiet", "--workers", "1", "--memory", "2G"]
+        pool = ["--corpus", "s", "--size", "all", "--queries", "1000"]
+        lsa = ["--model", "lsa:sample=10000"]
+        commands = {
+            "corpus": ["--source", "synthetic", "--corpus", "s", "--papers", str(papers)],
+            "pool": pool,
+            "embed": [*pool, *lsa],
+            "index": [*pool, "--model", "bm25"],
+            "search": [*pool, *lsa],
+        }
+        seconds = {name: _processor_seconds([name, *words, *common]) for name, words in commands.items()}
         found: dict[str, dict[str, float]] = {}
         for path in Path(folder).rglob("manifest.json"):
             manifest = json.loads(path.read_text())
-            if manifest["stage"] in STAGES and not manifest["slug"].startswith("bm25"):
-                counts = manifest["counts"]
-                found[manifest["stage"]] = {
-                    "seconds": manifest["provenance"]["wall_seconds"],
-                    "bytes": sum(output["bytes"] for output in manifest["outputs"]),
-                    "items": counts.get("kept")
-                    or counts.get("analysed")
-                    or counts.get("embedded")
-                    or counts.get("candidates")
-                    or papers,
-                    "queries": counts.get("queries", 0),
-                }
+            counts, stored = manifest["counts"], sum(output["bytes"] for output in manifest["outputs"])
+            for command, stage in STAGES.items():
+                if manifest["stage"] == stage:
+                    items = next(counts[n] for n in ("kept", "analysed", "embedded", "candidates") if n in counts)
+                    found[stage] = {"seconds": seconds[command], "bytes": stored, "items": items}
+                    found[stage]["queries"] = counts.get("queries", 0)
         return found
+
+
+def _processor_seconds(words: Sequence[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "pipeline", *words], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def print_measured(sizes: Sequence[int]) -> None:
@@ -272,12 +281,10 @@ def print_measured(sizes: Sequence[int]) -> None:
         ],
         rows,
     )
-    last = measured[sizes[-1]]["search"]
-    if last["queries"]:
-        rate = last["items"] * last["queries"] * 256 / last["seconds"]
-        print(
-            f"\nsearch: {rate:.2g} multiply-adds a second of one core (256 dimensions, {last['queries']:.0f} queries)"
-        )
+    low_end, high_end = (measured[size]["search"] for size in (low, sizes[-1]))
+    pairs = (high_end["items"] - low_end["items"]) * high_end["queries"]
+    rate = pairs * 256 / (high_end["seconds"] - low_end["seconds"])
+    print(f"\nsearch: {rate:.2g} multiply-adds a second of one core, 256 dimensions, {high_end['queries']:.0f} queries")
 
 
 # ---------------------------------------------------------------- printing
@@ -301,7 +308,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("measure", "model", "simulate"))
-    parser.add_argument("--sizes", default="30k,60k,120k,240k", help="measure: papers; the first two are fitted")
+    parser.add_argument("--sizes", default="20k,80k,40k,160k", help="measure: papers; the first two are fitted")
     parser.add_argument("--runs", type=int, default=20, help="simulate: runs of each setting")
     options = parser.parse_args()
     if options.what == "measure":
