@@ -41,11 +41,11 @@ class Rates:
         terms_bytes: bytes a paper in a term store.
     """
 
-    corpus: float = 4_600.0
-    terms: float = 4_700.0
-    search: float = 8.0e9
-    corpus_bytes: float = 1_250.0
-    terms_bytes: float = 420.0
+    corpus: float = 20_000.0
+    terms: float = 17_000.0
+    search: float = 1.1e10
+    corpus_bytes: float = 1_307.0
+    terms_bytes: float = 559.0
 
 
 @dataclass(frozen=True)
@@ -194,6 +194,14 @@ def print_simulation(seeds: int) -> None:
         ],
         rows,
     )
+    print(f"\nBatches that each of 64 workers gets on average (Ray; or slices, 64 at once), {seeds} runs each\n")
+    turns = (1, 2, 4, 8, 16)
+    rows = []
+    for papers in (16_000_000, 200_000_000):
+        sizes = shards_of(papers, SHARD_ROWS)
+        means = [mean(dynamic(sizes, 64, world, seed, turn) for seed in range(seeds)) for turn in turns]
+        rows.append([format_count(papers), *(f"{each['efficiency']:.0%}" for each in means)])
+    print_table(["papers", *map(str, turns)], rows)
     print(f"\nShards of other sizes, 64 workers, {seeds} runs each: efficiency of slices / of Ray tasks\n")
     head = [2**power for power in range(12, 21, 1)]
     rows = []
@@ -221,7 +229,7 @@ def measure_size(papers: int) -> dict[str, dict[str, float]]:
     """
     with tempfile.TemporaryDirectory() as folder:
         common = ["--root", folder, "--quiet", "--workers", "1", "--memory", "2G"]
-        pool = ["--corpus", "s", "--size", "all", "--queries", "1000"]
+        pool = ["--corpus", "s", "--size", "all", "--queries", "500"]
         lsa = ["--model", "lsa:sample=10000"]
         commands = {
             "corpus": ["--source", "synthetic", "--corpus", "s", "--papers", str(papers)],
@@ -251,7 +259,7 @@ def _processor_seconds(words: Sequence[str]) -> float:
 
 
 def print_measured(sizes: Sequence[int]) -> None:
-    measure_size(5_000)  # so that no size pays for compiling
+    measure_size(20_000)  # so that no size pays for compiling
     measured = {size: measure_size(size) for size in sizes}
     low, high, *rest = sizes
     rows = []

@@ -32,7 +32,6 @@ class World:
         slow_factor: times as long as others they take.
         mtbf: hours between failures of one worker.
         requeue: seconds until Slurm or Ray starts something again.
-        round_wait: seconds between the end of an array and the start of the next one (the dependent job, the queue).
         part: papers after which a killed unit goes on.
     """
 
@@ -44,13 +43,12 @@ class World:
     slow_factor: float = 2.0
     mtbf: float = 100.0
     requeue: float = 120.0
-    round_wait: float = 300.0
     part: int = PART_PAPERS
 
 
 def calm(rate: float) -> World:
     """Return a world where nothing goes wrong and nothing costs but papers."""
-    return World(rate, 0.0, 0.0, 0.0, 0.0, 1.0, math.inf, 0.0, 0.0)
+    return World(rate, 0.0, 0.0, 0.0, 0.0, 1.0, math.inf, 0.0)
 
 
 @dataclass(frozen=True)

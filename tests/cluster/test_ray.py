@@ -15,6 +15,7 @@ from tests.cluster.world import SELECTION, SHARDS, World
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_loses_a_node_makes_the_same_bytes(tmp_path: Path) -> None:
     local = World(tmp_path / "local")
     local.run("eval", *SELECTION)
