@@ -34,7 +34,9 @@ def parser() -> argparse.ArgumentParser:
         _systems(command)
         if name != "index":
             command.add_argument(
-                "--slice", metavar="I/N", help="make only part I (from 0) of N of the units, and publish nothing"
+                "--slice",
+                metavar="I/N",
+                help="make part I (from 0) of N, publish nothing; before: plan",
             )
     _selection(_command(commands, "tune", "choose k1 and b of BM25 on validation queries (90 points)"))
     for name, what in (

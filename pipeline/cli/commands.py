@@ -69,12 +69,26 @@ def chain(options: argparse.Namespace) -> None:
     runner = read.runner(options)
     tasks = [task for cell in read.cells(options, runner.root) for task in cell.upto(options.command)]
     if getattr(options, "slice", None):
-        part = Slice.parse(options.slice)
-        made = sum(runner.work_slice(task, part) for task in tasks)
-        say(f"slice {options.slice}: {made} units made")
+        _slice(runner, tasks, options.slice)
         return
     _repair_vectors(runner, options)
     _print_made("artifacts", make(runner, tasks, options), options)
+
+
+def _slice(runner: Runner, tasks: Sequence[Task], text: str) -> None:
+    """Plan the units of tasks, or make one slice of what was planned."""
+    if text == "plan":
+        from pipeline.cluster.advance import advance
+
+        state = advance(runner.root, runner.resources, tasks, light=False)
+        for each in state.pending:
+            say(f"{each.task.stage} {each.task.name}: {len(each.left)} of {len(each.units)} units are missing")
+        return
+    part = Slice.parse(text)
+    if not any(runner.published(task) or runner.planned(task) for task in tasks):
+        raise InputError("nothing was planned that could be made in slices", "Run it with --slice plan first")
+    made = sum(runner.work_slice(task, part) for task in tasks)
+    say(f"slice {text}: {made} units made")
 
 
 def score(options: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ from pipeline.cli import main
 from pipeline.cli.batch import without
 from pipeline.cluster import slurm
 from pipeline.cluster.batch import Batch
-from tests.cluster.world import EMBED, SELECTION, World
+from tests.cluster.world import EMBED, SELECTION, SHARDS, World
 from tests.encode.stub import stub
 
 __all__ = ["stub"]
@@ -72,6 +72,21 @@ def test_a_machine_without_slurm_says_so(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["submit", "--stage", "embed", *SELECTION, "--root", str(tmp_path)]) == 2
     assert "sbatch is not on this machine. Run this on a login node" in capsys.readouterr().err
+
+
+def test_slices_by_hand(tmp_path: Path) -> None:
+    whole, world = World(tmp_path / "whole"), World(tmp_path / "slices")
+    whole.run("embed", *EMBED)
+    assert "Run it with --slice plan first" in world.run("embed", *EMBED, "--slice", "0/2", code=2)
+    world.run("embed", *EMBED, "--slice", "plan")
+    assert world.units() == 0
+    world.run("embed", *EMBED, "--slice", "1/2")
+    assert world.units() == SHARDS // 2
+    world.run("embed", *EMBED, "--slice", "0/2")
+    assert world.units() == SHARDS
+    world.run("embed", *EMBED)
+    assert world.artifacts() == whole.artifacts()
+    assert not world.leftovers()
 
 
 def test_options_of_submit_are_written_in_full() -> None:
