@@ -28,7 +28,8 @@ CORPUS_OPTIONS = $(call option,SOURCE,source) $(call option,INPUT,input) $(call 
   $(call option,FIELDS_FROM,fields-from) $(call option,DUPLICATES,duplicates) \
   $(call option,DUPLICATES_BY,duplicates-by) $(call option,JUDGED,judged) \
   $(call flag,ALLOW_TRUNCATED,allow-truncated) $(call flag,INCLUDE_XPAC,include-xpac) \
-  $(call option,MIN_CONCEPT_SCORE,min-concept-score)
+  $(call option,MIN_CONCEPT_SCORE,min-concept-score) $(call option,ENGINE,engine) \
+  $(call option,RAY_ADDRESS,ray-address)
 SLURM_OPTIONS = $(call option,NODES,nodes) $(call option,GPUS,gpus) $(call option,PARTITION,partition) \
   $(call option,TIME,time) $(call option,RECIPE,recipe)
 FETCH_OPTIONS = $(call option,RELEASE,release) $(call option,API_KEY,api-key) $(call option,SNAPSHOT,snapshot) \

@@ -98,6 +98,10 @@ class Runner:
         path = self.path(task)
         return path.with_name(f".{path.name}.partial")
 
+    def planned(self, task: Task) -> bool:
+        """Whether a task's units are written down in its work folder."""
+        return task.units is not None and Workdir(self.work_folder(task)).plan() is not None
+
     def work_slice(self, task: Task, part: Slice) -> int:
         """Make what is missing of one slice of a task's units, and publish nothing; return how many units that was.
 
@@ -105,7 +109,7 @@ class Runner:
         of theirs is touched. An artifact that is there, or not planned yet, asks for nothing.
         """
         work = Workdir(self.work_folder(task))
-        if task.units is None or self.published(task) or work.plan() is None:
+        if task.units is None or self.published(task) or not self.planned(task):
             return 0
         inputs = {
             name: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for name, i in task.inputs.items()

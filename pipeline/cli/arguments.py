@@ -34,7 +34,9 @@ def parser() -> argparse.ArgumentParser:
         _systems(command)
         if name != "index":
             command.add_argument(
-                "--slice", metavar="I/N", help="make only part I (from 0) of N of the units, and publish nothing"
+                "--slice",
+                metavar="I/N",
+                help="make part I (from 0) of N, publish nothing; before: plan",
             )
     _selection(_command(commands, "tune", "choose k1 and b of BM25 on validation queries (90 points)"))
     for name, what in (
@@ -122,6 +124,8 @@ def _corpus(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--allow-truncated", action="store_true", help="keep the whole lines of a gzip file that breaks off"
     )
+    command.add_argument("--engine", default="local", help="local (default), or ray: read the parts on a Ray cluster")
+    command.add_argument("--ray-address", default="auto", help="cluster of --engine ray (default: auto, else local)")
     group = command.add_argument_group("papers that stand there more than once")
     group.add_argument("--duplicates", default="keep", help="keep (default), drop, or merge with their citations")
     group.add_argument("--duplicates-by", default="doi,title", help="doi, title (and year), or both (default)")

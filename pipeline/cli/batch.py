@@ -24,12 +24,13 @@ _OUTPUT = ("--json", "--dry-run")
 
 def submit(options: argparse.Namespace) -> None:
     """Submit what is missing of a stage, or of the whole chain."""
+    _stage(options)
+    if options.dry_run:
+        _print_missing(options, _targets(options))
+        return
     if not slurm.available():
         raise InputError("sbatch is not on this machine", "Run this on a login node of a Slurm cluster")
     made, targets = _batch(options), _targets(options)
-    if options.dry_run:
-        _print_missing(options, targets)
-        return
     found = batch.start(made, _commands(options), _settings(options), targets, read.runner(options).resources)
     _say(made, found)
 
@@ -111,10 +112,8 @@ def without(words: Sequence[str], options: Collection[str], flags: Collection[st
 
 def _print_missing(options: argparse.Namespace, targets: Sequence[Task]) -> None:
     for step in read.runner(options).plan(targets):
-        how = "slices" if step.task.units is not None else "one job"
-        print(
-            f"{'have' if step.present else 'make':5}{step.task.stage:8}{step.task.name}  {'' if step.present else how}"
-        )
+        how = "" if step.present else "  in slices" if step.task.units is not None else "  by one job"
+        print(f"{'have' if step.present else 'make':5}{step.task.stage:8}{step.task.name}{how}")
 
 
 def _say(made: batch.Batch, found: batch.Round | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.task import Task
 from pipeline.core.units import Slice
@@ -29,6 +30,12 @@ def corpus(options: argparse.Namespace) -> None:
     from pipeline.stages.corpus import corpus_task, without_duplicates_task
 
     runner = read.runner(options)
+    if options.engine not in ("local", "ray"):
+        raise InputError(
+            f"--engine {options.engine!r} cannot build a corpus", nearest(options.engine, ("local", "ray"))
+        )
+    if options.input is not None:
+        options.input = options.input.resolve()  # other machines have other working folders
     name = options.corpus or options.source
     task = corpus_task(checked_name(name), open_release(options.source, options.input, read.source_options(options)))
     if options.duplicates != "keep":
@@ -62,12 +69,26 @@ def chain(options: argparse.Namespace) -> None:
     runner = read.runner(options)
     tasks = [task for cell in read.cells(options, runner.root) for task in cell.upto(options.command)]
     if getattr(options, "slice", None):
-        part = Slice.parse(options.slice)
-        made = sum(runner.work_slice(task, part) for task in tasks)
-        say(f"slice {options.slice}: {made} units made")
+        _slice(runner, tasks, options.slice)
         return
     repair_stores(runner, options)
     _print_made("artifacts", make(runner, tasks, options), options)
+
+
+def _slice(runner: Runner, tasks: Sequence[Task], text: str) -> None:
+    """Plan the units of tasks, or make one slice of what was planned."""
+    if text == "plan":
+        from pipeline.cluster.advance import advance
+
+        state = advance(runner.root, runner.resources, tasks, light=False)
+        for each in state.pending:
+            say(f"{each.task.stage} {each.task.name}: {len(each.left)} of {len(each.units)} units are missing")
+        return
+    part = Slice.parse(text)
+    if not any(runner.published(task) or runner.planned(task) for task in tasks):
+        raise InputError("nothing was planned that could be made in slices", "Run it with --slice plan first")
+    made = sum(runner.work_slice(task, part) for task in tasks)
+    say(f"slice {text}: {made} units made")
 
 
 def score(options: argparse.Namespace) -> None:

@@ -21,9 +21,9 @@ from pipeline.cluster.script import job_script, log_of
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.cluster.states import TaskState
 from pipeline.core import files
-from pipeline.core.artifact import published
 from pipeline.core.config import digest
 from pipeline.core.errors import InputError, StageError
+from pipeline.core.manifest import MANIFEST
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
 from pipeline.core.units import Slice
@@ -31,6 +31,10 @@ from pipeline.core.workspace import JOBS
 
 _RECORD = "jobs.json"
 _LAST_LINES = 6
+_SHOWN = 5
+"""Failures of a round that are shown: they mostly are one and the same."""
+
+_LOOK_EVERY = 2.0
 
 
 @dataclass(frozen=True)
@@ -116,13 +120,14 @@ class Batch:
 
     def failures(self, lines: int = _LAST_LINES) -> list[str]:
         """Return, for each task of the last round that failed, what Slurm says and the last lines of its log."""
+        states = slurm.status(self.rounds[-1].jobs) if self.rounds else []
+        failed = [state for state in states if state.finished and state.state != "COMPLETED"]
         found = []
-        for state in slurm.status(self.rounds[-1].jobs) if self.rounds else []:
-            if state.finished and state.state != "COMPLETED":
-                log = log_of(self.logs, state.job, state.task)
-                text = log.read_text(errors="replace").splitlines()[-lines:] if log.is_file() else ["(no log)"]
-                found.append("\n".join([_words(state), *(f"    {line}" for line in text)]))
-        return found
+        for state in failed[:_SHOWN]:
+            log = log_of(self.logs, state.job, state.task)
+            text = log.read_text(errors="replace").splitlines()[-lines:] if log.is_file() else ["(no log)"]
+            found.append("\n".join([_words(state), *(f"    {line}" for line in text)]))
+        return found + ([f"and {len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else [])
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,9 @@ def collect(
         InputError: other jobs of this batch are waiting or running.
         StageError: the same tasks miss units after as many rounds as ``settings.attempts`` allows.
     """
+    deadline = time.monotonic() + settings.patience
+    while batch.alive() and time.monotonic() < deadline:
+        time.sleep(_LOOK_EVERY)  # a task that ended may be cleaned up for a while
     _refuse_alive(batch)
     settle(batch.root, _made(batch), settings.patience)
     state = advance(batch.root, resources, targets, light=False)
@@ -175,10 +183,10 @@ def collect(
     attempt = last.attempt + 1 if last is not None and same else 1
     if attempt > settings.attempts:
         left = sum(len(each.left) for each in state.pending)
-        print_failures = "\n".join(batch.failures())
+        shown = "\n".join(batch.failures())
         raise StageError(
             f"{left} units are missing after {settings.attempts} attempts"
-            + (f"; the last failures:\n{print_failures}\n" if print_failures else ""),
+            + (f"; the last failures:\n{shown}\n" if shown else ""),
             "Mend what the logs say, and run the same mdcr submit again: it goes on with what is missing",
         )
     return _submit(batch, commands, settings, state, attempt)
@@ -247,12 +255,12 @@ def _refuse_alive(batch: Batch) -> None:
 
 def _keep_scripts(batch: Batch) -> None:
     """Lay the job script beside every artifact whose units it made."""
-    for room in {Path(work).parent for each in batch.rounds for work in each.work}:
-        for artifact in published(batch.root / room):
-            partial = (room / f".{artifact.name}.partial").as_posix()
-            script = batch.folder / f"{artifact.manifest.stage}.sh"
-            if any(partial in each.work for each in batch.rounds) and script.is_file():
-                files.write_text(artifact.path / "job.sh", script.read_text())
+    for each in batch.rounds:
+        for work, stage in each.stages.items():
+            partial = batch.root / work
+            folder = partial.with_name(partial.name.removeprefix(".").removesuffix(".partial"))
+            if (folder / MANIFEST).is_file() and not (folder / "job.sh").exists():
+                files.write_text(folder / "job.sh", (batch.folder / f"{stage}.sh").read_text())
 
 
 def _below(batch: Batch, pending: Pending) -> str:

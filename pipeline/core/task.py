@@ -58,7 +58,7 @@ class Sharded(Protocol):
     def work(self, inputs: Inputs, out: Workdir, resources: Resources, units: Sequence[str]) -> Facts:
         """Make some units."""
 
-    def finish(self, inputs: Inputs, out: Workdir, facts: Sequence[Facts]) -> Counts:
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:
         """Join the units, all of which are there, to the artifact."""
 
 

@@ -99,7 +99,7 @@ def run_units(stage: Sharded, inputs: Inputs, out: Workdir, resources: Resources
     facts = spread(share.of(list(left))) if left else []
     if missing := share.left():
         raise StageError(f"{len(missing)} units of {out.path} are missing: {next(iter(missing))}", "Run it again")
-    return stage.finish(inputs, out, [*_slice_facts(out), *facts])
+    return stage.finish(inputs, out, resources, [*_slice_facts(out), *facts])
 
 
 def plan_units(stage: Sharded, inputs: Inputs, out: Workdir) -> Mapping[str, int]:

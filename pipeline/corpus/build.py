@@ -43,8 +43,7 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
     if isinstance(release, JoinedRelease):
         release = join(release, scratch, resources)
     parts = list(release.parts())
-    run_bytes = min(_RUN_BYTES, resources.memory // (8 * resources.workers))
-    extracted = _extract(Extraction(release, scratch, run_bytes), parts, resources.workers)
+    extracted = extract(release, list(enumerate(parts)), out, resources)
     counts = _total(extracted)
     if isinstance(release, Joined):
         release.discard()
@@ -64,13 +63,18 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
     return counts
 
 
-def _extract(extraction: Extraction, parts: list[str], workers: int) -> list[dict[str, Any]]:
+def extract(
+    release: Release | Joined, parts: list[tuple[int, str]], out: Workdir, resources: Resources
+) -> list[dict[str, Any]]:
+    """Read some parts of a release, given with their numbers, into sorted runs; return the counts of each."""
+    run_bytes = min(_RUN_BYTES, resources.memory // (8 * resources.workers))
+    extraction = Extraction(release, out.scratch(), run_bytes)
     done: dict[int, dict[str, Any]] = {}
-    with Progress(len(parts), f"corpus: read {extraction.release.source}", "parts") as progress:
-        for (number, _), counts in unordered(extraction, list(enumerate(parts)), workers):
+    with Progress(len(parts), f"corpus: read {release.source}", "parts") as progress:
+        for (number, _), counts in unordered(extraction, parts, resources.workers):
             done[number] = counts
             progress.add(1, f"{sum(c['read'] for c in done.values()):,} records")
-    return [done[number] for number in range(len(parts))]
+    return [done[number] for number, _ in parts]
 
 
 def _total(parts: list[dict[str, Any]]) -> dict[str, Any]:

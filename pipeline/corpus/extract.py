@@ -55,7 +55,7 @@ class Extraction:
     def __call__(self, numbered: tuple[int, str]) -> dict[str, Any]:
         """Read part ``numbered = (number, name)`` and return its counts."""
         number, part = numbered
-        record = self.scratch / f"part-{number:05d}.json"
+        record = self.scratch / part_record(number)
         if record.is_file():
             counts: dict[str, Any] = json.loads(record.read_text())
             return counts
@@ -116,6 +116,11 @@ def _grouped(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
             group, held = [], 0
     if group:
         yield group
+
+
+def part_record(number: int) -> str:
+    """Return the name of the file that says, once it is there, what part ``number`` of a release gave."""
+    return f"part-{number:05d}.json"
 
 
 def run_files(scratch: Path, runs_of_parts: list[int]) -> list[Path]:

@@ -82,7 +82,7 @@ class Embedding:
             return {}
         return {**encoder().describe(), **bar.facts(), "seconds": writer.seconds()}
 
-    def finish(self, inputs: Inputs, out: Workdir, facts: Sequence[Facts]) -> Counts:
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
         """Count what the segment holds."""
         checkpoint = self.model.checkpoint.hub if self.model.checkpoint else ""
         out.note(model=self.model.name, checkpoint=checkpoint, **_joined(facts))

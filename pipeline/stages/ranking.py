@@ -72,7 +72,7 @@ class DenseSearch:
             engines.add(ran)
         return {"engine": ", ".join(sorted(engines))}
 
-    def finish(self, inputs: Inputs, out: Workdir, facts: Sequence[Facts]) -> Counts:
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
         """Merge the units' rankings by the one total order."""
         pool = _open(inputs)
         best = TopLists(len(pool.query_rows), self.depth)

@@ -16,7 +16,7 @@ from pipeline.cluster.batch import Batch
 from tests.cluster.slurm_host import SlurmHost
 from tests.cluster.world import EMBED, SELECTION, SHARDS, World
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.xdist_group("slurm")]
 
 
 @pytest.fixture(scope="module")

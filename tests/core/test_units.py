@@ -44,7 +44,7 @@ class Letters:
                 written.rows = 3
         return {"made": list(units)}
 
-    def finish(self, inputs: Inputs, out: Workdir, facts: Sequence[Facts]) -> Counts:
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:
         out.note(made=sorted(unit for each in facts for unit in each["made"]))
         return {"letters": len(out.outputs())}
 

@@ -1,0 +1,33 @@
+"""Parts of a release read in slices: the corpus of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.core.resources import Resources
+from pipeline.core.units import Share, Slice, work_share
+from pipeline.runner import Runner
+from pipeline.sources.synthetic import Synthetic
+from pipeline.stages.corpus import corpus_task
+
+HERE = Resources(memory=2**30, workers=1)
+
+
+def test_slices_of_parts_make_the_same_corpus(tmp_path: Path) -> None:
+    release = Synthetic(3_000, 5)
+    parts = list(release.parts())
+    task = corpus_task("tiny", release)
+    whole = Runner(tmp_path / "whole", HERE).make(task)
+    seen: list[str] = []
+
+    def first_half(share: Share) -> list[dict[str, object]]:
+        seen.extend(share.units)
+        chosen = sorted(share.units)[: len(share.units) // 2 + 1]
+        work_share(share.of(chosen))
+        return [dict(work_share(share))]
+
+    made = Runner(tmp_path / "spread", HERE, spread=first_half).make(task)
+    assert len(seen) == len(parts)
+    assert made.manifest.outputs == whole.manifest.outputs
+    assert made.manifest.counts == whole.manifest.counts
+    assert Runner(tmp_path / "spread", HERE).work_slice(task, Slice(0, 2)) == 0
