@@ -67,7 +67,7 @@ def corpus_task(name: str, release: Release | JoinedRelease) -> Task:
 
     config = CorpusConfig(release.source, release.identity())
     units = None if isinstance(release, JoinedRelease) else PartsOfRelease(release)
-    return Task("corpus", 2, CORPORA, name, config, {}, run, units)
+    return Task("corpus", 2, CORPORA, name, config, {}, run, units=units)
 
 
 @dataclass(frozen=True)
