@@ -52,7 +52,7 @@ class FaissEngine:
     ) -> Ranking:
         """Return the ``depth`` best candidates of every query (:meth:`pipeline.retrieve.base.DenseEngine.search`).
 
-        On a GPU a block is copied there whole (at most 524,288 vectors), beside 1 GiB of scratch.
+        On a GPU a block is copied there whole (at most 131,072 vectors), beside 1 GiB of scratch.
 
         Raises:
             InputError: also where the device has no GPU, or ``depth`` is more than :data:`GPU_LIMIT` on one.

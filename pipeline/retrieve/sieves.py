@@ -13,6 +13,7 @@ from pipeline.core.compiled import compiled
 from pipeline.retrieve.kernels import widened
 
 _STRIDE = 32
+_BUCKETS = 512
 
 
 @compiled
@@ -67,6 +68,35 @@ def _smallest(values: Any, place: int) -> Any:
 
 
 @compiled
+def _reached(values: Any, wanted: int) -> Any:
+    """Return a value that at least ``wanted`` of the values reach, and hardly more; the values may be rearranged.
+
+    They are counted into buckets between the least and the greatest; the least of the bucket in which enough are
+    together will do. Where one bucket holds too many (values far apart), the exact one is selected.
+    """
+    low, high = values[0], values[0]
+    for value in values:
+        low, high = min(low, value), max(high, value)
+    if not high > low:
+        return low
+    scale = np.float32((_BUCKETS - 1) / (np.float64(high) - np.float64(low)))
+    if not scale < np.float32(np.inf):
+        return _smallest(values, len(values) - wanted)
+    counts, least = np.zeros(_BUCKETS, np.int64), np.full(_BUCKETS, np.float32(np.inf))
+    for value in values:
+        place: Any = min(max(np.int64((value - low) * scale), 0), _BUCKETS - 1)
+        counts[place] += 1
+        least[place] = min(least[place], value)
+    bucket, reached = _BUCKETS, 0
+    while reached < wanted:
+        bucket -= 1
+        reached += counts[bucket]
+    if reached > wanted + wanted // 4 + 1:
+        return _smallest(values, len(values) - wanted)
+    return least[bucket]
+
+
+@compiled
 def _trim(
     records: Any,
     count: int,
@@ -79,14 +109,14 @@ def _trim(
     lowest = np.empty(count, np.float32)
     for i in range(count):
         lowest[i] = records[i, 0] - records[i, 1]
-    least = np.float64(_smallest(lowest, count - wanted))
+    least = np.float64(_reached(lowest, wanted))
     away = (abs(least) + abs(offset)) * 2.0**-22
     threshold = max(threshold, np.float32(least - slack - away))
     kept = 0
     for i in range(count):
-        if records[i, 0] + records[i, 1] >= threshold:
-            records[kept, 0], records[kept, 1], records[kept, 2] = records[i, 0], records[i, 1], records[i, 2]
-            kept += 1
+        stays = records[i, 0] + records[i, 1] >= threshold
+        records[kept, 0], records[kept, 1], records[kept, 2] = records[i, 0], records[i, 1], records[i, 2]
+        kept += stays
     return kept, threshold
 
 

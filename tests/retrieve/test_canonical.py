@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core import order
 from pipeline.core.errors import InputError, StageError
-from pipeline.retrieve import kernels, products
+from pipeline.retrieve import kernels, products, sieves
 from pipeline.retrieve.base import Metric, Ranking
 from pipeline.retrieve.frame import CODES, Frame
 from pipeline.retrieve.reference import canonical_scores, fixed_sum
@@ -169,3 +169,26 @@ def test_a_ranking_numbers_its_entries() -> None:
         {"query": 0, "row": 4, "score": 2.0, "rank": 2},
         {"query": 2, "row": 9, "score": 1.0, "rank": 1},
     ]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=200),
+    st.integers(1, 200),
+)
+def test_what_enough_values_reach(values: list[float], wanted: int) -> None:
+    wanted = min(wanted, len(values))
+    reached = sieves._reached(np.array(values, np.float32), wanted)
+    exact = sorted(values, reverse=True)[wanted - 1]
+    assert reached <= exact
+    assert sum(value >= reached for value in values) <= wanted + wanted // 4 + 1 or reached == exact
+
+
+def test_what_enough_values_reach_among_many() -> None:
+    rng = np.random.default_rng(0)
+    for values in (rng.standard_normal(5_000), rng.standard_cauchy(5_000), np.rint(rng.standard_normal(5_000))):
+        single = values.astype(np.float32)
+        exact = np.sort(single)[-500]
+        reached = sieves._reached(single.copy(), 500)
+        assert reached <= exact
+        assert (single >= reached).sum() <= max((single >= exact).sum(), 626)
