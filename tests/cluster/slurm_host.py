@@ -22,6 +22,9 @@ import pytest
 COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "scancel")
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 
+_IMPATIENT = ("--option=Acquire::Retries=0", "--option=Acquire::http::Timeout=10")
+_APT_SECONDS = 120
+
 _CONFIG = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -215,10 +218,15 @@ def _install() -> None:
     for command in (["update"], ["install", "--yes", "--no-install-recommends", *PACKAGES]):
         try:
             done = subprocess.run(
-                ["apt-get", "--quiet=2", *command], env=env, capture_output=True, text=True, check=False, timeout=300
+                ["apt-get", "--quiet=2", *_IMPATIENT, *command],
+                env=env,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_APT_SECONDS,
             )
         except subprocess.TimeoutExpired:
-            pytest.skip(f"{reason}, and apt-get {command[0]} took over 300 s")
+            pytest.skip(f"{reason}, and apt-get {command[0]} took over {_APT_SECONDS} s")
         if done.returncode:
             pytest.skip(f"{reason}, and apt-get {command[0]} failed: {done.stderr.strip()[-300:]}")
 
