@@ -55,7 +55,7 @@ def task(letters: str = "abcdefg", processes: int = 1) -> Task:
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         return run_units(stage, inputs, out, resources, run_here)
 
-    return Task("letters", 1, "room", letters, {"letters": letters}, {}, run, stage)
+    return Task("letters", 1, "room", letters, {"letters": letters}, {}, run, units=stage)
 
 
 def make(root: Path, **options: object) -> Artifact:
