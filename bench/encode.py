@@ -194,9 +194,12 @@ def overlap(texts: list[Text], room: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer texts and rounds")
+    parser.add_argument("--texts", type=int, nargs=2, default=(256, 1024), help="of the BERT-base and of MiniLM")
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     progress.set_quiet(True)
-    counts, rounds = ({"bert-base": 32, "minilm": 128}, 1) if options.quick else ({"bert-base": 512, "minilm": 2048}, 5)
+    sizes, rounds = ((32, 128), 1) if options.quick else (options.texts, options.rounds)
+    counts = dict(zip(("bert-base", "minilm"), sizes, strict=True))
     report: dict[str, Any] = {"machine": provenance.processor(), "threads": torch.get_num_threads(), "rounds": rounds}
     report["bf16 instructions"] = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     with tempfile.TemporaryDirectory() as name:
