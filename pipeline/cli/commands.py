@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from pipeline.cli import options as read
-from pipeline.core.artifact import Artifact
+from pipeline.cli.making import described, make, print_counts, print_json, print_made, repair_stores
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.task import Task
 from pipeline.core.units import Slice
 from pipeline.core.workspace import checked_name, find_corpus, name_corpus
-from pipeline.runner import Runner, Step
+from pipeline.runner import Runner
 
 
 def run(options: argparse.Namespace) -> None:
@@ -45,9 +42,9 @@ def corpus(options: argparse.Namespace) -> None:
     for artifact in made:
         name_corpus(runner.root, name, artifact)
         if options.json:
-            _print_json({"corpus": name, **_described(artifact)})
+            print_json({"corpus": name, **described(artifact)})
         else:
-            _print_counts(f"corpus {name}", artifact)
+            print_counts(f"corpus {name}", artifact)
 
 
 def fetch(options: argparse.Namespace) -> None:
@@ -61,7 +58,7 @@ def pool(options: argparse.Namespace) -> None:
     """Draw pools."""
     runner = read.runner(options)
     pools = read.selection(options).pools(find_corpus(runner.root, options.corpus))
-    _print_made("pools", make(runner, pools, options), options)
+    print_made("pools", make(runner, pools, options), options)
 
 
 def chain(options: argparse.Namespace) -> None:
@@ -72,7 +69,7 @@ def chain(options: argparse.Namespace) -> None:
         _slice(runner, tasks, options.slice)
         return
     repair_stores(runner, options)
-    _print_made("artifacts", make(runner, tasks, options), options)
+    print_made("artifacts", make(runner, tasks, options), options)
 
 
 def _slice(runner: Runner, tasks: Sequence[Task], text: str) -> None:
@@ -104,97 +101,12 @@ def score(options: argparse.Namespace) -> None:
         print_scores(runner.root, made, options, compared(runner, cells))
 
 
-def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> list[Artifact]:
-    """Make the tasks, or print the plan, and make nothing, where that is all that was asked for.
-
-    Pools come first: what cannot be (a size, a year) is refused before hours of work, not after.
-    """
-    if options.dry_run:
-        _print_plan(runner.plan(tasks), options)
-        return []
-    for task in tasks:
-        pool = task.inputs.get("pool")
-        if isinstance(pool, Task):
-            runner.make(pool)
-    return runner.make_all(tasks)
-
-
-def repair_stores(runner: Runner, options: argparse.Namespace) -> None:
-    """Repair what is stored once for all pools, where that was asked for."""
-    if options.repair and not options.dry_run:
-        for task in read.stored(options, runner.root):
-            runner.make(task)
-
-
-def _print_made(kind: str, made: Sequence[Artifact], options: argparse.Namespace) -> None:
-    if options.json and not options.dry_run:
-        _print_json({kind: [_described(artifact) for artifact in made]})
-        return
-    for artifact in made:
-        _print_counts(f"{artifact.manifest.stage} {artifact.name}", artifact)
-
-
-def _print_plan(steps: Sequence[Step], options: argparse.Namespace) -> None:
-    if options.json:
-        plan = [
-            {
-                "stage": step.task.stage,
-                "name": step.task.name,
-                "path": str(step.path),
-                "present": step.present,
-                "changed": list(step.changed),
-            }
-            for step in steps
-        ]
-        _print_json({"plan": plan})
-        return
-    for step in steps:
-        line = f"{'have' if step.present else 'make':5}{step.task.stage:8}{step.task.name}"
-        print(line + (f"  (nearest differs in {'; '.join(step.changed)})" if step.changed else ""))
-    missing = sum(not step.present for step in steps)
-    say(f"{missing} of {len(steps)} artifacts would be made")
-
-
-def _described(artifact: Artifact) -> dict[str, Any]:
-    manifest = artifact.manifest
-    return {
-        "stage": manifest.stage,
-        "name": artifact.name,
-        "id": manifest.id,
-        "path": str(artifact.path),
-        "config": manifest.config,
-        "counts": manifest.counts,
-    }
-
-
-def _print_json(values: Mapping[str, Any]) -> None:
-    json.dump(values, sys.stdout, ensure_ascii=False)
-    print()
-
-
-def _print_counts(title: str, artifact: Artifact) -> None:
-    print(title)
-    for line in _lines(artifact.manifest.counts):
-        print(f"  {line}")
-
-
-def _lines(counts: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for name, value in counts.items():
-        label = name.replace("_", " ")
-        if isinstance(value, Mapping):
-            lines += [f"{label}:", *(f"  {line}" for line in _lines(value))] if value else []
-        elif isinstance(value, int | float):
-            lines.append(f"{label:32}{value:>14,}")
-    return lines
-
-
 def doctor(options: argparse.Namespace) -> None:
     """Say what this machine has."""
     from pipeline.cli.doctor import examine, render
 
     findings = examine(options.root)
-    _print_json({"findings": findings}) if options.json else print(render(findings))
+    print_json({"findings": findings}) if options.json else print(render(findings))
 
 
 def report(options: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli import options as read
-from pipeline.cli.commands import make, repair_stores
+from pipeline.cli.making import make, repair_stores
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say

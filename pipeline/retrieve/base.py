@@ -8,7 +8,6 @@ ran, on how many threads and in how much memory is execution, not identity.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError
 from pipeline.core.order import Rows, Scores
 from pipeline.core.resources import Resources
 from pipeline.core.schema import RANKING
@@ -43,11 +42,6 @@ LARGEST_BLOCK = 131_072
 raise; beyond this, fresh memory for the block costs more than that saves (measured at 768 dimensions)."""
 
 SMALLEST_BLOCK = 2_048
-
-_ENGINES = {
-    "exact": ("pipeline.retrieve.exact", "ExactEngine"),
-    "faiss": ("pipeline.retrieve.faiss_index", "FaissEngine"),
-}
 
 
 class Subset(NamedTuple):
@@ -145,27 +139,6 @@ class DenseEngine(Protocol):
         ...  # pragma: no cover
 
 
-def dense_engine(name: str, resources: Resources, operations: float = 0.0) -> DenseEngine:
-    """Return the engine of that name; ``auto`` is Faiss where a GPU may be used, else ``exact``.
-
-    Args:
-        name: ``auto``, ``exact`` or ``faiss``.
-        resources: what it may use.
-        operations: of the products it will make (two an element of a vector, a pair), where that is known.
-
-    Raises:
-        InputError: there is no such engine, or Faiss is not installed.
-    """
-    if name == "auto":
-        name = "faiss" if resources.device != "cpu" and _faiss_gpus() else "exact"
-    if name not in _ENGINES:
-        raise InputError(f"there is no search engine {name!r}", nearest(name, ["auto", *_ENGINES]))
-    module, kind = _ENGINES[name]
-    engine = getattr(importlib.import_module(module), kind)
-    found: DenseEngine = engine(operations) if name == "exact" else engine()
-    return found
-
-
 def block_rows(dimension: int, memory: int) -> int:
     """Return how many candidates to read at once: their vectors, stored and framed, take half of ``memory`` bytes."""
     return int(np.clip(memory // 2 // (8 * dimension + 16), SMALLEST_BLOCK, LARGEST_BLOCK))
@@ -180,9 +153,3 @@ def check_depth(depth: int) -> None:
 def no_exclusions(queries: int) -> Exclusions:
     """Return the exclusions of queries that have none."""
     return np.zeros(queries + 1, np.int64), np.empty(0, np.uint32)
-
-
-def _faiss_gpus() -> int:
-    from pipeline.retrieve import faiss_index
-
-    return faiss_index.gpus()

@@ -29,8 +29,8 @@ from pipeline.retrieve.base import (
     Vectors,
     block_rows,
     check_depth,
-    dense_engine,
 )
+from pipeline.retrieve.engines import dense_engine
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import DEFAULT_DEPTH, slug_of, write_ranking
 

@@ -130,6 +130,8 @@ def test_both_engines_rank_alike(root: Path, tuning: dict[str, Any]) -> None:
     assert found[0] == found[1]
     files = {}
     for each in published(root / "runs/rankings"):
+        if "k1" not in each.manifest.config:
+            continue  # another test ranked by vectors here
         key = (each.manifest.inputs["pool"], each.manifest.config["k1"], each.manifest.config["b"])
         files.setdefault(key, set()).add(each.file("ranking.arrow").read_bytes())
     assert len(files) == 4

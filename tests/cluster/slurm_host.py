@@ -109,7 +109,8 @@ class SlurmHost:
         daemon = self._daemons.pop(name)
         daemon.kill()
         daemon.wait()
-        for process in self._processes(f"SLURMD_NODENAME={name}") + self._processes(f"MDCR_SLURM_NODE={name}"):
+        watchers, watched = self._processes(f"MDCR_SLURM_NODE={name}"), self._processes(f"SLURMD_NODENAME={name}")
+        for process in watchers + watched:  # in this order, or a watcher reports that its slice failed
             _kill(process)
         self._ask("scontrol", "update", f"nodename={name}", "state=down", "reason=lost")  # or wait for SlurmdTimeout
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Block, DenseEngine, Metric, dense_engine, no_exclusions
+from pipeline.retrieve.base import Block, DenseEngine, Metric, no_exclusions
+from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.exact import ExactEngine
 from pipeline.retrieve.reference import brute_force
 from tests.retrieve.cases import METRICS, Case, exclusions, make_case, same

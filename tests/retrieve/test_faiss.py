@@ -10,7 +10,8 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.retrieve import exact, faiss_index
-from pipeline.retrieve.base import dense_engine, no_exclusions
+from pipeline.retrieve.base import no_exclusions
+from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.reference import brute_force
 from tests.retrieve.cases import METRICS, Case, make_case, same
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import DenseEngine, Subset, dense_engine, no_exclusions
+from pipeline.retrieve.base import DenseEngine, Subset, no_exclusions
+from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.exact import ExactEngine
 from pipeline.retrieve.reference import brute_force
 from tests.retrieve.cases import METRICS, Case, exclusions, make_case, same
