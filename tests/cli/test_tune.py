@@ -128,14 +128,15 @@ def test_both_engines_rank_alike(root: Path, tuning: dict[str, Any]) -> None:
     models = ("--samples", "2", "--model", "bm25,bm25:k1=0.9,b=0.4", "--measures", "map,ndcg")
     found = [values(mdcr_json(root, "eval", *POOL, *models, "--bm25-engine", e)) for e in ("postings", "lucene")]
     assert found[0] == found[1]
-    files = {}
+    files: dict[tuple[str, float, float], dict[str, bytes]] = {}
     for each in published(root / "runs/rankings"):
-        if "k1" not in each.manifest.config:
-            continue  # another test ranked by vectors here
-        key = (each.manifest.inputs["pool"], each.manifest.config["k1"], each.manifest.config["b"])
-        files.setdefault(key, set()).add(each.file("ranking.arrow").read_bytes())
-    assert len(files) == 4
-    assert all(len(bytes_of) == 1 for bytes_of in files.values())
+        config = each.manifest.config
+        if "k1" in config:
+            key = (each.manifest.inputs["pool"], config["k1"], config["b"])
+            files.setdefault(key, {})[config["engine"]] = each.file("ranking.arrow").read_bytes()
+    both = [by_engine for by_engine in files.values() if len(by_engine) == 2]  # other tests rank here too
+    assert len(both) == 4
+    assert all(by_engine["postings"] == by_engine["lucene"] for by_engine in both)
 
 
 @pytest.mark.parametrize(
