@@ -10,6 +10,9 @@ import pytest
 from pipeline.core.artifact import published
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
+pytestmark = pytest.mark.xdist_group("errors")
+"""One process makes what all of them look at."""
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:

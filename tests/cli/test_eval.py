@@ -13,6 +13,9 @@ from pipeline.corpus.reader import Corpus
 from tests.cli.run import flags, mdcr, mdcr_json, scores_of
 from tests.shared import real
 
+pytestmark = pytest.mark.xdist_group("eval")
+"""One process makes what all of them look at."""
+
 POOLS = flags("--year 2019 --size 900,1400 --queries 20 --samples 2")
 
 

@@ -30,7 +30,7 @@ from tests.retrieve.postings import (
     real_texts,
 )
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("postings")]
 
 
 def assert_lucenes(found: Ranking, lucene: Ranking) -> None:

@@ -26,7 +26,7 @@ from pipeline.stages.tune import GRID_B, GRID_K1
 from tests.retrieve.cases import exclusions
 from tests.retrieve.postings import Asked, analysed, by_lucene, by_postings, publish, random_texts, real_texts
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("postings grid")]
 
 GRID = list(itertools.product(GRID_K1, GRID_B))
 ODD = [(0.0, 0.0), (0.0, 1.0), (1e-3, 0.5), (2.0, 0.0), (50.0, 1.0), (0.9, 0.4), (0.9, 0.4)]

@@ -25,6 +25,9 @@ from tests.builders import make_corpus, make_pool
 from tests.encode.stub import stub
 from tests.encode.tiny import save_bert, words
 
+pytestmark = pytest.mark.xdist_group("encoders")
+"""One process makes what all of them look at."""
+
 __all__ = ["stub"]
 
 CPU = Resources(workers=1, device="cpu")

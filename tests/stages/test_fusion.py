@@ -12,6 +12,9 @@ from pipeline.core.workspace import POOLS, RANKINGS, WEIGHTS
 from pipeline.stages.systems import Fused, encoders, parse_systems, system_names
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
+pytestmark = pytest.mark.xdist_group("fusion")
+"""One process makes what all of them look at."""
+
 POOL = flags("--year 2019 --size 900 --queries 20 --samples 2")
 
 

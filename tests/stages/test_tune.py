@@ -27,7 +27,7 @@ from pipeline.stages.tune import GRID_B, GRID_K1, Grid, Tuning, find_tuning, tun
 from tests.builders import make_corpus
 from tests.retrieve.postings import random_texts
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("tune stage")]
 TEST = PoolConfig(size="all", queries=25)
 
 
