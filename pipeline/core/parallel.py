@@ -74,9 +74,14 @@ def _die_with(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     else:
-        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+        follow(parent)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def follow(parent: int) -> None:
+    """End this process within a second of its parent's end; the thread that started it may end before."""
+    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 
 def _watch(parent: int) -> None:

@@ -15,8 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo import maybe_mark_dynamic
+from torch._dynamo.exc import TorchDynamoException
 from torch.nn import functional
 from transformers.models.bert.modeling_bert import BertOutput
+
+from pipeline.core.progress import say
 
 Mix = Callable[[Tensor, Tensor], Tensor]
 
@@ -125,11 +129,38 @@ def _mixes(network: Any) -> list[Mix]:
     """
     layers = list(network.encoder.layer)
     plain = all(type(layer.output) is BertOutput for layer in layers) and network.config.hidden_act == "gelu"
-    if network.device.type == "cuda" and plain:
-        compiled = torch.compile(fused_mix, dynamic=True)
-        epsilon = float(network.config.layer_norm_eps)
-        return [partial(compiled, layer_weights(layer), epsilon) for layer in layers]
-    return [partial(_mix, layer) for layer in layers]
+    compiles = plain and network.device.type == "cuda"
+    fused = compiled_mixes(layers, float(network.config.layer_norm_eps)) if compiles else []
+    return fused or [partial(_mix, layer) for layer in layers]
+
+
+def compiled_mixes(layers: Sequence[Any], epsilon: float, backend: str | Callable[..., Any] = "inductor") -> list[Mix]:
+    """Return the same of plain layers as one compiled function; none where this machine cannot compile.
+
+    Compiling takes a C compiler, which a bare GPU image may lack: that costs speed, not the run.
+    """
+    compiled = torch.compile(fused_mix, backend=backend)
+    mixes: list[Mix] = [partial(_any_length, compiled, layer_weights(layer), epsilon) for layer in layers]
+    weight = layers[0].output.dense.weight
+    try:
+        with torch.inference_mode():  # one tensor as both arguments would be a version of its own
+            mixes[0](weight.new_zeros(_PROBE[0], len(weight)), weight.new_zeros(_PROBE[0], len(weight)))
+    except TorchDynamoException as error:
+        reason = (str(getattr(error, "inner_exception", error)).strip() or type(error).__name__).splitlines()[0]
+        say(f"going on without compiled layers, which is slower ({reason})")
+        return []
+    return mixes
+
+
+def _any_length(
+    compiled: Callable[..., Tensor], weights: Sequence[Tensor], epsilon: float, context: Tensor, states: Tensor
+) -> Tensor:
+    """Call the compiled function, of which one version serves any number of tokens but a single one."""
+    if len(context) == 1:
+        return fused_mix(weights, epsilon, context, states)
+    for tensor in (context, states):
+        maybe_mark_dynamic(tensor, 0)
+    return compiled(weights, epsilon, context, states)
 
 
 def _mix(layer: Any, context: Tensor, states: Tensor) -> Tensor:

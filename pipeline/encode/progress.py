@@ -31,10 +31,12 @@ class EmbedProgress:
     Args:
         what: what is going on, such as ``embed scincl``.
         work: characters that count of each paper, float64 ``[papers]``.
+        line: line of the terminal, from 0, where several processes show a bar each.
     """
 
-    def __init__(self, what: str, work: npt.NDArray[np.float64]) -> None:
+    def __init__(self, what: str, work: npt.NDArray[np.float64], line: int = 0) -> None:
         self._what, self._papers, self._total = what, len(work), float(work.sum())
+        self._line = line
         self._docs = self._skipped = self._tokens = self._padded = 0
         self._done = 0.0
         self._started = self._said = time.monotonic()
@@ -45,7 +47,9 @@ class EmbedProgress:
             from tqdm import tqdm
 
             form = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
-            self._bar = tqdm(total=self._total, desc=self._what, bar_format=form, delay=2, file=sys.stderr)
+            self._bar = tqdm(
+                total=self._total, desc=self._what, bar_format=form, delay=2, position=self._line, file=sys.stderr
+            )
         return self
 
     def skip(self, papers: int, work: float) -> None:

@@ -7,12 +7,15 @@ here imports torch, so that worker processes start quickly.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any, NamedTuple, Protocol
 
-from pipeline.core.errors import InputError
+from pipeline.core import parallel
+from pipeline.core.errors import InputError, StageError
 from pipeline.corpus.reader import Text
 from pipeline.encode.spec import Role, TransformerSpec
 
@@ -113,13 +116,23 @@ class ReaderPool:
 
     def __init__(self, reader: Reader, workers: int) -> None:
         self._workers = workers
-        self._pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (reader,))
+        self._pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (reader, os.getpid()))
 
     def __call__(self, texts: Sequence[Text], role: Role) -> Tokens:
-        """Return the tokens of texts, in their order."""
+        """Return the tokens of texts, in their order.
+
+        Raises:
+            StageError: a process ended before its time.
+        """
         size = max(1, -(-len(texts) // self._workers))
         pieces = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
-        parts = list(self._pool.map(_read, pieces, [role] * len(pieces)))
+        try:
+            parts = list(self._pool.map(_read, pieces, [role] * len(pieces)))
+        except BrokenProcessPool as error:
+            raise StageError(
+                "a process that tokenises was ended, perhaps for want of memory",
+                "Run the same command again, with fewer --workers",
+            ) from error
         ids, spans, cut = ([each for part in parts for each in part[column]] for column in range(3))
         return Tokens(ids, spans, cut)  # type: ignore[arg-type]
 
@@ -127,9 +140,11 @@ class ReaderPool:
 _reader: Callable[[Sequence[Text], Role], Tokens] | None = None
 
 
-def _start(reader: Reader) -> None:
-    """Keep a worker process's reader."""
+def _start(reader: Reader, parent: int) -> None:
+    """Keep a worker process's reader; a process uses one core, and ends when the one it works for does."""
     global _reader
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    parallel.follow(parent)
     _reader = reader
 
 

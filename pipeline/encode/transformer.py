@@ -31,6 +31,9 @@ BATCH_TOKENS = {"cpu": 8_192, "cuda": 65_536}
 _UNUSED = ("pooler.",)
 """Weights that do not move the last layer's states: a checkpoint may lack them."""
 
+_NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+_FREE = "Free its memory or use another --device"
+
 _FRAME = 2
 """Special tokens around ASPIRE's text."""
 
@@ -59,6 +62,7 @@ class TransformerEncoder(Encoder):
 
     Raises:
         InputError: the tokenizer is a slow one, or the model takes fewer tokens than the specification asks for.
+        StageError: the device has no memory for the weights.
     """
 
     def __init__(
@@ -77,8 +81,13 @@ class TransformerEncoder(Encoder):
         self._pad = tokenizer.pad_token_id or 0
         self._normalise = isinstance(spec, TransformerSpec) and spec.normalise
         packs = PackedBert.fits(network)
-        self._network = network.to(device, getattr(torch, spec.compute))
-        self._packed = PackedBert(self._network) if packs else None
+        if device.index is not None:
+            torch.cuda.set_device(device)  # pinned memory and events belong to the current one
+        try:
+            self._network = network.to(device, getattr(torch, spec.compute))
+            self._packed = PackedBert(self._network) if packs else None
+        except torch.OutOfMemoryError as error:
+            raise StageError(f"the model does not fit on {device}", _FREE) from error
         self._device, self._batch_tokens = device, BATCH_TOKENS[device.type]
 
     @classmethod
@@ -131,10 +140,9 @@ class TransformerEncoder(Encoder):
         before: _Launched | None = None
         while queue:
             batch = queue.pop(0)
-            try:
-                launched = self._launch(batch, prepared)
-            except torch.OutOfMemoryError as error:
-                self._halve(batch, prepared, error)
+            launched = self._tried(batch, prepared)
+            if launched is None:
+                self._halve(batch, prepared)
                 rest = [position for each in (batch, *queue) for position in each]
                 queue = self._batches(prepared, rest)
                 continue
@@ -143,6 +151,15 @@ class TransformerEncoder(Encoder):
             before = launched
         if before is not None:
             yield _encoded(before, prepared)
+
+    def _tried(self, batch: list[int], tokens: Tokens) -> _Launched | None:
+        """Launch a batch; None where the device has no memory for it. What it did take is free again on return."""
+        try:
+            return self._launch(batch, tokens)
+        except RuntimeError as error:
+            if not _no_memory(error):
+                raise
+        return None
 
     def _batches(self, tokens: Tokens, among: Sequence[int]) -> list[list[int]]:
         return token_batches(tokens.ids, self._batch_tokens, among, padded=self._packed is None)
@@ -159,14 +176,14 @@ class TransformerEncoder(Encoder):
             for first, end in tokens.spans[position]
         ]
         with torch.inference_mode():
+            wanted = self._one_token_each(spans, len(batch)) if self._packed else None
             if self._packed:
                 padded = sum(lengths)
-                wanted = self._one_token_each(spans, len(batch))
                 states = self._packed(self._send(np.concatenate(ids)), lengths, wanted)
-                pooled = states.float() if wanted is not None else pool(states, spans)
             else:
                 padded = step * len(ids)
-                pooled = pool(self._padded(ids, step), spans)
+                states = self._padded(ids, step)
+            pooled = states.float() if wanted is not None else pool(states, *map(self._send, span_tokens(spans)))
             if self._normalise:
                 pooled = torch.nn.functional.normalize(pooled, dim=1)
             return _Launched(batch, padded, *self._fetch(pooled))
@@ -198,32 +215,41 @@ class TransformerEncoder(Encoder):
             return pooled, None
         host = torch.empty(pooled.shape, dtype=pooled.dtype, pin_memory=True).copy_(pooled, non_blocking=True)
         arrived = torch.cuda.Event()
-        arrived.record()
+        arrived.record(torch.cuda.current_stream(self._device))
         return host, arrived
 
-    def _halve(self, batch: list[int], tokens: Tokens, error: Exception) -> None:
+    def _halve(self, batch: list[int], tokens: Tokens) -> None:
         """Halve the batch size after a batch did not fit."""
         width = len(tokens.ids[batch[0]])
         if len(batch) == 1:
-            raise StageError(
-                f"one text of {width} tokens does not fit on {self._device}", "Free its memory or use another --device"
-            ) from error
+            raise StageError(f"one text of {width} tokens does not fit on {self._device}", _FREE)
         torch.cuda.empty_cache()
         self._batch_tokens = max(width, sum(len(tokens.ids[position]) for position in batch) // 2)
         say(f"out of memory on {self._device}: going on with batches of {self._batch_tokens:,} tokens")
 
 
-def pool(states: torch.Tensor, spans: Sequence[tuple[int, int]]) -> torch.Tensor:
+def pool(states: torch.Tensor, places: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Return the mean of the states of each span of tokens, float32 ``[spans, dimension]``.
 
     Args:
         states: last layer, ``[tokens, dimension]``.
-        spans: first token of each, and the one behind its last; none is empty.
+        places: the tokens of all spans, one span after another, int64 ``[tokens of spans]``.
+        lengths: tokens of each span, at least one, int64 ``[spans]``.
     """
-    places = np.concatenate([np.arange(first, end) for first, end in spans])
-    chosen = states[torch.from_numpy(places).to(states.device)].float()
-    lengths = torch.tensor([end - first for first, end in spans], device=states.device)
-    return torch.segment_reduce(chosen, "mean", lengths=lengths, axis=0, unsafe=True)
+    return torch.segment_reduce(states[places].float(), "mean", lengths=lengths, axis=0, unsafe=True)
+
+
+def span_tokens(spans: Sequence[tuple[int, int]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the tokens of all spans, one span after another, and how many each has, as :func:`pool` takes them."""
+    bounds = np.array(spans, np.int64)
+    lengths = bounds[:, 1] - bounds[:, 0]
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1]) + np.repeat(bounds[:, 0] - ends + lengths, lengths), lengths
+
+
+def _no_memory(error: RuntimeError) -> bool:
+    """Whether an error says that a device has no memory left; not all libraries raise PyTorch's own."""
+    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY)
 
 
 def _encoded(launched: _Launched, tokens: Tokens) -> Encoded:

@@ -71,9 +71,10 @@ class Embedding:
             here = dataclasses.replace(resources, device=device)
             return kinds.find(self.model.spec.kind).load(self.model, inputs.get("fit"), here)
 
-        title = f"embed {self.model.name}" + (f" on {device}" if ":" in device else "")
+        index = device.partition(":")[2]
+        title = f"embed {self.model.name}" + (f" on {device}" if index else "")
         with (
-            EmbedProgress(title, texts.work(rows[np.isin(owners, shards)])) as bar,
+            EmbedProgress(title, texts.work(rows[np.isin(owners, shards)]), int(index or 0)) as bar,
             ShardWriter(out, texts, encoder, self.role, self.model.spec.storage, bar) as writer,
         ):
             for number in shards:

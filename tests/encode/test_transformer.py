@@ -11,15 +11,15 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer, BertConfig
 
-from pipeline.core.errors import InputError, StageError
+from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import kinds, registry
 from pipeline.encode.base import NotFiniteError
-from pipeline.encode.packed import PackedBert, fused_mix, layer_weights
-from pipeline.encode.reading import PlainReader, ReaderPool, render
+from pipeline.encode.packed import PackedBert
+from pipeline.encode.reading import render
 from pipeline.encode.spec import TransformerSpec
-from pipeline.encode.transformer import TransformerEncoder, torch_devices
+from pipeline.encode.transformer import TransformerEncoder
 from tests.encode.tiny import SMALL, SPECIAL, WORDS, save_adapter, save_bert, save_mpnet, words
 
 CPU = Resources(workers=2, device="cpu")
@@ -127,31 +127,6 @@ def test_reduced_precision_is_close(folder: Path, compute: str) -> None:
     assert not np.array_equal(exact, reduced)
 
 
-class _Small:
-    """A network on a device with memory for a given number of tokens."""
-
-    def __init__(self, network: Any, most: int) -> None:
-        self.network, self.most = network, most
-
-    def __call__(self, ids: torch.Tensor, lengths: list[int], wanted: torch.Tensor | None = None) -> torch.Tensor:
-        if len(ids) > self.most:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return self.network(ids, lengths, wanted)
-
-
-def test_out_of_memory_halves_the_batch(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    encoder = load(folder)
-    vectors = encoder.encode(TEXTS)
-    whole = encoder._packed
-    encoder._packed = _Small(whole, 2_000)
-    np.testing.assert_allclose(encoder.encode(TEXTS), vectors, atol=1e-5)
-    assert encoder.describe()["batch_tokens"] <= 2_048
-    assert capsys.readouterr().err.count("out of memory") == 2
-    encoder._packed = _Small(whole, 100)
-    with pytest.raises(StageError, match="one text of 512 tokens does not fit"):
-        encoder.encode(TEXTS)
-
-
 def test_nan_names_the_text(folder: Path) -> None:
     encoder = load(folder)
     with torch.no_grad():
@@ -209,19 +184,6 @@ def test_a_bert_of_another_make_is_not_packed(folder: Path) -> None:
     assert not PackedBert.fits(relative)
 
 
-def test_the_function_compiled_for_gpus_is_the_layer(folder: Path) -> None:
-    network = AutoModel.from_pretrained(folder).eval()
-    layer, chance = network.encoder.layer[0], torch.Generator().manual_seed(3)
-    compiled = torch.compile(fused_mix, dynamic=True, backend="eager", fullgraph=True)
-    for tokens in (1, 7, 30):
-        context, states = torch.randn(2, tokens, 32, generator=chance)
-        with torch.inference_mode():
-            attended = layer.attention.output(context, states)
-            expected = layer.output(layer.intermediate(attended), attended)
-            found = compiled(layer_weights(layer), network.config.layer_norm_eps, context, states)
-        torch.testing.assert_close(found, expected)
-
-
 def test_control_codes(folder: Path) -> None:
     spec = {"pooling": "position:1", "paper_prefix": "[PRX] ", "query_prefix": "[QRY] "}
     model = dataclasses.replace(registry.resolve(str(folder)), name="ctrl")
@@ -257,23 +219,6 @@ def test_the_mean_of_two(folder: Path, tmp_path: Path) -> None:
     expected = (load(folder).encode(TEXTS) + load(other, pooling="mean", max_length=64).encode(TEXTS)) / 2
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-6)
     assert sum(batch.texts for batch in encoder.encode_batches(TEXTS)) == len(TEXTS)
-
-
-def test_tokens_from_worker_processes_are_the_same(folder: Path) -> None:
-    spec = registry.resolve(str(folder)).spec
-    assert isinstance(spec, TransformerSpec)
-    reader = PlainReader(spec, AutoTokenizer.from_pretrained(folder))
-    pool = ReaderPool(reader, 2)
-    assert pool(TEXTS, "paper") == reader(TEXTS, "paper")
-    assert pool([], "paper") == reader([], "paper")
-
-
-def test_every_gpu_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    assert torch_devices("auto") == torch_devices("cuda") == ["cuda:0", "cuda:1", "cuda:2"]
-    assert torch_devices("cuda:2") == ["cuda:2"]
-    assert torch_devices("cpu") == ["cpu"]
 
 
 def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
