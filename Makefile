@@ -113,7 +113,7 @@ jobs: $(VENV)/.installed  ## what was submitted: progress, papers a second, fail
 report show: $(VENV)/.installed  ## write tables and plots of what was scored; print them
 	@$(MDCR) $@ $(WHAT) $(POOL_OPTIONS) $(SYSTEM_OPTIONS) $(MEASURE_OPTIONS) $(RUN_OPTIONS)
 
-models: $(VENV)/.installed  ## the encoders known, and what of them is here (WHAT=lock: write their commits)
+models: $(VENV)/.installed  ## the encoders known, and what of them is here (WHAT=scincl: all of one; WHAT=lock: write their commits)
 	@$(MDCR) models $(WHAT) $(RUN_OPTIONS)
 
 plan: $(VENV)/.installed  ## time, disk and memory of embedding, from a probe of seconds: MODEL SIZE

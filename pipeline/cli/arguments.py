@@ -78,7 +78,10 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")
     models = _command(commands, "models", "list the encoders known, with what of them is on this machine")
     models.add_argument(
-        "action", nargs="?", default="list", help="list (default), or lock: write the commit of each into models.lock"
+        "action",
+        nargs="?",
+        default="list",
+        help="list (default); the name of one: all that is known of it; or lock: write all commits to models.lock",
     )
     _command(commands, "doctor", "say what this machine has, and what is missing")
     return top

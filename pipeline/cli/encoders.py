@@ -3,77 +3,103 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.cli.show import print_rows
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.progress import say
 from pipeline.core.workspace import corpus_names, find_corpus
 from pipeline.corpus.reader import Corpus
-from pipeline.encode import lock, registry
+from pipeline.encode import hub, lock, registry
 from pipeline.stages.selection import parse_sizes
-from pipeline.stages.systems import PRECISIONS, encoders, parse_systems
+from pipeline.stages.systems import PRECISIONS, encoder_names
 
-_ACTIONS = ("list", "lock")
+_HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
 _DEFAULT_SIZE = "200k"
 
 
 def models(options: argparse.Namespace) -> None:
-    """List the encoders known, or lock their revisions.
+    """List the encoders known, show all that is known of one, or lock their revisions.
 
     Raises:
-        InputError: there is no such action.
+        InputError: there is no such action or encoder.
+        StageError: some revisions could not be locked.
     """
     read.runner(options)
-    if options.action not in _ACTIONS:
-        raise InputError(f"mdcr models {options.action} is unknown", nearest(options.action, _ACTIONS))
+    known = {each.name: each for each in registry.listings()}
     if options.action == "lock":
         _lock(options)
+    elif options.action == "list":
+        rows = [_whole(each) if options.json else _line(each) for each in known.values()]
+        print_rows("models", rows, options)
+    elif options.action in known:
+        _show(known[options.action], options)
+    else:
+        choices = ("list", "lock", *known)
+        raise InputError(f"mdcr models {options.action} is unknown", nearest(options.action, choices))
+
+
+def _line(each: registry.Listing) -> dict[str, str]:
+    """Return what the list says of an encoder: of its published figures the first of each main experiment."""
+    figures = [next((f for f in each.published.items() if f[0].startswith(f"{name}.")), None) for name in _HEADLINES]
+    return {
+        "model": each.name,
+        "here": "yes" if each.available else "no",
+        "source": " + ".join(filter(None, (each.source, each.adapter))) or "fitted on the corpus",
+        "revision": each.revision[:12] or "-",
+        "licence": each.licence or "-",
+        "published": ", ".join(f"{figure[0]} {registry.as_printed(figure[1])}" for figure in figures if figure) or "-",
+    }
+
+
+def _whole(each: registry.Listing) -> dict[str, Any]:
+    return {
+        **_line(each),
+        "revision": each.revision,
+        "published": dict(each.published),
+        "exclusions": list(each.exclusions),
+        "folder": str(each.folder or ""),
+    }
+
+
+def _show(each: registry.Listing, options: argparse.Namespace) -> None:
+    if options.json:
+        print_rows("models", [_whole(each)], options)
         return
-    rows = []
-    for each in registry.listings():
-        row = {
-            "model": each.name,
-            "here": "yes" if each.available else "no",
-            "source": each.source or "fitted on the corpus",
-            "revision": each.revision[:12] or "-",
-            "licence": each.licence or "-",
-            "published": ", ".join(f"{name} {value:g}" for name, value in each.published.items()) or "-",
-        }
-        rows.append(
-            {
-                **row,
-                "revision": each.revision,
-                "published": dict(each.published),
-                "exclusions": list(each.exclusions),
-                "folder": str(each.folder or ""),
-            }
-            if options.json
-            else row
-        )
-    print_rows("models", rows, options)
+    values = {**_line(each), "revision": each.revision or "-", "folder": str(each.folder or "-")}
+    values |= {"training queries": " ".join(each.exclusions) or "-", "published": "" if each.published else "-"}
+    for name, value in values.items():
+        print(f"{name:18}{value}".rstrip())
+    for name, figure in each.published.items():
+        print(f"  {name:32}{registry.as_printed(figure):>8}")
 
 
 def _lock(options: argparse.Namespace) -> None:
     found = lock.resolve(registry.repositories())
-    if not options.dry_run:
-        lock.write(found)
+    known = [each for each in found if each.commit]
+    if known and not options.dry_run:
+        lock.write(known)
     rows = [
         {"hub": each.hub, "asked": each.asked, "commit": each.commit or "unknown", "from": each.origin or "-"}
         for each in found
     ]
     print_rows("locked", rows, options)
-    unknown = sum(not each.commit for each in found)
-    say(f"{len(found) - unknown} of {len(found)} locked in {lock.FILE}")
-    if unknown:
-        say(f"{unknown} are neither in the cache nor to be had: the hub cannot be reached, or does not know them")
+    if known:
+        say(f"{len(known)} of {len(found)} {'would be locked' if options.dry_run else 'locked'} in {lock.FILE}")
+    if len(known) < len(found):
+        raise StageError(
+            f"{len(found) - len(known)} of {len(found)} models and adapters are not locked: they are not in the cache "
+            f"{hub.cache_folder()}, and the hub cannot be reached or does not know them",
+            "Where there is a network run: mdcr models lock",
+        )
 
 
 def plan(options: argparse.Namespace) -> None:
     """Estimate time, disk and memory of embedding pools.
 
     Raises:
-        InputError: a model, size or precision is unknown.
+        InputError: a model, size or precision is unknown, or no model was named.
     """
     from pipeline.stages import plan as stage
 
@@ -84,7 +110,9 @@ def plan(options: argparse.Namespace) -> None:
     corpus = find_corpus(runner.root, options.corpus) if options.corpus or len(known) == 1 else None
     whole = len(Corpus(corpus)) if corpus else None
     sizes = [_papers(size, options.samples or 1, whole) for size in parse_sizes(options.size or _DEFAULT_SIZE)]
-    names = [model.name for model in encoders(parse_systems(options.model))]
+    names = encoder_names(options.model)
+    if not names:
+        raise InputError(f"--model {options.model} names no encoder", "Name one, such as scincl")
     source = f"texts of {corpus.name}" if corpus else "texts of the synthetic release: no corpus was named"
     say(f"probing {len(names)} encoders, {options.probe:g} seconds each, on {source}")
     precision = PRECISIONS[options.precision] if options.precision else None

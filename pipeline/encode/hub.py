@@ -115,14 +115,22 @@ def cached_commit(hub: str, revision: str) -> str | None:
 
 
 def remote_commit(hub: str, revision: str) -> str | None:
-    """Return the commit a branch or tag is on the hub now; None where the hub cannot be reached or does not say."""
+    """Return the commit a branch or tag is on the hub now; None where the hub does not know it.
+
+    Raises:
+        ConnectionError: the hub cannot be reached.
+    """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     try:
         return HfApi().model_info(hub, revision=revision, timeout=_TIMEOUT).sha
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError):
+    except OfflineModeIsEnabled as error:
+        raise ConnectionError(str(error)) from error
+    except HfHubHTTPError:
         return None
+    except OSError as error:
+        raise ConnectionError(str(error)) from error
 
 
 def _repository(hub: str) -> Path:

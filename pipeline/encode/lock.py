@@ -56,8 +56,23 @@ def read() -> dict[str, str]:
 
 
 def resolve(repositories: Iterable[tuple[str, str]]) -> list[Locked]:
-    """Return the commit of each (hub id, revision) asked for: from the hub, else from the cache."""
-    return [_resolve(name, asked) for name, asked in sorted(set(repositories))]
+    """Return the commit of each (hub id, revision) asked for: from the hub, else from the cache.
+
+    A hub that cannot be reached is not asked again.
+    """
+    found = []
+    reached = True
+    for name, asked in sorted(set(repositories)):
+        commit, origin = (asked, "models.toml") if _COMMIT.fullmatch(asked) else ("", "")
+        if not commit and reached:
+            try:
+                commit, origin = hub.remote_commit(name, asked) or "", "hub"
+            except ConnectionError:
+                reached = False
+        if not commit:
+            commit, origin = hub.cached_commit(name, asked) or "", "cache"
+        found.append(Locked(name, asked, commit, origin if commit else ""))
+    return found
 
 
 def write(locked: Iterable[Locked]) -> None:
@@ -68,13 +83,3 @@ def write(locked: Iterable[Locked]) -> None:
     lines = [f'"{key}" = "{commit}"\n' for key, commit in sorted(values.items())]
     with files.disk_errors(FILE.parent):
         files.write_text(FILE, _HEAD + "".join(lines))
-
-
-def _resolve(name: str, asked: str) -> Locked:
-    if _COMMIT.fullmatch(asked):
-        return Locked(name, asked, asked, "models.toml")
-    commit = hub.remote_commit(name, asked)
-    if commit:
-        return Locked(name, asked, commit, "hub")
-    commit = hub.cached_commit(name, asked)
-    return Locked(name, asked, commit or "", "cache" if commit else "")

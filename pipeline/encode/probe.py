@@ -55,6 +55,12 @@ class Probe:
     storage_bytes: int
     memory: int
 
+    def times(self, encoders: int) -> Probe:
+        """Return the same of several such encoders whose vectors are averaged."""
+        return dataclasses.replace(
+            self, documents_per_second=self.documents_per_second / encoders, memory=self.memory * encoders
+        )
+
     def seconds(self, papers: int) -> float:
         """Return how long ``papers`` take."""
         return papers / self.documents_per_second

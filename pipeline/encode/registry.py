@@ -26,17 +26,19 @@ class Listing:
 
     Attributes:
         name: what users call it.
-        source: hub id, installed package, or empty for a model without weights.
+        source: hub id, installed package, the mean it is, or empty for a model without weights.
+        adapter: hub id of its adapter, empty for none.
         folder: where its weights are on this machine; None where they are not, or where it has none.
         revision: commit in the local cache, or the one ``models.toml`` asks for.
         available: whether it can be used without a network.
         licence: licence of the weights.
-        published: figures its authors or the papers print, by name.
+        published: figures its authors or the papers print, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
     """
 
     name: str
     source: str
+    adapter: str
     folder: Path | None
     revision: str
     available: bool
@@ -68,6 +70,11 @@ def resolve(text: str, precision: str | None = None) -> Model:
         return _mean(split_names(averaged[1]), _split(f"mean{averaged[2] or ''}")[1], precision)
     base, options = _split(text)
     entry = _entry(base)
+    if "parts" in entry:
+        compute = options.pop("compute", precision)
+        model = _mean(entry["parts"], options, compute)
+        shown = options | ({"compute": compute} if compute not in (None, "float32") else {})
+        return dataclasses.replace(model, name=_named(base, shown))
     query, _ = entry.pop("query", ""), entry.pop("published", None)
     kind = kinds.find(entry.pop("kind", "transformer"))
     if precision is not None and any(field.name == "compute" for field in dataclasses.fields(kind.spec)):
@@ -90,6 +97,32 @@ def kind_of(text: str) -> str:
     return kind
 
 
+def part_names(text: str) -> list[str]:
+    """Return the encoders a user means: those whose mean a name stands for, else the one itself."""
+    averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
+    if averaged:
+        return _joined(split_names(averaged[1]))
+    return list(_entry(_split(text)[0]).get("parts", [text]))
+
+
+def published(text: str) -> Mapping[str, float]:
+    """Return the figures, in percent, that are published for a system as it is named; none where it is another.
+
+    The precision of computing and storing makes no other system of an encoder, any other option does.
+    """
+    for name, entry in _entries().items():
+        if text == f"mean({','.join(entry.get('parts', ()))})":
+            return _flat(_entries()[name].get("published", {}))
+    base, options = _split(text)
+    moved = set(options) - {"compute", "storage"}
+    return {} if moved else _flat(_entries().get(base, {}).get("published", {}))
+
+
+def as_printed(figure: float) -> str:
+    """Return a published figure with the decimals it is printed with: one, or two where there are two."""
+    return f"{figure:.1f}" if round(figure, 1) == figure else f"{figure:.2f}"
+
+
 def split_names(text: str) -> list[str]:
     """Split names at the commas that are in no parentheses."""
     pieces, depth = [""], 0
@@ -107,13 +140,7 @@ def _named(base: str, options: Mapping[str, str]) -> str:
 
 
 def _mean(names: list[str], options: dict[str, str], precision: str | None) -> Model:
-    """Return the mean of encoders; parts are joined again where a comma stood between two options of one of them."""
-    joined: list[str] = []
-    for name in names:
-        if joined and re.fullmatch(r"\w+\s*=[^:/()]*", name):
-            joined[-1] += f",{name}"
-        else:
-            joined.append(name)
+    joined = _joined(names)
     parts = tuple(resolve(name, precision) for name in joined)
     distances = {part.distance for part in parts}
     if len(parts) < 2 or len(distances) != 1 or any(part.several or part.spec.kind == "lsa" for part in parts):
@@ -125,6 +152,25 @@ def _mean(names: list[str], options: dict[str, str], precision: str | None) -> M
     name = _named(f"mean({','.join(part.name for part in parts)})", options)
     query = f"mean({','.join(part.query or part.name for part in parts)})" if any(part.query for part in parts) else ""
     return Model(name, spec, parts[0].distance, parts=parts, query=_named(query, options) if query else "")
+
+
+def _joined(names: list[str]) -> list[str]:
+    """Join names again where a comma stood between two options of one of them."""
+    joined: list[str] = []
+    for name in names:
+        if joined and re.fullmatch(r"\w+\s*=[^:/()]*", name):
+            joined[-1] += f",{name}"
+        else:
+            joined.append(name)
+    return joined
+
+
+def _flat(figures: Mapping[str, Any], before: str = "") -> dict[str, float]:
+    """Return nested figures by the names that lead to them, joined by points."""
+    flat: dict[str, float] = {}
+    for name, value in figures.items():
+        flat |= _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {before + name: float(value)}
+    return flat
 
 
 def repositories() -> list[tuple[str, str]]:
@@ -139,7 +185,18 @@ def repositories() -> list[tuple[str, str]]:
 
 def listings() -> list[Listing]:
     """Return every model known, with what of it is on this machine; the network is not asked."""
-    return [_listing(name, _locked(entry)) for name, entry in _entries().items()]
+    found = {name: _listing(name, _locked(entry)) for name, entry in _entries().items()}
+    for name, entry in _entries().items():
+        if "parts" in entry:
+            parts = [found[part] for part in entry["parts"]]
+            found[name] = dataclasses.replace(
+                found[name],
+                source=f"mean({','.join(entry['parts'])})",
+                available=all(part.available for part in parts),
+                licence=", ".join(dict.fromkeys(part.licence for part in parts)),
+                exclusions=tuple(dict.fromkeys(each for part in parts for each in part.exclusions)),
+            )
+    return list(found.values())
 
 
 def _listing(name: str, entry: Mapping[str, Any]) -> Listing:
@@ -159,11 +216,12 @@ def _listing(name: str, entry: Mapping[str, Any]) -> Listing:
     return Listing(
         name=name,
         source=source,
+        adapter=entry.get("adapter", ""),
         folder=folder,
         revision=revision,
         available=available,
         licence=entry.get("licence", ""),
-        published=entry.get("published", {}),
+        published=_flat(entry.get("published", {})),
         exclusions=tuple(entry.get("exclusions", ())),
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.core.config import format_count
+from pipeline.core.fields import MAG_FIELDS
+from pipeline.encode import registry
 from pipeline.report.model import Report, Summary, unique
 
 
@@ -19,7 +21,8 @@ def notes(report: Report, summaries: Sequence[Summary], compared: str) -> tuple[
     summaries = sorted(summaries, key=lambda each: (each.field or "", each.size or 0))
     pools = unique([name for each in summaries for name in each.pools])
     found = [_reading(report, summaries, compared), _significance(report, summaries), _pools(summaries)]
-    found += [_missing(report), _parameters(report), _measured(report), provenance(report, pools)]
+    found += [_missing(report), _published(report, summaries), _parameters(report), _measured(report)]
+    found.append(provenance(report, pools))
     return tuple(note for note in found if note)
 
 
@@ -76,6 +79,25 @@ def _missing(report: Report) -> str:
     empty = f"Queries without results, scored 0: {', '.join(without)}." if without else ""
     unjudged = f"Queries without a positive, left out: {report.without_positive:,}." if report.without_positive else ""
     return " ".join(part for part in (empty, unjudged) if part)
+
+
+def _published(report: Report, summaries: Sequence[Summary]) -> str:
+    """Return what is published for the encoders shown, where the pools are of a published experiment's kind."""
+    fields = {each.field for each in summaries}
+    sizes = unique([format_count(each.size or 0) for each in summaries])
+    experiments: list[str] = []
+    if fields == {None}:
+        scifact = report.corpus.startswith("scifact-")
+        experiments = ["scifact"] if scifact else [f"dataset-{size}" for size in sizes]
+    elif len(fields) == len(MAG_FIELDS) and "100k" in sizes:
+        experiments = ["fields"]
+    parts = []
+    for system in report.systems:
+        figures = registry.published(system)
+        names = [f"{experiment}.{measure}" for experiment in experiments for measure in report.measures]
+        known = [f"{name} {registry.as_printed(figures[name])}" for name in names if name in figures]
+        parts += [f"{system} {', '.join(known)}"] if known else []
+    return f"Published, on the papers' own releases: {'; '.join(parts)}." if parts else ""
 
 
 def _parameters(report: Report) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from pipeline.core.errors import StageError
 from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.encode import registry
+from pipeline.encode import kinds, registry
 from pipeline.encode.spec import AspireSpec, Precision, TransformerSpec
 from pipeline.sources.synthetic import Synthetic
 
@@ -70,8 +71,9 @@ def plan(
                 continue
             found, note = probe(model, texts, resources, seconds), "its own weights"
         except StageError:
-            spec = _stand_in_spec(registry.kind_of(name), precision)
-            found, note = probe_stand_in(spec, texts, resources, seconds), _STAND_IN
+            parts = registry.part_names(name)
+            spec = _stand_in_spec(parts[0], precision)
+            found, note = probe_stand_in(spec, texts, resources, seconds).times(len(parts)), _STAND_IN
         for count in papers:
             yield {
                 "model": name,
@@ -86,6 +88,8 @@ def plan(
             }
 
 
-def _stand_in_spec(kind: str, precision: str | None) -> TransformerSpec | AspireSpec:
-    compute = cast("Precision", precision or "float32")
-    return AspireSpec("", "", compute=compute) if kind == "aspire" else TransformerSpec("", "", compute=compute)
+def _stand_in_spec(name: str, precision: str | None) -> TransformerSpec | AspireSpec:
+    asked = re.search(r"\bcompute\s*=\s*(\w+)", name)
+    compute = cast("Precision", kinds.checked_choice("compute", asked[1] if asked else precision or "float32"))
+    aspire = registry.kind_of(name) == "aspire"
+    return AspireSpec("", "", compute=compute) if aspire else TransformerSpec("", "", compute=compute)

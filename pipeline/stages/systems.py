@@ -102,6 +102,22 @@ def system_names(text: str) -> list[str]:
     return names
 
 
+def encoder_names(text: str) -> list[str]:
+    """Return the encoders of the systems in ``--model``, as typed, each once; none has to be on this machine.
+
+    Raises:
+        InputError: one is unknown.
+    """
+    names: list[str] = []
+    for name in system_names(text):
+        fused = re.fullmatch(r"(rrf|wsum)\((.*)\)", name)
+        names += encoder_names(fused[2]) if fused else [name] * (name.partition(":")[0] != "bm25")
+    for name in names:
+        for part in registry.part_names(name):
+            registry.kind_of(part)
+    return list(dict.fromkeys(names))
+
+
 def encoders(systems: Iterable[System]) -> list[Model]:
     """Return the encoders of systems, of fused ones too, each once."""
     parts = [part for system in systems for part in (system.parts if isinstance(system, Fused) else (system,))]

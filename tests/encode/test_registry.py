@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.encode import kinds, registry
 from pipeline.encode.spec import AspireSpec, LsaSpec, TransformerSpec
 from tests.encode.tiny import save_bert, save_in_cache
+from tests.shared import SHARED
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -84,6 +87,82 @@ def test_adapters_are_part_of_the_identity(cache: Path) -> None:
     assert (model.spec.adapter, model.spec.adapter_revision) == ("allenai/specter2", "f" * 40)
     assert model.spec.revision == COMMIT
     assert digest(model.spec) != digest(registry.resolve("specter2_base").spec)
+
+
+def test_an_entry_may_be_the_mean_of_others(cache: Path) -> None:
+    for hub_id in ("allenai/specter2_base", "allenai/scirepeval_ctrl"):
+        save_in_cache(cache, hub_id, COMMIT)
+    assert not {each.name: each for each in registry.listings()}["specter2_ensemble"].available
+    for hub_id in ("allenai/specter2", "allenai/specter2_adhoc_query"):
+        save_adapter_in_cache(cache, hub_id, "f" * 40)
+    model, spelled = registry.resolve("specter2_ensemble"), registry.resolve("mean(specter2,specter2_ctrl)")
+    assert model.spec == spelled.spec
+    assert (model.name, model.query) == ("specter2_ensemble", "mean(specter2_adhoc_query,specter2_ctrl)")
+    reduced = registry.resolve("specter2_ensemble:storage=float16", precision="bfloat16")
+    assert reduced.name == "specter2_ensemble:compute=bfloat16,storage=float16"
+    assert registry.resolve(reduced.name) == reduced
+    assert {part.spec.compute for part in reduced.parts} == {"bfloat16"}  # type: ignore[attr-defined]
+    assert registry.part_names("specter2_ensemble") == registry.part_names("mean(specter2,specter2_ctrl)")
+    listing = {each.name: each for each in registry.listings()}["specter2_ensemble"]
+    assert listing.available
+    assert (listing.source, listing.licence) == ("mean(specter2,specter2_ctrl)", "Apache-2.0")
+    with pytest.raises(InputError, match="compute 'float8' is unknown"):
+        registry.resolve("specter2_ensemble:compute=float8")
+
+
+def test_published_figures_belong_to_a_system() -> None:
+    assert registry.published("scincl")["dataset-2M.map"] == 21.6
+    assert registry.published("scincl:compute=bfloat16,storage=float16") == registry.published("scincl")
+    assert registry.published("scincl:pooling=mean") == registry.published("hf:org/model") == {}
+    assert registry.published("bm25:tuned") == registry.published("rrf(bm25,scincl)") == {}
+    assert registry.published("mean(specter2,specter2_ctrl)") == registry.published("specter2_ensemble")
+    assert registry.published("mean(specter2,scincl)") == {}
+    assert registry.published("scibert")["aop10.ICLR.LL-HS"] == 71.2
+    assert [registry.as_printed(figure) for figure in (64.51, 3.0, 42.5)] == ["64.51", "3.0", "42.5"]
+
+
+@pytest.mark.realdata
+def test_published_figures_are_those_of_the_papers_tables() -> None:
+    folder = SHARED / "reference"
+    if not folder.is_dir():
+        pytest.skip(f"no tables at {folder}: set MDCR_SHARED")
+
+    def rows(name: str) -> list[dict[str, str]]:
+        with (folder / f"{name}.csv").open(newline="") as lines:
+            return list(csv.DictReader(lines))
+
+    mdcr = {"SCIBERT": "scibert", "SPECTER": "specter", "SCINCL": "scincl"}
+    mdcr |= {"ASPIRE-BM": "aspire-bm", "ASPIRE-CS": "aspire-cs"}
+    specter2 = {"SPECTER2 Base": "specter2_base", "SPECTER2 MTL CTRL": "specter2_ctrl", "SPECTER2 Adapters": "specter2"}
+    specter2["SPECTER2 Adapters + MTL CTRL"] = "specter2_ensemble"
+    others = {"SciBERT": "scibert", "SPECTER": "specter", "SciNCL": "scincl", "E5-base-v2": "e5-base", "MPNet": "mpnet"}
+    found: dict[str, dict[str, float]] = {}
+
+    def collect(table: str, names: dict[str, str], experiment: Callable[[dict[str, str]], str]) -> None:
+        for row in rows(table):
+            if row["model"] in names and row.get("field", "AVG") == "AVG":
+                label = experiment(row)
+                facts = ("model", "field", "pool_size", "dataset", "task", "category")
+                for measure in row.keys() - facts:
+                    name = f"{label}.{measure.replace('_', '-')}" if "category" not in row else label
+                    value = float(row[measure]) * (100 if measure == "mrr" else 1)
+                    found.setdefault(names[row["model"]], {})[name] = round(value, 1)
+
+    collect("mdcr_table1_dataset_level", mdcr, lambda row: f"dataset-{row['pool_size']}")
+    for table in ("mdcr_table2_field_level_map", "mdcr_table7_field_level_ndcg", "mdcr_table8_field_level_recall30"):
+        collect(table, mdcr, lambda _: "fields")
+    collect("mdcr_table3_benchmark", mdcr, lambda _: "benchmark")
+    collect("mdcr_table6_scidocs_cite", mdcr, lambda _: "scidocs-cite")
+    collect("scirepeval_table10_mdcr", specter2, lambda _: "benchmark")
+    collect("scirepeval_table2_averages", others | specter2, lambda _: "scirepeval")
+    collect("neighbours_table3_title_queries", others, lambda row: f"title-queries-{row['task']}.{row['dataset']}")
+    collect("neighbours_table4_aop10", others, lambda row: f"aop10.{row['dataset']}.{row['category']}")
+    assert len(found["specter"]) > 60
+    unlisted = ("scirepeval-25.", "scirepeval-proximity.", "scifact.")  # printed in no file of that folder
+    for name in registry.names():
+        listed = {key: value for key, value in registry.published(name).items() if not key.startswith(unlisted)}
+        assert listed == found.pop(name, {})
+    assert not found
 
 
 def test_lsa_needs_nothing() -> None:

@@ -199,13 +199,23 @@ def test_plans(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.slow
-def test_a_stand_in_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stand_in_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     texts = sample_texts(corpus_of(tmp_path))
     (row,) = plan(["aspire-bm"], None, [1000], texts, CPU, 0.1)
     assert row["note"] == "random weights of a BERT-base: not in the cache"
     assert row["disk_GB"] > 1000 * 768 * 4 / 1e9
+    (one,), (two,) = (list(plan([name], None, [1000], texts, CPU, 0.1)) for name in ("specter2", "specter2_ensemble"))
+    assert two["memory_GB"] == pytest.approx(2 * one["memory_GB"], abs=0.02)
+    assert two["docs/s"] < 0.8 * one["docs/s"]
+    assert main(["plan", "--root", str(tmp_path), "--model", "bm25,scincl", "--size", "2M", "--probe", "0.1"]) == 0
+    assert "not in the cache" in capsys.readouterr().out
+    assert main(["plan", "--root", str(tmp_path), "--model", "bm25", "--size", "2M"]) == 2
+    assert main(["plan", "--root", str(tmp_path), "--model", "rrf(bm25,scinkl)", "--size", "2M"]) == 2
+    assert "Did you mean 'scincl'" in capsys.readouterr().err
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,8 +226,16 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     printed = capsys.readouterr().out
     assert "aspire-cs" in printed
     assert "fields.map 28.7" in printed
-    assert main(["models", "lock", "--json"]) == 0
-    assert all(each["commit"] == "unknown" for each in json.loads(capsys.readouterr().out)["locked"])
+    assert main(["models", "scincl"]) == 0
+    printed = capsys.readouterr().out
+    for figure in ("dataset-2M.recall@30", "26.5", "scidocs-cite.ndcg", "97.3", "github.com/malteos/scincl"):
+        assert figure in printed
+    assert main(["models", "lock", "--json"]) == 1
+    shown = capsys.readouterr()
+    assert all(each["commit"] == "unknown" for each in json.loads(shown.out)["locked"])
+    assert shown.err.splitlines()[-1].startswith(f"mdcr: {len(registry.repositories())} of ")
+    assert str(tmp_path / "cache") in shown.err
+    assert not (tmp_path / "models.lock").exists()
     assert main(["models", "lok"]) == 2
     assert "Did you mean 'lock'" in capsys.readouterr().err
     assert main(["show", "vectors", "--root", str(tmp_path)]) == 0
