@@ -63,16 +63,17 @@ def words(count: int, start: int = 0) -> str:
     return " ".join(WORDS[(start + number * 7) % len(WORDS)] for number in range(count))
 
 
-def save_adapter(folder: Path, base: Path, *, idle: bool = False) -> Path:
+def save_adapter(folder: Path, base: Path, *, idle: bool = False, seed: int = 3) -> Path:
     """Save a bottleneck adapter for the BERT in ``base``, with random weights or with such that change nothing."""
     import adapters
 
     network = BertModel.from_pretrained(base, add_pooling_layer=False)
     adapters.init(network)
     network.add_adapter("tiny", config=adapters.SeqBnConfig(reduction_factor=4))
-    torch.manual_seed(3)
+    torch.manual_seed(seed)
     for name, weight in network.named_parameters():
         if "adapters.tiny" in name:
             torch.nn.init.zeros_(weight) if idle else torch.nn.init.normal_(weight, std=0.3)
+    folder.mkdir(parents=True, exist_ok=True)
     network.save_adapter(str(folder), "tiny")
     return folder
