@@ -122,11 +122,14 @@ def plan(options: argparse.Namespace) -> None:
 
 
 def _papers(size: int | str, samples: int, whole: int | None) -> int:
-    """Return how many papers several samples of one size hold together, on average; a paper is embedded once."""
+    """Return how many papers several samples of one size hold together, on average; a paper is embedded once.
+
+    A corpus with fewer papers than one sample only lends its texts.
+    """
     if isinstance(size, str):
         if whole is None:
             raise InputError("--size all needs a corpus", "Name one with --corpus, or give a number")
         return whole
-    if whole is None:
+    if whole is None or size > whole:
         return size * samples
-    return round(whole * (1 - (1 - min(1.0, size / whole)) ** samples))
+    return round(whole * (1 - (1 - size / whole) ** samples))

@@ -191,11 +191,11 @@ def test_plans(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str])
     assert row["hours"] == pytest.approx(1e6 / row["docs/s"] / 3600, rel=0.1)
     assert next(iter(plan(["lsa"], None, [5], texts, CPU, 0.1)))["note"].startswith("fitted")
     code = main(
-        ["plan", "--root", str(tmp_path), "--model", f"bm25,{folder}", "--size", "6,12", "--probe", "0.1", "--json"]
+        ["plan", "--root", str(tmp_path), "--model", f"bm25,{folder}", "--size", "6,12,2M", "--probe", "0.1", "--json"]
     )
     assert code == 0
     rows = json.loads(capsys.readouterr().out)["plan"]
-    assert [each["papers"] for each in rows] == [6, 12]
+    assert [each["papers"] for each in rows] == [6, 12, 2_000_000]
 
 
 @pytest.mark.slow
