@@ -11,6 +11,7 @@ All print Markdown. ``measure`` takes some minutes on two cores; the others take
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import resource
@@ -63,6 +64,29 @@ class Gpu:
     price: float
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What is run, and on what.
+
+    Attributes:
+        rate: papers a second that one worker embeds.
+        load: seconds until a worker's first paper.
+        cores: of a node, one worker a node.
+        queries: of the pool.
+        dimension: of a vector.
+        vector_bytes: a vector on disk, with its row number.
+        price: dollars an hour of a worker's GPU.
+    """
+
+    rate: float
+    load: float
+    cores: int
+    queries: int
+    dimension: int
+    vector_bytes: float
+    price: float
+
+
 GPUS = {"A100": Gpu(312e12, 0.35, 2.0), "H100": Gpu(989e12, 0.30, 3.0), "L4": Gpu(121e12, 0.35, 0.8)}
 TOKENS = 220
 """Mean tokens of title and abstract (measured on real papers)."""
@@ -70,6 +94,7 @@ PARAMETERS = 85e6
 """Of BERT-base without its embeddings: two operations a parameter and token."""
 DIMENSION, STORED_BYTES = 768, 2
 QUERIES, DEPTH = 3_800, 500
+LSA_DIMENSION = 256
 CORE_PRICE = 0.05
 CORES = 16
 
@@ -78,6 +103,12 @@ def encoder_rate(gpu: Gpu) -> float:
     """Return papers a second of a BERT-base on one GPU; attention adds 12 layers x 4 x tokens x width a token."""
     operations = TOKENS * (2 * PARAMETERS + 12 * 4 * TOKENS * DIMENSION)
     return gpu.peak * gpu.share / operations
+
+
+def bert_base(gpu: Gpu) -> Setting:
+    """Return a BERT-base on GPUs of one kind, with the assumptions of docs/scaling.md."""
+    vector = DIMENSION * STORED_BYTES + 4
+    return Setting(encoder_rate(gpu), LOAD_SECONDS, CORES, QUERIES, DIMENSION, vector, gpu.price)
 
 
 # ---------------------------------------------------------------- the cost model
@@ -95,36 +126,34 @@ class Cost:
     dollars: float
 
 
-def cost(papers: int, gpus: int, gpu: Gpu, rates: Rates) -> Cost:
+def cost(papers: int, workers: int, setting: Setting, rates: Rates) -> Cost:
     """Return what corpus, terms, embedding and search of one pool of all papers take.
 
-    Embedding is bounded by whole shards: the slowest slice has ``ceil(shards / gpus)`` of them. Search reads every
+    Embedding is bounded by whole shards: the slowest slice has ``ceil(shards / workers)`` of them. Search reads every
     vector once on each node's cores and divides by nodes; the merge is small.
     """
     shards = math.ceil(papers / SHARD_ROWS)
-    rate = encoder_rate(gpu)
-    used = min(gpus, shards)
-    rounds = math.ceil(shards / used)
-    embed = rounds * min(SHARD_ROWS, papers) / rate + LOAD_SECONDS
-    nodes = max(1, used)
-    search = papers * QUERIES * DIMENSION / (rates.search * CORES * nodes)
+    used = min(workers, shards)
+    slowest = min(papers, math.ceil(shards / used) * SHARD_ROWS)
+    search = papers * setting.queries * setting.dimension / (rates.search * setting.cores * used)
     seconds = {
-        "corpus": papers / (rates.corpus * CORES),
-        "terms": papers / (rates.terms * CORES),
-        "embed": embed,
+        "corpus": papers / (rates.corpus * setting.cores),
+        "terms": papers / (rates.terms * setting.cores),
+        "embed": slowest / setting.rate + setting.load,
         "search": search,
     }
-    gpu_hours = (papers / rate + used * LOAD_SECONDS) / 3600
-    core_hours = (papers / rates.corpus + papers / rates.terms + search * CORES * nodes) / 3600
-    disk = papers * (rates.corpus_bytes + rates.terms_bytes + DIMENSION * STORED_BYTES + 4)
-    memory = 8 * papers + QUERIES * DEPTH * 8 * 2 + 2 * SHARD_ROWS * DIMENSION * 4 + 2e9
+    gpu_hours = (papers / setting.rate + used * setting.load) / 3600
+    core_hours = (papers / rates.corpus + papers / rates.terms + search * setting.cores * used) / 3600
+    disk = papers * (rates.corpus_bytes + rates.terms_bytes + setting.vector_bytes)
+    lists = setting.queries * DEPTH * 8 * 2
+    memory = 8 * papers + lists + 2 * SHARD_ROWS * setting.dimension * 4 + 2e9
     return Cost(
         {name: value / 3600 for name, value in seconds.items()},
         gpu_hours,
         core_hours,
         disk / 1e9,
         memory / 1e9,
-        gpu_hours * gpu.price + core_hours * CORE_PRICE,
+        gpu_hours * setting.price + core_hours * CORE_PRICE,
     )
 
 
@@ -133,11 +162,11 @@ def print_model(rates: Rates) -> None:
         "Papers a second of a BERT-base in bfloat16 (parameters, not measured): "
         + ", ".join(f"{name} {encoder_rate(gpu):,.0f}" for name, gpu in GPUS.items())
     )
-    gpu = GPUS["A100"]
+    setting = bert_base(GPUS["A100"])
     rows = []
     for papers in (2_000_000, 16_000_000, 200_000_000):
         for count in (1, 4, 16, 64):
-            found = cost(papers, count, gpu, rates)
+            found = cost(papers, count, setting, rates)
             rows.append(
                 [
                     format_count(papers),
@@ -258,41 +287,75 @@ def _processor_seconds(words: Sequence[str]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+Measured = dict[str, dict[str, float]]
+"""What :func:`measure_size` returns."""
+
+
+def slope(low: Measured, high: Measured, stage: str, what: str) -> tuple[float, float]:
+    """Return the line through two sizes: seconds or bytes a paper, and those that do not grow."""
+    a, b = low[stage], high[stage]
+    each = (b[what] - a[what]) / max(b["items"] - a["items"], 1)
+    return each, a[what] - each * a["items"]
+
+
 def print_measured(sizes: Sequence[int]) -> None:
     measure_size(20_000)  # so that no size pays for compiling
-    measured = {size: measure_size(size) for size in sizes}
-    low, high, *rest = sizes
+    low, high, *rest = ((size, measure_size(size)) for size in sizes)
     rows = []
-    for stage in ("corpus", "terms", "embed", "search"):
-        points = {size: measured[size][stage] for size in sizes}
-        a, b = points[low], points[high]
-        for what, unit in (("seconds", "s"), ("bytes", "MB")):
-            if stage == "search" and what == "bytes":
-                continue
-            slope = (b[what] - a[what]) / max(b["items"] - a["items"], 1)
-            fixed = a[what] - slope * a["items"]
-            scale = 1e6 if unit == "MB" else 1.0
-            per = f"{1 / slope:,.0f} papers/s" if unit == "s" and slope > 0 else f"{slope:,.0f} bytes a paper"
-            cells = []
-            for size in rest:
-                expected = fixed + slope * points[size]["items"]
-                cells.append(
-                    f"{expected / scale:,.1f} / {points[size][what] / scale:,.1f} {unit} "
-                    f"({expected / points[size][what] - 1:+.0%})"
-                )
-            rows.append([stage, per, *cells])
-    print_table(
-        [
-            "stage",
-            f"fitted on {format_count(low)} and {format_count(high)}",
-            *(f"{format_count(size)}: expected / measured" for size in rest),
-        ],
-        rows,
+    for stage, what in itertools.product(("corpus", "terms", "embed", "search"), ("seconds", "bytes")):
+        if (stage, what) == ("search", "bytes"):
+            continue
+        each, fixed = slope(low[1], high[1], stage, what)
+        per = f"{1 / each:,.0f} papers/s" if what == "seconds" else f"{each:,.0f} bytes a paper"
+        points = [found[stage] for _, found in rest]
+        rows.append([stage, per, *(_compared(fixed + each * point["items"], point[what], what) for point in points)])
+    fitted = f"fitted on {format_count(low[0])} and {format_count(high[0])}"
+    print_table(["stage", fitted, *(f"{format_count(size)}: expected / measured" for size, _ in rest)], rows)
+    starts = sum(_starts(low[1], high[1]))
+    print(f"\nThe cost model with these rates, one worker of one core, and {starts:.1f} s of starts\n")
+    checked = [_check(found, low[1], high[1]) for _, found in rest]
+    head = ["the four stages", *(f"{format_count(size)}: expected / measured" for size, _ in rest)]
+    print_table(head, [["time", *(each[0] for each in checked)], ["disk", *(each[1] for each in checked)]])
+    print(f"\nsearch: {_rates(low[1], high[1]).search:.2g} multiply-adds a second of one core")
+
+
+def _rates(low: Measured, high: Measured) -> Rates:
+    search, _ = slope(low, high, "search", "seconds")
+    return Rates(
+        corpus=1 / slope(low, high, "corpus", "seconds")[0],
+        terms=1 / slope(low, high, "terms", "seconds")[0],
+        search=high["search"]["queries"] * LSA_DIMENSION / search,
+        corpus_bytes=slope(low, high, "corpus", "bytes")[0],
+        terms_bytes=slope(low, high, "terms", "bytes")[0],
     )
-    low_end, high_end = (measured[size]["search"] for size in (low, sizes[-1]))
-    pairs = (high_end["items"] - low_end["items"]) * high_end["queries"]
-    rate = pairs * 256 / (high_end["seconds"] - low_end["seconds"])
-    print(f"\nsearch: {rate:.2g} multiply-adds a second of one core, 256 dimensions, {high_end['queries']:.0f} queries")
+
+
+def _starts(low: Measured, high: Measured) -> list[float]:
+    """Return the seconds of each command that do not grow: small runs are mostly these, large ones do not see them."""
+    return [slope(low, high, stage, "seconds")[1] for stage in ("corpus", "terms", "embed", "search")]
+
+
+def _check(found: Measured, low: Measured, high: Measured) -> tuple[str, str]:
+    """Compare what :func:`cost` says of a size with what was measured: seconds, and bytes on disk.
+
+    Not every paper of a corpus is one of its pool.
+    """
+    rates = _rates(low, high)
+    rate, per = (slope(low, high, "embed", what)[0] for what in ("seconds", "bytes"))
+    setting = Setting(1 / rate, 0.0, 1, int(found["search"]["queries"]), LSA_DIMENSION, per, 0.0)
+    papers = {stage: int(found[stage]["items"]) for stage in found}
+    hours = sum(cost(count, 1, setting, rates).hours[stage] for stage, count in papers.items())
+    beside = (papers["corpus"] - papers["embed"]) * rates.corpus_bytes
+    stored = sum(found[stage]["bytes"] for stage in ("corpus", "terms", "embed"))
+    return (
+        _compared(3600 * hours + sum(_starts(low, high)), sum(stage["seconds"] for stage in found.values()), "seconds"),
+        _compared(cost(papers["embed"], 1, setting, rates).disk_gb * 1e9 + beside, stored, "bytes"),
+    )
+
+
+def _compared(expected: float, measured: float, what: str) -> str:
+    scale, unit = (1.0, "s") if what == "seconds" else (1e6, "MB")
+    return f"{expected / scale:,.1f} / {measured / scale:,.1f} {unit} ({expected / measured - 1:+.0%})"
 
 
 # ---------------------------------------------------------------- printing

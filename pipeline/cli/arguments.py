@@ -32,12 +32,11 @@ def parser() -> argparse.ArgumentParser:
     ):
         command = _command(commands, name, what)
         _systems(command)
-        if name != "index":
-            command.add_argument(
-                "--slice",
-                metavar="I/N",
-                help="make part I (from 0) of N, publish nothing; before: plan",
-            )
+        command.add_argument(
+            "--slice",
+            metavar="I/N",
+            help="make part I (from 0) of N, publish nothing; before: plan; whole: what waits for no parts",
+        )
     _selection(_command(commands, "tune", "choose k1 and b of BM25 on validation queries (90 points)"))
     for name, what in (
         ("score", "score the rankings of the pools"),

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 
 from pipeline.cli import options as read
 from pipeline.cluster import batch, slurm
+from pipeline.cluster.guard import refuse
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.cluster.status import describe, render
 from pipeline.core.errors import InputError, nearest
@@ -31,6 +32,7 @@ def submit(options: argparse.Namespace) -> None:
     if not slurm.available():
         raise InputError("sbatch is not on this machine", "Run this on a login node of a Slurm cluster")
     made, targets = _batch(options), _targets(options)
+    refuse(made.root, targets, own=made)
     found = batch.start(made, _commands(options), _settings(options), targets, read.runner(options).resources)
     _say(made, found)
 
@@ -92,7 +94,9 @@ def _commands(options: argparse.Namespace) -> batch.Commands:
     words = without(options.words[1:], (), _OUTPUT)
     of_stage = without(words, (*_SUBMIT_ONLY, "--measures"), ())
     return batch.Commands(
-        {stage: [*program, stage, *of_stage] for stage in ("embed", "search")}, [*program, "collect", *words]
+        {stage: [*program, stage, *of_stage] for stage in ("embed", "search")},
+        {stage: [*program, stage, *of_stage, "--slice", "whole"] for stage in ("embed", "index", "search")},
+        [*program, "collect", *words],
     )
 
 
@@ -122,4 +126,6 @@ def _say(made: batch.Batch, found: batch.Round | None) -> None:
         return
     for stage, job in found.arrays.items():
         say(f"{stage}: array job {job}, {found.slices} slices; script {made.folder / f'{stage}.sh'}")
+    for subcommand, job in found.apart.items():
+        say(f"{subcommand}: job {job}; script {made.folder / f'{subcommand}-whole.sh'}")
     say(f"then: job {found.collect} verifies, publishes and goes on; progress: mdcr jobs")

@@ -6,7 +6,15 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 
 from pipeline.cli import options as read
-from pipeline.cli.making import described, make, print_counts, print_json, print_made, repair_stores
+from pipeline.cli.making import (
+    described,
+    make,
+    print_counts,
+    print_json,
+    print_made,
+    refuse_submitted,
+    repair_stores,
+)
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.task import Task
@@ -66,17 +74,21 @@ def chain(options: argparse.Namespace) -> None:
     runner = read.runner(options)
     tasks = [task for cell in read.cells(options, runner.root) for task in cell.upto(options.command)]
     if getattr(options, "slice", None):
-        _slice(runner, tasks, options.slice)
+        _slice(runner, tasks, options.command, options.slice)
         return
     repair_stores(runner, options)
     print_made("artifacts", make(runner, tasks, options), options)
 
 
-def _slice(runner: Runner, tasks: Sequence[Task], text: str) -> None:
-    """Plan the units of tasks, or make one slice of what was planned."""
-    if text == "plan":
-        from pipeline.cluster.advance import advance
+def _slice(runner: Runner, tasks: Sequence[Task], subcommand: str, text: str) -> None:
+    """Plan the units of tasks, make one slice of what was planned, or what has no units."""
+    from pipeline.cluster.advance import advance, make_apart
 
+    if text == "whole":
+        say(f"{make_apart(runner, tasks, subcommand)} artifacts made")
+        return
+    if text == "plan":
+        refuse_submitted(runner.root, tasks)
         state = advance(runner.root, runner.resources, tasks, light=False)
         for each in state.pending:
             say(f"{each.task.stage} {each.task.name}: {len(each.left)} of {len(each.units)} units are missing")

@@ -6,12 +6,14 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.core.artifact import Artifact
 from pipeline.core.progress import say
 from pipeline.core.task import Task
+from pipeline.core.workspace import JOBS
 from pipeline.runner import Runner, Step
 
 
@@ -23,11 +25,20 @@ def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> 
     if options.dry_run:
         _print_plan(runner.plan(tasks), options)
         return []
+    refuse_submitted(runner.root, tasks)
     for task in tasks:
         pool = task.inputs.get("pool")
         if isinstance(pool, Task):
             runner.make(pool)
     return runner.make_all(tasks)
+
+
+def refuse_submitted(root: Path, tasks: Sequence[Task]) -> None:
+    """Refuse to make what jobs of a batch system are making: nothing locks a folder that slices work in."""
+    if (root / JOBS).is_dir():
+        from pipeline.cluster.guard import refuse
+
+        refuse(root, tasks)
 
 
 def repair_stores(runner: Runner, options: argparse.Namespace) -> None:

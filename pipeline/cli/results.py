@@ -15,6 +15,7 @@ from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import digest
 from pipeline.core.errors import InputError
+from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.workspace import POOLS, REPORTS, SCORES, find_corpus
 from pipeline.measure.names import parse_measures
@@ -117,7 +118,7 @@ def _table(report: Report, output: str) -> str:
 def _groups(scores: Iterable[Artifact], pools: Sequence[Artifact]) -> list[list[Artifact]]:
     """Return the scores that can stand in one table together: one corpus, one kind of pool, one set of measures.
 
-    Of several scores of one system on one pool (another depth), the first stands.
+    Of several scores of one system on one pool (another tuning or depth), the first stands.
     """
     of_name = {pool.id: pool for pool in pools}
     groups: dict[str, dict[tuple[str, str], Artifact]] = {}
@@ -138,9 +139,25 @@ def _beside(root: Path, made: Sequence[Artifact]) -> list[Artifact]:
     measures = made[0].manifest.config["measures"]
     return [
         artifact
-        for artifact in published(root / SCORES)
+        for artifact in _latest_first(published(root / SCORES))
         if artifact.manifest.inputs["pool"] in pools and artifact.manifest.config["measures"] == measures
     ]
+
+
+def _latest_first(scores: Iterable[Artifact]) -> list[Artifact]:
+    """Return scores with the last published before others of its system and pool, else in the order given.
+
+    A system keeps its name when BM25 is tuned again or another depth is ranked.
+    """
+    groups: dict[tuple[str, str], list[Artifact]] = {}
+    for artifact in scores:
+        key = (artifact.manifest.config["system"], artifact.manifest.inputs["pool"])
+        groups.setdefault(key, []).append(artifact)
+    return [each for group in groups.values() for each in sorted(group, key=_published_at, reverse=True)]
+
+
+def _published_at(artifact: Artifact) -> int:
+    return (artifact.path / MANIFEST).stat().st_mtime_ns
 
 
 def _chosen(root: Path, pools: Sequence[Artifact], options: argparse.Namespace) -> list[Artifact]:
@@ -163,7 +180,7 @@ def _chosen(root: Path, pools: Sequence[Artifact], options: argparse.Namespace) 
         systems.add("bm25:tuned")
     chosen = [
         artifact
-        for artifact in published(root / SCORES)
+        for artifact in _latest_first(published(root / SCORES))
         if artifact.manifest.inputs["pool"] in wanted
         and (systems is None or artifact.manifest.config["system"] in systems)
     ]

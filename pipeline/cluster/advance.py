@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.manifest import MANIFEST
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Task
 from pipeline.core.units import Share
@@ -17,6 +18,9 @@ from pipeline.runner import Runner, in_order
 
 _LIGHT = ("pool",)
 """Stages whose work a login node can do: without their artifacts nothing can be divided."""
+
+_APART = {"fit": "embed", "terms": "index", "index": "index", "search": "search"}
+"""By stage: the subcommand whose own job makes a task that has no units and waits for none."""
 
 _LOOK_EVERY = 0.5
 
@@ -44,20 +48,36 @@ class Advance:
 
     Attributes:
         pending: tasks that wait for units, which slices can make now.
+        apart: tasks left to jobs of their own (:func:`job_of`), inputs first.
         later: tasks that wait for others, or are too heavy for this machine.
     """
 
     pending: tuple[Pending, ...]
+    apart: tuple[Task, ...]
     later: tuple[Task, ...]
 
     @property
     def finished(self) -> bool:
         """Whether all is published."""
-        return not (self.pending or self.later)
+        return not (self.pending or self.apart or self.later)
 
 
-def settle(root: Path, expected: Mapping[str, Iterable[str]], patience: float) -> bool:
-    """Wait until units that other machines have finished can be seen here; False where they were not in time.
+def job_of(task: Task) -> str | None:
+    """Return the subcommand whose own job makes a task: one without units that waits for none; None for any other.
+
+    BM25's terms, index and ranking, and what an encoder is fitted on, run beside the slices, with a log of their own.
+    """
+    return _APART.get(task.stage) if _undivided(task) else None
+
+
+def _undivided(task: Task | Artifact) -> bool:
+    if isinstance(task, Artifact):
+        return True
+    return task.units is None and all(map(_undivided, task.inputs.values()))
+
+
+def settle(root: Path, expected: Mapping[str, Iterable[str]], patience: float, artifacts: Iterable[str] = ()) -> bool:
+    """Wait until what other machines have finished can be seen here; False where it was not in time.
 
     A shared file system may show a file seconds after it was written elsewhere.
 
@@ -65,18 +85,22 @@ def settle(root: Path, expected: Mapping[str, Iterable[str]], patience: float) -
         root: the workspace.
         expected: units by work folder, below ``root``.
         patience: seconds to wait at most.
+        artifacts: folders of published artifacts, below ``root``.
     """
     deadline = time.monotonic() + patience
     waiting = {root / folder: set(units) for folder, units in expected.items()}
+    manifests = {root / folder / MANIFEST for folder in artifacts}
     while True:
+        manifests = {path for path in manifests if not path.is_file()}
         for folder, units in waiting.items():
             if folder.is_dir():
                 os.listdir(folder)  # opening a folder makes NFS look anew
                 units -= {unit for unit in units if Workdir(folder).done(unit)}
             else:  # published meanwhile
                 units.clear()
-        if not any(waiting.values()) or time.monotonic() > deadline:
-            return not any(waiting.values())
+        seen = not any(waiting.values()) and not manifests
+        if seen or time.monotonic() > deadline:
+            return seen
         time.sleep(_LOOK_EVERY)
 
 
@@ -84,7 +108,7 @@ class _MissingError(Exception):
     """Raised instead of making units."""
 
 
-def advance(root: Path, resources: Resources, targets: Iterable[Task], *, light: bool) -> Advance:
+def advance(root: Path, resources: Resources, targets: Iterable[Task], *, light: bool, apart: bool = False) -> Advance:
     """Make whatever needs no slices, plan what does, publish what has all its units; make no unit.
 
     Args:
@@ -92,14 +116,19 @@ def advance(root: Path, resources: Resources, targets: Iterable[Task], *, light:
         resources: what this process may use.
         targets: what is wanted in the end.
         light: leave out all but pools and plans, as on a login node.
+        apart: leave out what jobs of its own are to make.
     """
     runner = Runner(root, resources, spread=_refuse)
     pending: list[Pending] = []
+    own: list[Task] = []
     later: list[Task] = []
-    for task in _distinct(targets):
+    for task in distinct(targets):
         if runner.published(task):
             continue
-        ready = all(isinstance(i, Artifact) or runner.published(i) for i in task.inputs.values())
+        if apart and job_of(task):
+            own.append(task)
+            continue
+        ready = _ready(runner, task)
         heavy = task.units is None and light and task.stage not in _LIGHT
         if not ready or heavy or _behind(task, pending):
             later.append(task)
@@ -109,7 +138,21 @@ def advance(root: Path, resources: Resources, targets: Iterable[Task], *, light:
         except _MissingError as missing:
             (share,) = missing.args
             pending.append(Pending(task, share.out.path, share.out.plan() or {}, tuple(share.units)))
-    return Advance(tuple(pending), tuple(later))
+    return Advance(tuple(pending), tuple(own), tuple(later))
+
+
+def make_apart(runner: Runner, targets: Iterable[Task], subcommand: str) -> int:
+    """Make what is left to the own job of a subcommand, as far as its inputs are there; return how much that was."""
+    made = 0
+    for task in distinct(targets):
+        if job_of(task) == subcommand and not runner.published(task) and _ready(runner, task):
+            runner.make(task)
+            made += 1
+    return made
+
+
+def _ready(runner: Runner, task: Task) -> bool:
+    return all(isinstance(i, Artifact) or runner.published(i) for i in task.inputs.values())
 
 
 def _refuse(share: Share) -> list[Facts]:
@@ -121,5 +164,6 @@ def _behind(task: Task, pending: Sequence[Pending]) -> bool:
     return task.units is not None and task.units.in_turn and any(each.task.room == task.room for each in pending)
 
 
-def _distinct(targets: Iterable[Task]) -> list[Task]:
+def distinct(targets: Iterable[Task]) -> list[Task]:
+    """Return tasks with whatever they are made from, each once, inputs first."""
     return list({task.id: task for target in targets for task in in_order(target)}.values())

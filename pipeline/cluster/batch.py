@@ -1,13 +1,14 @@
 """A batch: one command's work, submitted to Slurm in rounds until all of it is published.
 
-A round is an array job for each stage that has units missing, and a dependent job (``afterany``) that verifies,
-publishes and submits the next round: the same stage again where slices were lost, up to a limit, or the next stage.
-Slurm does the scheduling, the requeuing and the dependencies; what is done and what is missing is read from the work
-folders.
+A round is an array job for each stage that has units missing, a job for each that has whole artifacts missing (BM25's
+index, and its search, which depends on that), and a dependent job (``afterany``) that verifies, publishes and submits
+the next round: the same again where something was lost, up to a limit, or the next stage. Slurm does the scheduling,
+the requeuing and the dependencies; what is done and what is missing is read from the work folders.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import time
@@ -16,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pipeline.cluster import slurm
-from pipeline.cluster.advance import Advance, Pending, advance, settle
+from pipeline.cluster.advance import Advance, Pending, advance, job_of, settle
 from pipeline.cluster.script import job_script, log_of
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.cluster.states import TaskState
@@ -49,6 +50,8 @@ class Round:
         collect: the dependent job; 0 where submitting broke off before it.
         work: units with their sizes, by work folder below the workspace.
         stages: stage of each work folder.
+        apart: jobs that make whole artifacts, by subcommand.
+        whole: subcommand of each artifact that such a job makes, by its folder below the workspace.
     """
 
     at: float
@@ -58,11 +61,18 @@ class Round:
     collect: int
     work: Mapping[str, Mapping[str, int]]
     stages: Mapping[str, str]
+    apart: Mapping[str, int] = field(default_factory=dict)
+    whole: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def jobs(self) -> list[int]:
         """All jobs of the round."""
-        return [*self.arrays.values(), *([self.collect] if self.collect else [])]
+        return [*self.arrays.values(), *self.apart.values(), *([self.collect] if self.collect else [])]
+
+    @property
+    def artifacts(self) -> set[str]:
+        """Folders of all artifacts the round makes, below the workspace."""
+        return {*map(artifact_of, self.work), *self.whole}
 
 
 @dataclass
@@ -136,10 +146,12 @@ class Commands:
 
     Attributes:
         stages: command of a slice, by stage, without ``--slice``.
+        apart: command that makes whole artifacts, by subcommand.
         collect: command of the dependent job.
     """
 
     stages: Mapping[str, Sequence[str]]
+    apart: Mapping[str, Sequence[str]]
     collect: Sequence[str]
 
 
@@ -152,7 +164,7 @@ def start(
         InputError: jobs of this batch are waiting or running.
     """
     _refuse_alive(batch)
-    state = advance(batch.root, resources, targets, light=True)
+    state = advance(batch.root, resources, targets, light=True, apart=True)
     if state.finished:
         _finish(batch)
         return None
@@ -172,20 +184,21 @@ def collect(
     while batch.alive() and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY)  # a task that ended may be cleaned up for a while
     _refuse_alive(batch)
-    settle(batch.root, _made(batch), settings.patience)
-    state = advance(batch.root, resources, targets, light=False)
+    settle(batch.root, _made(batch), settings.patience, _made_whole(batch))
+    state = advance(batch.root, resources, targets, light=False, apart=True)
     _keep_scripts(batch)
     if state.finished:
         _finish(batch)
         return None
     last = batch.rounds[-1] if batch.rounds else None
-    same = last is not None and set(last.work) == {_below(batch, each) for each in state.pending}
+    same = last is not None and last.artifacts == _artifacts(batch, state)
     attempt = last.attempt + 1 if last is not None and same else 1
     if attempt > settings.attempts:
         left = sum(len(each.left) for each in state.pending)
+        whole = f" and {len(state.apart)} whole artifacts" if state.apart else ""
         shown = "\n".join(batch.failures())
         raise StageError(
-            f"{left} units are missing after {settings.attempts} attempts"
+            f"{left} units{whole} are missing after {settings.attempts} attempts"
             + (f"; the last failures:\n{shown}\n" if shown else ""),
             "Mend what the logs say, and run the same mdcr submit again: it goes on with what is missing",
         )
@@ -197,9 +210,12 @@ def _submit(batch: Batch, commands: Commands, settings: SlurmSettings, state: Ad
     batch.logs.mkdir(parents=True, exist_ok=True)
     work = {_below(batch, each): each.units for each in state.pending}
     stages = {_below(batch, each): each.task.stage for each in state.pending}
+    whole = {f"{task.room}/{task.name}": job_of(task) or "" for task in state.apart}
     arrays: dict[str, int] = {}
+    apart: dict[str, int] = {}
     batch.finished = False
-    batch.rounds.append(Round(time.time(), attempt, settings.nodes, arrays, 0, work, stages))
+    this = Round(time.time(), attempt, settings.nodes, arrays, 0, work, stages, apart, whole)
+    batch.rounds.append(this)
     for stage in dict.fromkeys(stages.values()):
         script = batch.folder / f"{stage}.sh"
         name = f"{stage} {batch.folder.name}"
@@ -208,13 +224,28 @@ def _submit(batch: Batch, commands: Commands, settings: SlurmSettings, state: Ad
         numbers = _slices([each for each in state.pending if each.task.stage == stage], settings.nodes)
         arrays[stage] = slurm.submit(script, array=numbers, at_once=settings.at_once)
         batch.write()
-    script = batch.folder / "collect.sh"
-    text = job_script(settings.collector(), commands.collect, name=f"collect {batch.folder.name}", logs=batch.logs)
-    files.write_text(script, text)
-    job = slurm.submit(script, after=list(arrays.values()))
-    batch.rounds[-1] = Round(batch.rounds[-1].at, attempt, settings.nodes, arrays, job, work, stages)
+    for subcommand in (each for each in commands.apart if each in whole.values()):
+        before = [apart[each] for each in _needed(state.apart, subcommand) if each in apart]
+        apart[subcommand] = _submit_one(batch, settings, commands.apart[subcommand], f"{subcommand}-whole", before)
+        batch.write()
+    job = _submit_one(batch, settings, commands.collect, "collect", [*arrays.values(), *apart.values()])
+    batch.rounds[-1] = dataclasses.replace(this, collect=job)
     batch.write()
     return batch.rounds[-1]
+
+
+def _submit_one(batch: Batch, settings: SlurmSettings, command: Sequence[str], name: str, after: Sequence[int]) -> int:
+    """Submit a job that is no array: it runs where the dependent job does, without a GPU."""
+    script = batch.folder / f"{name}.sh"
+    text = job_script(settings.collector(), command, name=f"{name} {batch.folder.name}", logs=batch.logs)
+    files.write_text(script, text)
+    return slurm.submit(script, after=after)
+
+
+def _needed(apart: Sequence[Task], subcommand: str) -> set[str]:
+    """Return the other subcommands whose jobs make inputs of what this one's job makes."""
+    inputs = {i.id for task in apart if job_of(task) == subcommand for i in task.inputs.values()}
+    return {str(job_of(task)) for task in apart if task.id in inputs} - {subcommand}
 
 
 def _slices(pending: Sequence[Pending], count: int) -> list[int]:
@@ -241,6 +272,27 @@ def _made(batch: Batch) -> dict[str, list[str]]:
     return found
 
 
+def _made_whole(batch: Batch) -> list[str]:
+    """Return the artifacts of the last round's jobs apart, where Slurm says that all of these ended well."""
+    jobs = batch.rounds[-1].apart.values() if batch.rounds else ()
+    ended = {state.job for state in slurm.status(jobs) if state.state == "COMPLETED"}
+    return list(batch.rounds[-1].whole) if jobs and ended == set(jobs) else []
+
+
+def _artifacts(batch: Batch, state: Advance) -> set[str]:
+    """Return the folders of what a round would make, below the workspace."""
+    return {
+        *(artifact_of(_below(batch, each)) for each in state.pending),
+        *(f"{task.room}/{task.name}" for task in state.apart),
+    }
+
+
+def artifact_of(work: str) -> str:
+    """Return the folder that an artifact will have, by that it is made in."""
+    folder = Path(work)
+    return folder.with_name(folder.name.removeprefix(".").removesuffix(".partial")).as_posix()
+
+
 def _finish(batch: Batch) -> None:
     if batch.rounds:
         batch.finished = True
@@ -254,13 +306,14 @@ def _refuse_alive(batch: Batch) -> None:
 
 
 def _keep_scripts(batch: Batch) -> None:
-    """Lay the job script beside every artifact whose units it made."""
+    """Lay the job script beside every artifact that it made, or made units of."""
     for each in batch.rounds:
-        for work, stage in each.stages.items():
-            partial = batch.root / work
-            folder = partial.with_name(partial.name.removeprefix(".").removesuffix(".partial"))
-            if (folder / MANIFEST).is_file() and not (folder / "job.sh").exists():
-                files.write_text(folder / "job.sh", (batch.folder / f"{stage}.sh").read_text())
+        scripts = {artifact_of(work): f"{stage}.sh" for work, stage in each.stages.items()}
+        scripts |= {folder: f"{subcommand}-whole.sh" for folder, subcommand in each.whole.items()}
+        for folder, script in scripts.items():
+            target = batch.root / folder / "job.sh"
+            if (batch.root / folder / MANIFEST).is_file() and not target.exists():
+                files.write_text(target, (batch.folder / script).read_text())
 
 
 def _below(batch: Batch, pending: Pending) -> str:

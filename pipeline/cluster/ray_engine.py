@@ -41,7 +41,8 @@ def ray_spread(address: str) -> Spread:
 
 def _run(ray: Any, share: Share) -> list[Facts]:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    gpus = int(share.resources.device != "cpu" and any(node.get("GPU", 0) for node in nodes))
+    asked = share.stage.accelerated and share.resources.device != "cpu"
+    gpus = int(asked and any(node.get("GPU", 0) for node in nodes))
     usable = [node for node in nodes if node.get("GPU" if gpus else "CPU", 0) >= 1]
     if not usable:
         raise InputError("no node of the Ray cluster has a core or a GPU to give", "See ray status")
@@ -53,9 +54,10 @@ def _run(ray: Any, share: Share) -> list[Facts]:
     task = ray.remote(max_retries=_RETRIES, num_cpus=1 if gpus else cores, num_gpus=gpus)(work_share)
     batches = [units for units in divide(share.units, min(len(share.units), _TURNS * sum(places))) if units]
     shares = [dataclasses.replace(share.of(units, resources), quiet=True) for units in batches]
+    say(f"on Ray: {sum(places)} at a time, {'a GPU' if gpus else f'{cores} of the cores'} each")
     waiting = {task.remote(each): each for each in shares}
     found: list[Facts] = []
-    with Progress(sum(share.units.values()), f"on Ray, {sum(places)} at a time", "docs") as progress:
+    with Progress(sum(share.units.values()), "on Ray", "docs") as progress:
         while waiting:
             for done in ray.wait(list(waiting), timeout=5)[0]:
                 found.append(_result(ray, done))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cluster import slurm
-from pipeline.cluster.batch import Batch
+from pipeline.cluster.batch import Batch, artifact_of
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.workdir import Workdir
 
@@ -27,7 +27,8 @@ def describe(batch: Batch) -> dict[str, Any]:
         "rounds": len(batch.rounds),
         "attempt": last.attempt,
         "work": work,
-        "jobs": {"arrays": dict(last.arrays), "collect": last.collect},
+        "whole": {Path(folder).name: (batch.root / folder / MANIFEST).is_file() for folder in last.whole},
+        "jobs": {"arrays": dict(last.arrays), "apart": dict(last.apart), "collect": last.collect},
         "states": dict(Counter(s.state + (f" ({s.reason})" if s.stuck else "") for s in states)),
         "failures": batch.failures() if states else [],
     }
@@ -47,8 +48,10 @@ def render(described: Mapping[str, Any]) -> str:
             if each["seconds_left"] is not None:
                 line += f", about {each['seconds_left']:,.0f} s left"
         lines.append(line)
+    lines += [f"  {name}: {'made' if made else 'not made'}" for name, made in described.get("whole", {}).items()]
     if described.get("jobs"):
-        jobs = [*described["jobs"]["arrays"].values(), described["jobs"]["collect"]]
+        jobs = [*described["jobs"]["arrays"].values(), *described["jobs"]["apart"].values()]
+        jobs.append(described["jobs"]["collect"])
         states = ", ".join(f"{count} {state}" for state, count in described["states"].items()) or "not known to Slurm"
         lines.append(f"  attempt {described['attempt']}, jobs {', '.join(map(str, jobs))}: {states}")
     lines += [f"  {line}" for failure in described.get("failures", ()) for line in failure.splitlines()]
@@ -57,9 +60,9 @@ def render(described: Mapping[str, Any]) -> str:
 
 def _progress(root: Path, folder: str, units: Mapping[str, int], started: float | None) -> dict[str, Any]:
     partial = root / folder
-    name = partial.name.removeprefix(".").removesuffix(".partial")
+    artifact = root / artifact_of(folder)
     work = Workdir(partial)
-    published = (partial.with_name(name) / MANIFEST).is_file()
+    published = (artifact / MANIFEST).is_file()
     stamps = {unit: stamp for unit in units if (stamp := work.finished_at(unit)) is not None}
     done = list(units if published else stamps)
     papers, papers_done = sum(units.values()), sum(units[unit] for unit in done)
@@ -68,7 +71,7 @@ def _progress(root: Path, folder: str, units: Mapping[str, int], started: float 
     if recent and started is not None:
         rate = sum(units[unit] for unit in recent) / max(max(recent.values()) - started, 1.0)
     return {
-        "name": name,
+        "name": artifact.name,
         "units": len(units),
         "done": len(done),
         "papers": papers,

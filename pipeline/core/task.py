@@ -49,6 +49,10 @@ class Sharded(Protocol):
     def in_turn(self) -> bool:
         """Whether tasks of one room are planned one after another, since each holds what earlier ones do not."""
 
+    @property
+    def accelerated(self) -> bool:
+        """Whether a unit is made faster by a GPU, so that a cluster's GPUs are worth asking for."""
+
     def plan(self, inputs: Inputs, out: Workdir) -> Mapping[str, int]:
         """Write what all units share, and return the units with their sizes (papers)."""
 

@@ -38,6 +38,7 @@ class PartsOfRelease:
 
     release: Release
     in_turn = False
+    accelerated = False
 
     def plan(self, inputs: Inputs, out: Workdir) -> Mapping[str, int]:  # noqa: ARG002
         """Return the units: the parts of the release, whose sizes are not known."""

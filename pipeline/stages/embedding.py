@@ -43,6 +43,7 @@ class Embedding:
     model: Model
     role: Role
     in_turn = True
+    accelerated = True
 
     def plan(self, inputs: Inputs, out: Workdir) -> Mapping[str, int]:
         """List the papers of the segment: those no other segment of its store has."""

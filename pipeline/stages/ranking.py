@@ -48,6 +48,7 @@ class DenseSearch:
     depth: int
     engine: str
     in_turn = False
+    accelerated = True
 
     def plan(self, inputs: Inputs, out: Workdir) -> Mapping[str, int]:  # noqa: ARG002
         """Return the units: neighbouring corpus shards, at most :data:`MOST_UNITS` of them."""

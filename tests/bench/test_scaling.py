@@ -50,10 +50,31 @@ def test_a_run_is_its_seed() -> None:
 
 
 def test_costs_follow_papers_and_workers() -> None:
-    gpu, rates = scaling.GPUS["A100"], scaling.Rates()
+    gpu, rates = scaling.bert_base(scaling.GPUS["A100"]), scaling.Rates()
     small, large = (scaling.cost(papers, 4, gpu, rates) for papers in (16_000_000, 160_000_000))
     assert large.disk_gb == pytest.approx(10 * small.disk_gb)
     assert large.gpu_hours == pytest.approx(10 * small.gpu_hours, rel=0.1)
     few, many = (scaling.cost(200_000_000, count, gpu, rates) for count in (1, 64))
     assert few.hours["embed"] / many.hours["embed"] == pytest.approx(64, rel=0.1)
     assert scaling.cost(2_000_000, 64, gpu, rates).hours == scaling.cost(2_000_000, 31, gpu, rates).hours
+
+
+def test_the_check_of_the_model_finds_its_own_figures() -> None:
+    """Runs that cost exactly so much a paper, and so much a command, are expected to the last digit."""
+
+    def run(papers: int) -> scaling.Measured:
+        seconds = {"corpus": 1 / 500, "terms": 1 / 400, "embed": 1 / 50, "search": 1 / 1_000}
+        stored = {"corpus": 1_000.0, "terms": 300.0, "embed": 1_028.0, "search": 0.0}
+        return {
+            stage: {"seconds": 2.5 + each * papers, "bytes": stored[stage] * papers, "items": papers, "queries": 500.0}
+            for stage, each in seconds.items()
+        }
+
+    low, high = run(20_000), run(80_000)
+    assert scaling._rates(low, high).search == pytest.approx(1_000 * 500 * 256)
+    for papers in (40_000, 160_000):
+        time, disk = scaling._check(run(papers), low, high)
+        assert time.endswith(("s (+0%)", "s (-0%)"))
+        assert disk.endswith(("MB (+0%)", "MB (-0%)"))
+    twice = {stage: {**found, "seconds": 2 * found["seconds"]} for stage, found in run(40_000).items()}
+    assert scaling._check(twice, low, high)[0].endswith("(-50%)")

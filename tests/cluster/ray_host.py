@@ -1,7 +1,8 @@
 """A Ray cluster of two nodes on this host, in a process of its own that can be ended whatever Ray does.
 
-``python -m tests.cluster.ray_host FOLDER`` starts a head with one core and a node with two; it prints the address, then
-answers each line ``lose`` on standard input, by SIGKILL of the second node, with ``lost``. It ends with its input.
+``python -m tests.cluster.ray_host FOLDER`` starts a head with one core and a node with two, each with a GPU in name;
+it prints the address, then answers each line ``lose`` on standard input, by SIGKILL of the second node, with ``lost``.
+It ends with its input.
 """
 
 from __future__ import annotations
@@ -100,14 +101,15 @@ def start_ray(env: dict[str, str]) -> Iterator[RayHost]:
 def _serve(folder: str) -> None:
     from ray.cluster_utils import Cluster
 
-    head = {"include_dashboard": False, "temp_dir": folder, "_system_config": _NOTICE_LOSS}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": _STORE} | head)
-    node = cluster.add_node(num_cpus=2, object_store_memory=_STORE)
+    node = {"num_gpus": 1, "object_store_memory": _STORE}
+    head = {"num_cpus": 1, "include_dashboard": False, "temp_dir": folder, "_system_config": _NOTICE_LOSS}
+    cluster = Cluster(initialize_head=True, head_node_args=node | head)
+    second = cluster.add_node(num_cpus=2, **node)
     sys.stdout.write(f"address={cluster.address}\n")
     sys.stdout.flush()
     for line in sys.stdin:
         if line.strip() == "lose":
-            cluster.remove_node(node, allow_graceful=False)
+            cluster.remove_node(second, allow_graceful=False)
             sys.stdout.write("lost=1\n")
             sys.stdout.flush()
     cluster.shutdown()

@@ -75,6 +75,7 @@ def test_lost_slices_are_submitted_again_and_the_bytes_are_the_same(
     running = jobs(world)
     assert running["work"][0]["units"] == SHARDS
     assert 0 < running["work"][0]["done"] < SHARDS
+    assert running["work"][0]["papers_per_second"] > 0
     assert any(f"{array}_1 FAILED (signal 9)" in failure for failure in running["failures"])
     assert "jobs of eval-" in world.run("submit", *words, code=2)
 

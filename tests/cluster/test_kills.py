@@ -1,4 +1,4 @@
-"""Ten kills at random moments of the whole chain, whole runs and slices in turn: nothing lost, nothing doubled."""
+"""Ten kills at random moments of the whole chain, and kills of slices: nothing lost, nothing doubled."""
 
 from __future__ import annotations
 
@@ -7,45 +7,172 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from tests.cluster.world import EMBED, SELECTION, SHARDS, World
+from tests.cli.run import flags
+from tests.cluster.world import EMBED, SELECTION, World
 
-SECONDS = 40
 KILLS = 10
+CONDITIONS = {"STUB_PAUSE": "0.05", "STUB_DISK": "0.02", "STUB_SHARD_ROWS": "150"}
+CORPUS = flags("corpus --source synthetic --papers 1200 --seed 7 --corpus tiny --workers 1")
+EVALUATE = flags("eval --corpus tiny --size all --queries 12 --model bm25,stub --measures map --workers 1")
+COMMANDS = (CORPUS, EVALUATE)
+STAGES = {
+    "corpora/pools": "pool",
+    "corpora": "corpus",
+    "indexes/vectors": "embed",
+    "indexes/terms": "terms",
+    "runs/rankings": "search",
+    "runs/scores": "score",
+}
+SECONDS = 60.0
 
 
+class Event(NamedTuple):
+    """The first sight of a file of an unfinished artifact, or of a published one: what a moment is told by.
+
+    Attributes:
+        at: seconds since the first command began.
+        command: which was running.
+        work: folder of the artifact under construction, below the workspace; empty: a command began.
+        name: of the file in it.
+    """
+
+    at: float
+    command: int
+    work: str
+    name: str
+
+
+class Moment(NamedTuple):
+    """A moment of the chain: so many seconds after an event, and before the next (runs are not equally fast)."""
+
+    event: Event
+    later: float
+    following: Event
+
+
+@pytest.mark.java
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [11])
 def test_ten_kills_of_the_whole_chain(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    whole, killed = World(tmp_path / "whole"), World(tmp_path / "killed", pause=0.15)
-    whole.run("eval", *SELECTION)
+    whole, timed, killed = (World(tmp_path / name, empty=True) for name in ("whole", "timed", "killed"))
+    whole.env["STUB_SHARD_ROWS"] = CONDITIONS["STUB_SHARD_ROWS"]
+    for command in COMMANDS:
+        whole.run(*command)  # as a first run it compiles, so its times are nobody else's
+    for world in (timed, killed):
+        world.env |= CONDITIONS
+    moments = draw(watch(timed), random.Random(seed))
+    assert len(moments) == KILLS
+    stages: list[set[str]] = []
     kept: dict[str, int] = {}
-    kills = tries = 0
-    deadline = time.monotonic() + SECONDS
-    while (kills < KILLS or len(kept) < 3) and time.monotonic() < deadline:
-        tries += 1
-        if tries % 3:
-            processes = [killed.start("eval", *SELECTION)]
-        else:  # two slices at once, of a folder that an earlier run planned
-            processes = [killed.start("embed", *EMBED, "--slice", f"{index}/2") for index in range(2)]
-        time.sleep(chance.uniform(0.9, 2.6))
-        kills += sum(kill(process) for process in processes)
+    for moment in moments:
+        assert kill_at(killed, moment), f"the chain ended before {moment}"
+        stages.append({stage_of(path.relative_to(killed.root).as_posix()) for path in partials(killed.root)})
         now = finished(killed)
         assert {name: now.get(name) for name in kept} == kept  # what was finished is neither lost nor made again
         kept = now
-    assert kills >= KILLS // 2
-    assert kept
+    assert set().union(*stages) == set(STAGES.values()), stages
+    for command in COMMANDS:
+        killed.run(*command)
+    final = finished(killed)
+    assert {name: final.get(name) for name in kept} == kept
+    assert tables(killed.root) == tables(whole.root)
+    assert {stage_of(name) for name in tables(whole.root)} == set(STAGES.values())
+    assert not killed.leftovers()
+
+
+@pytest.mark.slow
+def test_slices_killed_side_by_side(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    whole, killed = World(tmp_path / "whole"), World(tmp_path / "killed", pause=0.15)
+    whole.run("eval", *SELECTION)
+    killed.run("embed", *EMBED, "--slice", "plan")
+    kept: dict[str, int] = {}
+    for _ in range(3):
+        processes = [killed.start("embed", *EMBED, "--slice", f"{index}/2") for index in range(2)]
+        before = len(kept)
+        wait_for(lambda before=before: len(finished(killed)) > before, processes[0])
+        time.sleep(chance.uniform(0, 0.4))
+        assert [kill(process) for process in processes] == [True, True]
+        now = finished(killed)
+        assert {name: now.get(name) for name in kept} == kept
+        kept = now
     killed.env["STUB_PAUSE"] = "0"
     killed.run("eval", *SELECTION)
     assert killed.artifacts() == whole.artifacts()
-    assert len(killed.artifacts()) == SHARDS + 3
     final = finished(killed)
     assert {name: final.get(name) for name in kept} == kept
     assert not killed.leftovers()
+
+
+def watch(world: World) -> list[Event]:
+    """Run the chain to its end; return its events."""
+    began = time.monotonic()
+    events: list[Event] = []
+    seen: set[tuple[str, str]] = set()
+    for number, words in enumerate(COMMANDS):
+        events.append(Event(time.monotonic() - began, number, "", ""))
+        process = world.start(*words)
+        running = True
+        while running:
+            running = process.poll() is None
+            for path in partials(world.root):
+                work = path.relative_to(world.root).as_posix()
+                for name in sorted(child.name for child in children(path)):
+                    if (work, name) not in seen and not name.endswith(".tmp"):
+                        seen.add((work, name))
+                        events.append(Event(time.monotonic() - began, number, work, name))
+            time.sleep(0.003)
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors
+    return events
+
+
+def draw(events: list[Event], chance: random.Random) -> list[Moment]:
+    """Draw a moment in the making of each artifact, and others in the whole of the chain, in order of time."""
+    works = {event.work: [each.at for each in events if each.work == event.work] for event in events}
+    drawn = [chance.uniform(times[0], times[-1]) for work, times in works.items() if work]
+    while len(drawn) < KILLS:
+        drawn.append(chance.uniform(events[0].at, events[-1].at))
+    moments = []
+    for at in sorted(drawn):
+        number = sum(event.at <= at for event in events)
+        last = events[number - 1]
+        moments.append(Moment(last, at - last.at, events[number]))
+    return moments
+
+
+def kill_at(world: World, moment: Moment) -> bool:
+    """Start the chain where it stopped and kill it at a moment; False where it ended before."""
+    for words in COMMANDS[: moment.event.command]:
+        world.run(*words)
+    process = world.start(*COMMANDS[moment.event.command])
+    wait_for(lambda: passed(world, moment.event), process)
+    until = time.monotonic() + moment.later
+    wait_for(lambda: time.monotonic() > until or passed(world, moment.following), process)
+    return kill(process)
+
+
+def passed(world: World, event: Event) -> bool:
+    """Whether an event has come about."""
+    if not event.work:  # the first command begins with its process, the second where the first has published
+        return event.command == 0 or (world.root / "corpora/tiny.name").exists()
+    work = world.root / event.work
+    artifact = work.with_name(work.name.removeprefix(".").removesuffix(".partial"))
+    return (work / event.name).exists() or artifact.is_dir()
+
+
+def wait_for(true: object, process: subprocess.Popen[str]) -> None:
+    """Wait until something is true, or a process has ended."""
+    deadline = time.monotonic() + SECONDS
+    while process.poll() is None and not true():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.003)
 
 
 def kill(process: subprocess.Popen[str]) -> bool:
@@ -56,11 +183,37 @@ def kill(process: subprocess.Popen[str]) -> bool:
     return process.returncode == -signal.SIGKILL
 
 
+def partials(root: Path) -> Iterator[Path]:
+    """Return the folders of artifacts under construction."""
+    for room in ("corpora", "corpora/pools", "indexes/vectors/*", "indexes/terms/*", "runs/rankings", "runs/scores"):
+        yield from root.glob(f"{room}/.*.partial")
+
+
+def children(folder: Path) -> list[Path]:
+    """Return what is in a folder; nothing where it is gone."""
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def stage_of(path: str) -> str:
+    """Return the stage that makes a path below the workspace."""
+    return next(stage for room, stage in STAGES.items() if path.startswith(f"{room}/"))
+
+
+def tables(root: Path) -> dict[str, bytes]:
+    """Return the content of every published table, by path below the workspace."""
+    found = sorted(path for path in root.rglob("*.arrow") if ".partial" not in str(path))
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
+
+
 def finished(world: World) -> dict[str, int]:
-    """Return the inode of every finished shard of vectors, published or not: a file made again has another."""
+    """Return the inode of every finished shard of papers and vectors, published or not: one made again has another."""
     found: dict[str, int] = {}
-    for path in world.root.glob("indexes/vectors/*/*/vectors-*.arrow"):
-        partial = path.parent.name.endswith(".partial")
-        if not partial or (path.parent / f".{path.name}.done").is_file():
-            found[path.name] = path.stat().st_ino
+    for pattern in ("corpora/*/papers-*.arrow", "indexes/vectors/*/*/vectors-*.arrow"):
+        for path in world.root.glob(pattern):
+            partial = path.parent.name.endswith(".partial")
+            if not partial or (path.parent / f".{path.name}.done").is_file():
+                found[path.name] = path.stat().st_ino
     return found

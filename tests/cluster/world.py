@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,30 +32,54 @@ SELECTION = [
 ]
 EMBED = [word for word in SELECTION if word not in ("--measures", "map")]
 
+_SECONDS = 90.0
+
 _STUB = """
 import os
+import time
+
+from pipeline.core import files, schema
+
+schema.SHARD_ROWS = int(os.environ.get("STUB_SHARD_ROWS", schema.SHARD_ROWS))
+
 from tests.encode import stub
 
 stub.install()
 stub.StubEncoder.pause = float(os.environ.get("STUB_PAUSE", 0))
+sync = files.sync
+
+
+def slow(path):
+    time.sleep(float(os.environ.get("STUB_DISK", 0)))
+    sync(path)
+
+
+files.sync = slow
 """
 
 
 class World:
-    """A workspace below ``folder``.
+    """A workspace below ``folder``, with a corpus unless it is to begin ``empty``.
+
+    In the environment of its commands ``STUB_PAUSE`` are the seconds of a batch of texts, ``STUB_DISK`` those a file
+    takes to be on disk, and ``STUB_SHARD_ROWS`` the papers of a shard.
 
     Attributes:
         root: the workspace.
         env: environment in which the encoder ``stub`` is known to ``mdcr``, in all its processes.
     """
 
-    def __init__(self, folder: Path, pause: float = 0.0) -> None:
+    def __init__(self, folder: Path, pause: float = 0.0, *, empty: bool = False) -> None:
         self.root = folder / "workspace"
         site = folder / "site"
         site.mkdir(parents=True)
         (site / "sitecustomize.py").write_text(_STUB)
         path = os.pathsep.join([str(site), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
         self.env = os.environ | {"PYTHONPATH": path, "STUB_PAUSE": str(pause)}
+        if not empty:
+            self._fill()
+
+    def _fill(self) -> None:
         ids = [f"{number:05d}" for number in range(PAPERS)]
         papers: list[dict[str, Any]] = [made_up_paper(number) for number in range(PAPERS)]
         for paper in papers[::9]:  # equal texts in many shards: equal vectors, equal scores
@@ -73,20 +98,28 @@ class World:
             start_new_session=True,
         )
 
-    def run(self, *words: str, code: int = 0, seconds: float = 60) -> str:
-        """Run a command that must end with a code, and return what it printed."""
+    def run(self, *words: str, code: int = 0) -> str:
+        """Run a command that must end with a code, and return what it printed, or its words where it was to fail."""
+        output, errors = self._ended(words, code)
+        return output if code == 0 else errors
+
+    def said(self, *words: str) -> str:
+        """Run a command that must end well, and return its messages."""
+        return self._ended(words, 0)[1]
+
+    def _ended(self, words: Sequence[str], code: int) -> tuple[str, str]:
         process = self.start(*words)
         try:
-            output, errors = process.communicate(timeout=seconds)
+            output, errors = process.communicate(timeout=_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
         assert process.returncode == code, errors
-        return output if code == 0 else errors
+        return output, errors
 
     def artifacts(self) -> dict[str, bytes]:
         """Return the content of every published table, by path."""
-        rooms = ("indexes/vectors/*", "runs/rankings", "runs/scores")
+        rooms = ("indexes/vectors/*", "indexes/terms/*", "runs/rankings", "runs/scores")
         found = [path for room in rooms for path in self.root.glob(f"{room}/[!.]*/*.arrow")]
         return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in sorted(found)}
 

@@ -30,6 +30,7 @@ class Letters:
     letters: str
     processes: int = 1
     in_turn = False
+    accelerated = False
 
     def plan(self, inputs: Inputs, out: Workdir) -> Mapping[str, int]:
         return {f"{letter}.txt": number + 1 for number, letter in enumerate(self.letters)}
