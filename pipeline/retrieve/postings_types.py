@@ -59,20 +59,20 @@ class Postings(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What postings add to scores.
+    """What postings add to scores at most, as whole numbers.
 
     Attributes:
-        divisors: float32 ``[postings]``, ``1 + f n`` of the formula.
-        impacts: float32 ``[postings]``, what the term adds where the query has it once.
+        norms: float32 ``[documents]``, inverse norm of each.
+        impacts: uint16 ``[postings]``, above what the term adds where the query has it once, in units of a scale.
         line_of: int32 ``[terms]``, line of each term that many documents have, else -1.
-        lines: float32 ``[lines + 1, documents]``, the impacts of such a term by document, -0.0 where it has it not; the
+        lines: uint16 ``[lines + 1, documents]``, the impacts of such a term by document, 0 where it has it not; the
             last line is of no term.
     """
 
-    divisors: npt.NDArray[np.float32]
-    impacts: npt.NDArray[np.float32]
+    norms: npt.NDArray[np.float32]
+    impacts: npt.NDArray[np.uint16]
     line_of: npt.NDArray[np.int32]
-    lines: npt.NDArray[np.float32]
+    lines: npt.NDArray[np.uint16]
 
 
 class Removed(NamedTuple):

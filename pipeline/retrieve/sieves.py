@@ -124,6 +124,7 @@ def _trim(
 def sieve(
     tile: Any,
     start: int,
+    base: int,
     keep: int,
     bias: Any,
     spread: Any,
@@ -149,6 +150,7 @@ def sieve(
     Args:
         tile: float32, or uint16 for bfloat16, ``[q, w]``, products.
         start: position of the tile in the block.
+        base: position of the block among the candidates that are kept.
         keep: from how many times ``wanted`` a reservoir is trimmed.
         bias: float32 ``[m]``, of the block, added to the products.
         spread: float32 ``[m]``, what the candidates lost to low precision.
@@ -160,7 +162,7 @@ def sieve(
         offset: float64 ``[q]``, what lies between an estimate and its score; its size decides how scores are rounded.
         thresholds: float32 ``[p, q]``, finite; raised.
         records: float32 ``[p, q, r, 3]``, the reservoirs, with room for ``w`` more entries: estimates, margins and
-            positions in the block (beside each other, for they are met together, and in float32, which is exact below
+            positions (beside each other, for they are met together, and in float32, which is exact below
             2**24); changed.
         counts: int64 ``[p, q]``, entries of each reservoir; changed.
     """
@@ -188,7 +190,7 @@ def sieve(
                     for p in range(pools):
                         if (belongs >> np.uint64(p)) & np.uint64(1) and uppers[i] >= thresholds[p, q]:
                             record = records[p, q, counts[p, q]]
-                            record[0], record[1], record[2] = estimate, margin, np.float32(start + first + i)
+                            record[0], record[1], record[2] = estimate, margin, np.float32(base + start + first + i)
                             counts[p, q] += 1
         for p in range(pools):
             if counts[p, q] > keep * wanted[p, q]:
@@ -213,8 +215,8 @@ def settle(
 ) -> Any:
     """Trim every reservoir that holds more than is wanted and return what is left in them all.
 
-    Its arguments are those of :func:`sieve`. Returned are pools and queries, int64 ``[n]``, both rising, positions in
-    the block, int64 ``[n]``, estimates and margins, float32 ``[n]``.
+    Its arguments are those of :func:`sieve`. Returned are pools and queries, int64 ``[n]``, both rising, positions,
+    int64 ``[n]``, estimates and margins, float32 ``[n]``.
     """
     for p in range(len(counts)):
         for q in range(len(counts[p])):
