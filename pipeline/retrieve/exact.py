@@ -43,6 +43,9 @@ KEEP = 3
 _ENTRY = 12
 """Bytes of an entry of a reservoir."""
 
+_SCORED = 200_000
+"""Pairs that are scored together."""
+
 _LOWEST = -3e38
 """Below any estimate."""
 
@@ -253,21 +256,27 @@ class Reservoir:
             self.flush(scored)
 
     def flush(self, scored: Scored) -> None:
-        """Score what is kept canonically."""
-        pool, query, position, estimate, margin = sieves.settle(*self._reservoirs())
+        """Score what is kept canonically, a few queries at a time, so that memory is used again."""
+        owner, place = self.search.removed(scored)
+        removed = owner * len(scored.rows) + place
+        step = max(1, _SCORED // int(self.wanted.sum(axis=0).max(initial=1)))
+        for first in range(0, len(self.queries), step):
+            found = sieves.settle(first, min(first + step, len(self.queries)), *self._reservoirs())
+            self._score(scored, removed, found)
+        self.counts[:] = 0
+        self._raise_thresholds()
+
+    def _score(self, scored: Scored, removed: Positions, found: tuple[Any, ...]) -> None:
+        pool, query, position, estimate, margin = found
         lists = self.lists[pool, query]
-        removed = self.search.removed(scored)
-        if len(removed[0]):
-            size = len(scored.rows)
-            kept = ~np.isin(lists * size + position, removed[0] * size + removed[1])
+        if len(removed):
+            kept = ~np.isin(lists * len(scored.rows) + position, removed)
             query, position, estimate, margin, lists = (
                 each[kept] for each in (query, position, estimate, margin, lists)
             )
         near = self.scale * estimate.astype(np.float64) + self.shift[query]
         bound = self.bound[query] + self.scale * margin.astype(np.float64)
         self.search.absorb(scored, lists, position, near, bound)
-        self.counts[:] = 0
-        self._raise_thresholds()
 
     def _reservoirs(self) -> tuple[Any, ...]:
         slack = 2.0 * self.bound / self.scale * (1.0 + 2.0**-20)
