@@ -36,35 +36,16 @@ def mark(offsets: Any, tokens: Any, members: Any, used: Any) -> None:
 
 
 @compiled
-def count(offsets: Any, tokens: Any, members: Any, numbers: Any, frequencies: Any) -> None:
-    """Count documents by term.
-
-    Args:
-        offsets: as in :func:`mark`.
-        tokens: as in :func:`mark`.
-        members: int64 ``[n]``, which of the bags are documents.
-        numbers: int32 ``[vocabulary]``, number of each term among those of the queries, -1 where no query has it.
-        frequencies: int64 ``[1 + terms]``, raised by the number of documents that have each; the first is of no term.
-    """
-    for member in members:
-        before = np.int64(-1)
-        for at in range(offsets[member], offsets[member + 1]):
-            token = np.int64(tokens[at])
-            frequencies[1 + np.int64(numbers[token])] += np.int64(token != before)
-            before = token
-
-
-@compiled
 def decode(offsets: Any, tokens: Any, members: Any, numbers: Any, bags: Any) -> None:
     """Write the distinct terms of some documents, those that a query has.
 
     Without branches, which would be guessed wrong: what is no query's is written where the next term will be.
 
     Args:
-        offsets: as in :func:`count`.
-        tokens: as in :func:`count`.
-        members: as in :func:`count`.
-        numbers: as in :func:`count`.
+        offsets: as in :func:`mark`.
+        tokens: as in :func:`mark`.
+        members: int64 ``[n]``, which of the bags are documents; equal terms stand side by side.
+        numbers: int32 ``[vocabulary]``, number of each term among those of the queries, -1 where no query has it.
         bags: :class:`~pipeline.retrieve.postings_types.Terms` with room for all tokens, a zero at the start; written.
     """
     starts, terms, times = bags
@@ -81,6 +62,18 @@ def decode(offsets: Any, tokens: Any, members: Any, numbers: Any, bags: Any) -> 
             done += known & (1 - again)
             before = token
         starts[i + 1] = done
+
+
+@compiled
+def tally(terms: Any, frequencies: Any) -> None:
+    """Count documents by term.
+
+    Args:
+        terms: distinct terms of each document, one behind the other.
+        frequencies: int64 ``[terms]``, raised.
+    """
+    for term in terms:
+        frequencies[term] += 1
 
 
 @compiled
@@ -166,7 +159,7 @@ def score(
         best: :class:`~pipeline.retrieve.postings_types.Best`; changed.
     """
     most, near = np.empty(len(rows), np.uint32), np.empty(len(rows), np.int64)
-    asked = np.zeros(len(idf), np.float32)
+    asked, common = np.zeros(len(idf), np.float32), np.empty(len(idf) + 1, np.int64)
     rounded = np.empty(1, np.float32)
     rounded_bits = rounded.view(np.uint32)
     for query in range(first, last):
@@ -180,7 +173,7 @@ def score(
             count = _best_of(most, near, count, depth, slack)
         enter(asked, queries, query, idf)
         for i in near[:count]:
-            rounded[0] = np.float32(_lucene(i, bags, asked, weights.norms[i]))
+            rounded[0] = np.float32(_lucene(i, bags, asked, weights.norms[i], common))
             key = (np.uint64(rounded_bits[0] | np.uint32(0x80000000)) << np.uint64(32)) | np.uint64(rows[i])
             if key > floor:
                 keys[held] = key
@@ -188,6 +181,9 @@ def score(
                 if held == len(keys):
                     held = depth
                     floor = keep_best(keys, depth)
+        if held > depth + depth // 8:
+            floor = keep_best(keys[:held], depth)
+            held = depth
         clear(asked, queries, query)
         best.floors[query], best.counts[query] = floor, held
 
@@ -284,7 +280,7 @@ def clear(weights: Any, queries: Any, query: Any) -> None:
 
 
 @compiled
-def _lucene(document: Any, bags: Any, weights: Any, norm: Any) -> Any:
+def _lucene(document: Any, bags: Any, weights: Any, norm: Any, common: Any) -> Any:
     """Return the score of a document before it is rounded, in Lucene's arithmetic.
 
     Args:
@@ -292,12 +288,16 @@ def _lucene(document: Any, bags: Any, weights: Any, norm: Any) -> Any:
         bags: terms of the documents.
         weights: float32 ``[terms]``, those of the query.
         norm: inverse norm of the document.
+        common: int64 ``[terms]``, written: where the terms of both are. No branch is guessed in finding them.
     """
-    total = 0.0
+    count: Any = 0
     for at in range(bags.starts[document], bags.starts[document + 1]):
+        common[count] = at
+        count += np.int64(weights[bags.terms[at]] > 0)
+    total = 0.0
+    for at in common[:count]:
         weight = weights[bags.terms[at]]
-        if weight > 0:
-            total += np.float64(weight - weight / (np.float32(1) + np.float32(bags.times[at]) * norm))
+        total += np.float64(weight - weight / (np.float32(1) + np.float32(bags.times[at]) * norm))
     return total
 
 

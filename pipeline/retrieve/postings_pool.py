@@ -27,8 +27,8 @@ BLOCK_DOCUMENTS = 16_384
 """Documents scored together: their scores stay in a core's cache, and their postings in the processor's."""
 
 
-_TOKEN_BYTES = 8
-"""What a token takes while it is decoded."""
+_TOKEN_BYTES = 4
+"""What a token takes while it is decoded, but for very long texts and very many queries."""
 
 
 class Queries(NamedTuple):
@@ -53,7 +53,7 @@ class Queries(NamedTuple):
             def decode(piece: Piece, used: npt.NDArray[np.bool_], spelled: pa.Array) -> Terms:
                 numbers = np.full(len(used), -1, np.int32)
                 numbers[used] = pc.index_in(spelled, vocabulary).to_numpy()
-                return _decode(piece, numbers)
+                return _decode(piece, numbers, len(vocabulary))
 
             read = list(pool.map(decode, pieces, *zip(*words, strict=True))) if words else []
         place = np.searchsorted(rows, np.concatenate([np.empty(0, np.uint32), *(piece.rows for piece in pieces)]))
@@ -129,18 +129,15 @@ class Collection:
         kept = (np.cumsum(sizes) * _TOKEN_BYTES <= memory).tolist()
 
         def count(piece: Piece, lengths: Offsets, keep: bool) -> tuple[list[Part], Offsets]:
-            numbers, found = _numbers(piece, vocabulary), np.zeros(1 + len(vocabulary), np.int64)
+            numbers, found = _numbers(piece, vocabulary), np.zeros(len(vocabulary), np.int64)
             codes, parts = lucene_formula.length_codes(lengths), []
             for start in range(0, len(codes), BLOCK_DOCUMENTS):
                 some = slice(start, start + BLOCK_DOCUMENTS)
                 mine = Piece(piece.rows[some], piece.members[some], piece.bags)
-                terms = _decode(mine, numbers) if keep else None
-                if terms is None:
-                    postings_kernels.count(piece.bags.offsets, piece.bags.tokens, mine.members, numbers, found)
-                else:
-                    found[1:] += np.bincount(terms.terms, minlength=len(vocabulary))
-                parts.append(Part(mine, numbers, codes[some], terms))
-            return parts, found[1:]
+                terms = _decode(mine, numbers, len(vocabulary))
+                postings_kernels.tally(terms.terms, found)
+                parts.append(Part(mine, numbers, codes[some], terms if keep else None))
+            return parts, found
 
         parts, frequencies = [], np.zeros(len(vocabulary), np.int64)
         with ThreadPoolExecutor(threads) as pool:
@@ -152,14 +149,15 @@ class Collection:
 
     def documents(self, part: Part) -> Documents:
         """Return the documents of a part with those of their terms that queries have."""
-        terms = _decode(part.piece, part.numbers) if part.terms is None else part.terms
+        terms = _decode(part.piece, part.numbers, len(self.idf)) if part.terms is None else part.terms
         return Documents(part.piece.rows, part.codes, terms)
 
     def block(self, part: Part) -> Block:
         """Return the documents of a part, turned round as well."""
         documents = self.documents(part)
         size = len(documents.bags.terms)
-        postings = Postings(np.zeros(len(self.idf) + 2, np.int64), np.empty(size, np.uint16), np.empty(size, np.uint32))
+        edges = np.zeros(len(self.idf) + 2, np.int64)
+        postings = Postings(edges, np.empty(size, np.uint16), np.empty(size, documents.bags.times.dtype))
         postings_kernels.invert(documents.bags, postings)
         return Block(documents, postings)
 
@@ -187,10 +185,19 @@ def _numbers(piece: Piece, vocabulary: pa.Array) -> _TermNumbers:
     return numbers
 
 
-def _decode(piece: Piece, numbers: _TermNumbers) -> Terms:
+def _decode(piece: Piece, numbers: _TermNumbers, terms: int) -> Terms:
     bags, members = piece.bags, piece.members
-    room = int(np.diff(bags.offsets)[members].sum())
-    decoded = Terms(np.zeros(len(members) + 1, np.int64), np.empty(room, np.uint32), np.empty(room, np.uint32))
+    lengths = np.diff(bags.offsets)[members]
+    room = int(lengths.sum())
+    decoded = Terms(
+        np.zeros(len(members) + 1, np.int64),
+        np.empty(room, _unsigned(terms)),
+        np.empty(room, _unsigned(int(lengths.max(initial=0)))),
+    )
     postings_kernels.decode(bags.offsets, bags.tokens, members, numbers, decoded)
-    starts, terms, times = decoded
-    return Terms(starts, terms[: starts[-1]], times[: starts[-1]])
+    starts, found, times = decoded
+    return Terms(starts, found[: starts[-1]], times[: starts[-1]])
+
+
+def _unsigned(most: int) -> type[np.uint16 | np.uint32]:
+    return np.uint16 if most < 1 << 16 else np.uint32

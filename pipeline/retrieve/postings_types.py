@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from pipeline.core.order import Rows
 
-Numbers = npt.NDArray[np.uint32]
+Numbers = npt.NDArray[np.uint16 | np.uint32]
+"""uint32, or uint16 where that is enough."""
+
 Offsets = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
 Keys = npt.NDArray[np.uint64]
@@ -21,8 +23,8 @@ class Terms(NamedTuple):
 
     Attributes:
         starts: int64 ``[texts + 1]``, where each text's terms start.
-        terms: uint32, their numbers.
-        times: uint32, how often the text has each.
+        terms: their numbers.
+        times: how often the text has each.
     """
 
     starts: Offsets
@@ -50,7 +52,7 @@ class Postings(NamedTuple):
     Attributes:
         edges: int64 ``[terms + 2]``; the postings of term ``t`` stand from ``edges[t]`` to ``edges[t + 1]``.
         documents: uint16 ``[postings]``, position of the document, rising for each term.
-        frequencies: uint32 ``[postings]``, how often the document has the term.
+        frequencies: ``[postings]``, how often the document has the term.
     """
 
     edges: Offsets
