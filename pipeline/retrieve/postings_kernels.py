@@ -16,8 +16,8 @@ _STRIDE = 32
 _STRETCH = 1_024
 """Sums to which line after line is added: they stay in the nearest cache."""
 
-LARGEST_IMPACT = 65_000
-"""Units that a posting adds at most: it is stored in 16 bits."""
+LARGEST_IMPACT = 16_000
+"""Units that a posting adds at most: four together fit 16 bits."""
 
 
 @compiled
@@ -36,7 +36,7 @@ def mark(offsets: Any, tokens: Any, members: Any, used: Any) -> None:
 
 
 @compiled
-def decode(offsets: Any, tokens: Any, members: Any, numbers: Any, bags: Any) -> None:
+def decode(offsets: Any, tokens: Any, members: Any, numbers: Any, count: int, bags: Any) -> None:
     """Write the distinct terms of some documents, those that a query has.
 
     Without branches, which would be guessed wrong: what is no query's is written where the next term will be.
@@ -45,7 +45,9 @@ def decode(offsets: Any, tokens: Any, members: Any, numbers: Any, bags: Any) -> 
         offsets: as in :func:`mark`.
         tokens: as in :func:`mark`.
         members: int64 ``[n]``, which of the bags are documents; equal terms stand side by side.
-        numbers: int32 ``[vocabulary]``, number of each term among those of the queries, -1 where no query has it.
+        numbers: uint16 or uint32 ``[vocabulary]``, number of each term among those of the queries, ``count`` where none
+            has it.
+        count: how many terms the queries have.
         bags: :class:`~pipeline.retrieve.postings_types.Terms` with room for all tokens, a zero at the start; written.
     """
     starts, terms, times = bags
@@ -55,7 +57,7 @@ def decode(offsets: Any, tokens: Any, members: Any, numbers: Any, bags: Any) -> 
         for at in range(offsets[members[i]], offsets[members[i] + 1]):
             token = np.int64(tokens[at])
             number = np.int64(numbers[token])
-            known, again = np.int64(number >= 0), np.int64(token == before)
+            known, again = np.int64(number < count), np.int64(token == before)
             run = 1 + again * run
             place = done - (known & again)
             terms[place], times[place] = number, run
@@ -192,33 +194,37 @@ def score(
 def _add_up(query: Any, queries: Any, postings: Any, weights: Any, most: Any) -> Any:
     """Write what each document can score at most, in units; return by how many units more than it does that may be.
 
-    Terms with lines come first, four at a time, the empty line where there are fewer; the postings of the others are
-    then added one by one.
+    Terms with lines come first: those the query has once four at a time, the empty line where there are fewer. The
+    postings of the others are then added one by one.
     """
     edges, documents, _ = postings
     _, impacts, line_of, lines = weights
     first, last = queries.starts[query], queries.starts[query + 1]
-    chosen, factors, count = np.full(last - first + 4, len(lines) - 1), np.zeros(last - first + 4, np.uint32), 0
-    slack = np.int64(0)
+    once, count, slack = np.full(last - first + 4, len(lines) - 1), 0, np.int64(0)
     for at in range(first, last):
         slack += np.int64(queries.times[at])
         line = line_of[queries.terms[at]]
-        if line >= 0:
-            chosen[count], factors[count] = line, queries.times[at]
+        if line >= 0 and queries.times[at] == 1:
+            once[count] = line
             count += 1
     for start in range(0, len(most), _STRETCH):
         part = most[start : start + _STRETCH]
         part[:] = 0
         for j in range(0, count, 4):
-            a, b, c, d = factors[j], factors[j + 1], factors[j + 2], factors[j + 3]
-            at_a, at_b, at_c, at_d = (
-                lines[chosen[j]][start : start + _STRETCH],
-                lines[chosen[j + 1]][start : start + _STRETCH],
-                lines[chosen[j + 2]][start : start + _STRETCH],
-                lines[chosen[j + 3]][start : start + _STRETCH],
+            a, b, c, d = (
+                lines[once[j]][start : start + _STRETCH],
+                lines[once[j + 1]][start : start + _STRETCH],
+                lines[once[j + 2]][start : start + _STRETCH],
+                lines[once[j + 3]][start : start + _STRETCH],
             )
             for i in range(len(part)):
-                part[i] += a * at_a[i] + b * at_b[i] + c * at_c[i] + d * at_d[i]
+                part[i] += np.uint32(np.uint16(a[i] + b[i] + c[i] + d[i]))
+        for at in range(first, last):
+            line, times = line_of[queries.terms[at]], queries.times[at]
+            if line >= 0 and times > 1:
+                a = lines[line][start : start + _STRETCH]
+                for i in range(len(part)):
+                    part[i] += times * np.uint32(a[i])
     for at in range(first, last):
         term, times = np.int64(queries.terms[at]), queries.times[at]
         if line_of[term] < 0:

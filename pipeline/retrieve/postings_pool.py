@@ -19,9 +19,7 @@ from pipeline.core.order import Rows
 from pipeline.retrieve import lucene_formula, postings_kernels
 from pipeline.retrieve.base import Exclusions
 from pipeline.retrieve.postings_store import Piece, TermStore
-from pipeline.retrieve.postings_types import Codes, Documents, Offsets, Postings, Removed, Terms
-
-_TermNumbers = npt.NDArray[np.int32]
+from pipeline.retrieve.postings_types import Codes, Documents, Numbers, Offsets, Postings, Removed, Terms
 
 BLOCK_DOCUMENTS = 16_384
 """Documents scored together: their scores stay in a core's cache, and their postings in the processor's."""
@@ -51,7 +49,7 @@ class Queries(NamedTuple):
             vocabulary = pc.unique(pa.chunked_array([spelled for _, spelled in words], pa.large_string()))
 
             def decode(piece: Piece, used: npt.NDArray[np.bool_], spelled: pa.Array) -> Terms:
-                numbers = np.full(len(used), -1, np.int32)
+                numbers = np.full(len(used), len(vocabulary), _unsigned(len(vocabulary)))
                 numbers[used] = pc.index_in(spelled, vocabulary).to_numpy()
                 return _decode(piece, numbers, len(vocabulary))
 
@@ -75,13 +73,13 @@ class Part(NamedTuple):
 
     Attributes:
         piece: where their bags are.
-        numbers: int32, number of each of the bags' terms among those of the queries, -1 where no query has it.
+        numbers: of the bags' terms among those of the queries; as many as there are of these where no query has it.
         codes: uint8 ``[n]``, stored length of each.
         terms: what decoding gives, where it is kept.
     """
 
     piece: Piece
-    numbers: _TermNumbers
+    numbers: Numbers
     codes: Codes
     terms: Terms | None
 
@@ -179,13 +177,13 @@ def _words_of(piece: Piece) -> tuple[npt.NDArray[np.bool_], pa.Array]:
     return used, piece.bags.vocabulary.filter(pa.array(used))
 
 
-def _numbers(piece: Piece, vocabulary: pa.Array) -> _TermNumbers:
-    found = pc.fill_null(pc.index_in(piece.bags.vocabulary, vocabulary), -1)
-    numbers: _TermNumbers = found.to_numpy(zero_copy_only=False)
+def _numbers(piece: Piece, vocabulary: pa.Array) -> Numbers:
+    found = pc.fill_null(pc.index_in(piece.bags.vocabulary, vocabulary), len(vocabulary))
+    numbers: Numbers = found.to_numpy(zero_copy_only=False).astype(_unsigned(len(vocabulary)))
     return numbers
 
 
-def _decode(piece: Piece, numbers: _TermNumbers, terms: int) -> Terms:
+def _decode(piece: Piece, numbers: Numbers, terms: int) -> Terms:
     bags, members = piece.bags, piece.members
     lengths = np.diff(bags.offsets)[members]
     room = int(lengths.sum())
@@ -194,7 +192,7 @@ def _decode(piece: Piece, numbers: _TermNumbers, terms: int) -> Terms:
         np.empty(room, _unsigned(terms)),
         np.empty(room, _unsigned(int(lengths.max(initial=0)))),
     )
-    postings_kernels.decode(bags.offsets, bags.tokens, members, numbers, decoded)
+    postings_kernels.decode(bags.offsets, bags.tokens, members, numbers, terms, decoded)
     starts, found, times = decoded
     return Terms(starts, found[: starts[-1]], times[: starts[-1]])
 
