@@ -25,7 +25,7 @@ from pipeline.encode.packed import PackedBert
 from pipeline.encode.reading import PlainReader, Reader, ReaderPool, Tokens
 from pipeline.encode.spec import AspireSpec, Model, Role, TransformerSpec
 
-BATCH_TOKENS = {"cpu": 8_192, "cuda": 65_536}
+BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}
 """Tokens of a batch, padding included. Vectors may differ in their last bits with it, so provenance records it."""
 
 _UNUSED = ("pooler.",)

@@ -20,6 +20,7 @@ from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Vectors, check_depth
 from pipeline.retrieve.faiss_index import load
 from pipeline.retrieve.frame import Floats, Frame
+from pipeline.retrieve.scan import scored
 from pipeline.retrieve.toplists import TopLists
 
 Kind = Literal["ivf", "hnsw"]
@@ -123,7 +124,7 @@ class ApproximateEngine:
         owner = np.repeat(np.arange(len(queries)), np.diff(offsets))
         gone = np.isin(query * (1 << 32) + rows[position], owner * (1 << 32) + removed)
         query, position = query[~gone], position[~gone]
-        _, keys = placed.score(frame, query, position, np.argsort(position))
+        _, keys = scored(placed, frame, query, position)
         lists.add(query, keys)
         return lists.ranking()
 

@@ -3,22 +3,22 @@
 A matrix product estimates the scores of a tile of candidates: in bfloat16 where the processor has instructions for it
 and the search is large enough, else in float32. What comes within the error bound of the worst entry kept so far goes
 to its list's reservoir; a reservoir that grows to several times the depth of the ranking is trimmed to what its own
-estimates cannot rule out; and at the end of a block what is left is scored canonically, while its vectors are at hand.
-So each block costs little more than ``depth`` canonical scores a query, and later ones ever fewer. Where the bound
-separates nothing (thousands of equal vectors) all candidates are scored canonically: slower, never approximate.
+estimates cannot rule out. Where memory allows, what is left after many blocks is scored canonically, hardly more than
+``depth`` candidates a list; else after each block, while its vectors are at hand. Where the bound separates nothing
+(thousands of equal vectors) all candidates are scored canonically: slower, never approximate.
 
 Several pools with the same queries share the products: what is near enough for any of them is looked at for each.
 
 Memory beside the queries and the caller's block: a block in the frame (with the caller's, half of ``memory`` at most,
-see :func:`pipeline.retrieve.base.block_rows`), about 64 MB a thread at depth 500, and eight bytes an entry of the
-result.
+see :func:`pipeline.retrieve.base.block_rows`), vectors that wait to be scored (a quarter), reservoirs (an eighth, or
+64 MB a thread), and eight bytes an entry of the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import threadpoolctl  # type: ignore[import-untyped]
@@ -26,9 +26,11 @@ import threadpoolctl  # type: ignore[import-untyped]
 from pipeline.core.resources import Resources
 from pipeline.retrieve import products, sieves
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
-from pipeline.retrieve.frame import Doubles, Floats, FramedBlock, Points
-from pipeline.retrieve.scan import Members, Search
+from pipeline.retrieve.frame import Doubles, Floats, FramedBlock, Points, Stretch
+from pipeline.retrieve.scan import Members, Scored, Search
 from pipeline.retrieve.toplists import Positions
+
+_Share = TypeVar("_Share")
 
 QUERY_TILE = 256
 SMALLEST_QUERY_TILE = 32
@@ -37,6 +39,18 @@ ROW_TILE = 2_048
 
 KEEP = 3
 """How many times its depth a reservoir holds before it is trimmed."""
+
+_ENTRY = 12
+"""Bytes of an entry of a reservoir."""
+
+_SCORED = 200_000
+"""Pairs that are scored together."""
+
+_LOWEST = -3e38
+"""Below any estimate."""
+
+_LONGEST = 1 << 24
+"""Positions from here on are not exact in float32."""
 
 _RESERVOIRS = 64 << 20
 """Bytes of the reservoirs of one tile of queries, unless there are very many pools."""
@@ -79,10 +93,54 @@ class ExactEngine:
     ) -> list[Ranking]:
         """Return the rankings of several pools (:meth:`pipeline.retrieve.base.DenseEngine.search_pools`)."""
         search = Search(queries, metric, depth, subsets, low=self.low)
-        everyone = np.arange(len(queries))
+        together = _Together(search, resources)
         for block in search.framed(blocks, resources):
-            collect(search, block, everyone, resources.workers)
+            together.add(block)
+        together.flush()
         return search.rankings()
+
+
+class _Together:
+    """Scores candidates of several blocks at once where memory allows: most of what a block lets through falls later.
+
+    Args:
+        search: the search under way.
+        resources: half of the memory is for the block at hand, a quarter for vectors that wait, an eighth for the
+            reservoirs.
+    """
+
+    def __init__(self, search: Search, resources: Resources) -> None:
+        self._search, self._resources = search, resources
+        self._reservoirs: list[Reservoir] = []
+        self._stretch = Stretch()
+        entries = search.queries * search.pools * _room(search.depth)
+        self._waits = _ENTRY * entries <= resources.memory // 8
+
+    def add(self, block: FramedBlock) -> None:
+        """Take a block in."""
+        search, workers = self._search, self._resources.workers
+        if not self._waits:
+            collect(search, block, np.arange(search.queries), workers)
+            return
+        if not self._reservoirs:
+            shares = np.array_split(np.arange(search.queries), tiles(search.queries, workers))
+            self._reservoirs = [reservoir(search, share) for share in shares if len(share)]
+        most = min(self._resources.memory // (16 * block.vectors.shape[1]), _LONGEST)
+        if len(self._stretch) + len(block) > most:
+            self.flush()
+        members, bound = search.members(block), search.frame.bound(block.radius)
+        base = self._stretch.add(block)
+
+        def sweep(each: Reservoir) -> None:
+            each.sweep(block, bound, members, self._stretch, base)
+
+        in_threads(search, workers, sweep, self._reservoirs)
+
+    def flush(self) -> None:
+        """Score what is left of the blocks so far."""
+        if self._reservoirs:
+            in_threads(self._search, self._resources.workers, lambda each: each.flush(self._stretch), self._reservoirs)
+        self._stretch = Stretch()
 
 
 def collect(search: Search, block: FramedBlock, queries: Positions, workers: int) -> None:
@@ -96,19 +154,29 @@ def collect(search: Search, block: FramedBlock, queries: Positions, workers: int
     """
     if not len(queries):
         return
-    removed, members = search.removed(block), search.members(block)
-    shares = np.array_split(queries, tiles(search, len(queries), workers))
-    in_threads(search, workers, lambda tile: _collect_tile(search, block, tile, removed, members), shares)
+    members, bound = search.members(block), search.frame.bound(block.radius)
+
+    def work(share: Positions) -> None:
+        held = reservoir(search, share)
+        held.sweep(block, bound, members, block, 0)
+        held.flush(block)
+
+    in_threads(search, workers, work, np.array_split(queries, tiles(len(queries), workers, most=affordable(search))))
 
 
-def tiles(search: Search, queries: int, workers: int, vectors: float = 1.0) -> int:
+def affordable(search: Search) -> int:
+    """Return of how many queries a thread may hold reservoirs."""
+    return _RESERVOIRS // (_ENTRY * search.pools * _room(search.depth))
+
+
+def tiles(queries: int, workers: int, *, vectors: float = 1.0, most: int = QUERY_TILE) -> int:
     """Return into how many tiles to divide queries of so many vectors each: a whole number for every thread."""
-    affordable = _RESERVOIRS // (12 * search.pools * _room(search.depth))
-    count = -(-queries // max(int(SMALLEST_QUERY_TILE / vectors), min(int(QUERY_TILE / vectors), affordable), 1))
-    return min(-(-max(count, min(workers, queries)) // workers) * workers, queries)
+    size = max(int(SMALLEST_QUERY_TILE / vectors), min(int(QUERY_TILE / vectors), most), 1)
+    count = -(-max(queries, 1) // size)
+    return min(-(-max(count, min(workers, queries)) // workers) * workers, max(queries, 1))
 
 
-def in_threads(search: Search, workers: int, work: Callable[[Positions], None], shares: Iterable[Positions]) -> None:
+def in_threads(search: Search, workers: int, work: Callable[[_Share], None], shares: Iterable[_Share]) -> None:
     """Do the work of each share in a thread of its own, whose products have no further threads."""
     with (
         threadpoolctl.threadpool_limits(1, "blas"),
@@ -116,17 +184,6 @@ def in_threads(search: Search, workers: int, work: Callable[[Positions], None], 
         ThreadPoolExecutor(workers, initializer=initializer) as threads,
     ):
         list(threads.map(work, shares))
-
-
-def _collect_tile(
-    search: Search, block: FramedBlock, queries: Positions, removed: tuple[Positions, Positions], members: Members
-) -> None:
-    points = search.frame.points[queries]
-    reservoir = Reservoir(search, block, queries, removed, members)
-    for start in range(0, len(block), ROW_TILE):
-        end = min(start + ROW_TILE, len(block))
-        reservoir.add(multiply(search, points, block.points[start:end]), start)
-    reservoir.flush()
 
 
 def multiply(search: Search, points: Points, others: Points) -> Any:
@@ -139,75 +196,101 @@ def _room(wanted: int) -> int:
 
 
 class Reservoir:
-    """Candidates of one block that could be among the best of some lists, by estimate; not yet scored."""
+    """Candidates that could be among the best of some lists, by estimate; not yet scored.
 
-    def __init__(
-        self,
-        search: Search,
-        block: Any,
-        queries: Positions,
-        removed: tuple[Positions, Positions],
-        members: Members,
-    ) -> None:
-        self.search, self.block, self.members = search, block, members
-        self.lists = np.arange(search.pools)[:, None] * search.queries + queries
+    Args:
+        search: the search under way.
+        queries: int64 ``[n]``, whose lists, rising.
+        lengths: float32 ``[n]``, of the queries' points.
+        shift: float64 ``[n]``, added to estimates.
+        rounding: what a product can have lost when it was stored, relative to it.
+    """
+
+    def __init__(self, search: Search, queries: Positions, lengths: Floats, shift: Doubles, rounding: float) -> None:
+        self.search, self.queries = search, queries
+        self.lengths, self.shift, self.rounding = lengths, shift, np.float32(rounding)
         self.scale = search.frame.scale
-        self.shift, self.bound = self.measure(queries)
-        among = np.isin(removed[0], self.lists)
-        self.removed = removed[0][among] * len(block.rows) + removed[1][among]
-        excluded = np.bincount(removed[0][among], minlength=search.queries * search.pools)
-        self.wanted = search.depth + excluded[self.lists]
+        self.lists = np.arange(search.pools)[:, None] * search.queries + queries
+        self.wanted = search.depth + search.excluded[self.lists]
         self.records = np.empty((*self.lists.shape, _room(int(self.wanted.max())), 3), np.float32)
         self.counts = np.zeros(self.lists.shape, np.int64)
-        self.slack = 2.0 * self.bound / self.scale * (1.0 + 2.0**-20)
+        self.bound = np.zeros(len(queries))
+        self.thresholds = np.full(self.lists.shape, _LOWEST, np.float32)
+
+    def sweep(self, block: FramedBlock, bound: Doubles, members: Members, scored: Scored, base: int) -> None:
+        """Sift all candidates of a block.
+
+        Args:
+            block: the candidates.
+            bound: float64 ``[q]``, of all queries, how far off estimates can be without their margins.
+            members: uint64 ``[m]``, the pools of each.
+            scored: what scores them, and those met before.
+            base: position of the first there.
+        """
+        self.enter(bound[self.queries])
+        points = self.search.frame.points[self.queries]
+        for start in range(0, len(block), ROW_TILE):
+            end = min(start + ROW_TILE, len(block))
+            tile = multiply(self.search, points, block.points[start:end])
+            self.sift(tile, start, block.bias, block.spread, members, scored, base)
+
+    def enter(self, bound: Doubles) -> None:
+        """Prepare for candidates with another bound; those met before keep theirs, so the larger one counts."""
+        larger = np.maximum(self.bound, bound)
+        below = self.thresholds - 2.0 * (larger - self.bound) / self.scale
+        self.thresholds = _down(below)
+        self.bound = larger
         self._raise_thresholds()
 
-    def measure(self, queries: Positions) -> tuple[Doubles, Doubles]:
-        """Return what is added to estimates and how far off they can be without their margins, by query."""
-        frame = self.search.frame
-        self.lengths = frame.lengths[queries]
-        self.rounding = np.float32(products.ROUNDING if frame.low else 0.0)
-        return frame.shift[queries], frame.bound(self.block.radius)[queries]
-
     def _raise_thresholds(self) -> None:
+        """Let in only what can be better than the worst of each list."""
         floors = self.search.best.floors(self.lists.ravel()).reshape(self.lists.shape)
-        floors = (floors - self.shift - self.bound) / self.scale
-        below = np.nextafter(floors.astype(np.float32), np.float32(-np.inf))
-        self.thresholds = np.maximum(below, np.finfo(np.float32).min)
+        self.thresholds = np.maximum(self.thresholds, _down((floors - self.shift - self.bound) / self.scale))
 
-    def add(self, tile: Any, start: int) -> None:
-        """Sift a tile of products; score what is kept where too much stays."""
-        self.sift(tile, start, self.block.bias, self.block.spread)
-
-    def sift(self, tile: Any, start: int, bias: Floats, spread: Floats) -> None:
-        """Sift a tile of estimates less ``bias`` (:func:`pipeline.retrieve.sieves.sieve`)."""
-        sieves.sieve(tile, start, KEEP, bias, spread, self.members, self.lengths, self.rounding, *self._reservoirs())
+    def sift(
+        self, tile: Any, start: int, bias: Floats, spread: Floats, members: Members, scored: Scored, base: int
+    ) -> None:
+        """Sift a tile of estimates less ``bias`` (:func:`pipeline.retrieve.sieves.sieve`); score if too much stays."""
+        sieves.sieve(tile, start, base, KEEP, bias, spread, members, self.lengths, self.rounding, *self._reservoirs())
         if (self.counts > KEEP * self.wanted).any():
-            self.flush()
+            self.flush(scored)
 
-    def flush(self) -> None:
-        """Score what is kept canonically."""
-        found = sieves.settle(*self._reservoirs())
+    def flush(self, scored: Scored) -> None:
+        """Score what is kept canonically, a few queries at a time, so that memory is used again."""
+        owner, place = self.search.removed(scored)
+        removed = owner * len(scored.rows) + place
+        step = max(1, _SCORED // int(self.wanted.sum(axis=0).max(initial=1)))
+        for first in range(0, len(self.queries), step):
+            found = sieves.settle(first, min(first + step, len(self.queries)), *self._reservoirs())
+            self._score(scored, removed, found)
+        self.counts[:] = 0
+        self._raise_thresholds()
+
+    def _score(self, scored: Scored, removed: Positions, found: tuple[Any, ...]) -> None:
         pool, query, position, estimate, margin = found
         lists = self.lists[pool, query]
-        if len(self.removed):
-            kept = ~np.isin(lists * len(self.block.rows) + position, self.removed)
+        if len(removed):
+            kept = ~np.isin(lists * len(scored.rows) + position, removed)
             query, position, estimate, margin, lists = (
                 each[kept] for each in (query, position, estimate, margin, lists)
             )
         near = self.scale * estimate.astype(np.float64) + self.shift[query]
         bound = self.bound[query] + self.scale * margin.astype(np.float64)
-        self.search.absorb(self.block, lists, position, near, bound)
-        self.counts[:] = 0
-        self._raise_thresholds()
+        self.search.absorb(scored, lists, position, near, bound)
 
     def _reservoirs(self) -> tuple[Any, ...]:
-        offset = self.shift / self.scale
-        return (
-            self.wanted,
-            self.slack,
-            offset,
-            self.thresholds,
-            self.records,
-            self.counts,
-        )
+        slack = 2.0 * self.bound / self.scale * (1.0 + 2.0**-20)
+        return self.wanted, slack, self.shift / self.scale, self.thresholds, self.records, self.counts
+
+
+def reservoir(search: Search, queries: Positions) -> Reservoir:
+    """Return a reservoir of some queries with one vector each."""
+    frame = search.frame
+    rounding = products.ROUNDING if frame.low else 0.0
+    return Reservoir(search, queries, frame.lengths[queries], frame.shift[queries], rounding)
+
+
+def _down(values: Doubles) -> Floats:
+    """Return float32 that are less, and finite."""
+    found: Floats = np.nextafter(np.maximum(values, _LOWEST).astype(np.float32), np.float32(-np.inf))
+    return found

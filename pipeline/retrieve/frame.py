@@ -34,7 +34,7 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.core.order import Rows
 from pipeline.retrieve import kernels
 from pipeline.retrieve.base import Block, Metric, Vectors
-from pipeline.retrieve.toplists import Keys, Positions
+from pipeline.retrieve.toplists import Positions
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -82,23 +82,74 @@ class FramedBlock:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def score(self, frame: Frame, queries: Positions, positions: Positions, order: Positions) -> tuple[Doubles, Keys]:
-        """Return the canonical scores of pairs before their rounding, and their keys (:func:`kernels.score`)."""
-        canonical, keys = np.empty(len(queries)), np.empty(len(queries), np.uint64)
-        kernels.score(
-            CODES[frame.metric],
-            frame.queries,
-            frame.norms,
-            self.vectors,
-            self.norms,
-            self.rows,
-            queries,
-            positions,
-            order,
-            canonical,
-            keys,
-        )
-        return canonical, keys
+    def score(self, frame: Frame, visits: Visits) -> Doubles:
+        """Return the canonical scores of pairs before their rounding."""
+        canonical = np.empty(len(visits.packed))
+        self.score_into(canonical, frame, visits)
+        return canonical
+
+    def score_into(self, canonical: Doubles, frame: Frame, visits: Visits) -> None:
+        """Write the canonical scores of pairs before their rounding (:func:`kernels.score`)."""
+        kernels.score(CODES[frame.metric], frame.queries, frame.norms, self.vectors, self.norms, visits, canonical)
+
+
+class Stretch:
+    """Blocks that follow one another, whose candidates are scored together; their points may be overwritten by then.
+
+    Attributes:
+        rows: uint32 ``[m]``, of all blocks.
+        blocks: the blocks.
+        starts: position of each block's first candidate.
+    """
+
+    def __init__(self) -> None:
+        self.rows: Rows = np.empty(0, np.uint32)
+        self.blocks: list[FramedBlock] = []
+        self.starts: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def add(self, block: FramedBlock) -> int:
+        """Add a block and return the position of its first candidate."""
+        self.starts.append(len(self.rows))
+        self.blocks.append(block)
+        self.rows = np.concatenate([self.rows, block.rows])
+        return self.starts[-1]
+
+    def score(self, frame: Frame, visits: Visits) -> Doubles:
+        """Return the canonical scores of pairs before their rounding."""
+        canonical = np.empty(len(visits.packed))
+        above = visits.query_bits + visits.index_bits
+        for block, start in zip(self.blocks, self.starts, strict=True):
+            first, last = np.searchsorted(visits.packed, [start << above, (start + len(block)) << above])
+            here = visits._replace(packed=visits.packed[first:last] - (start << above))
+            block.score_into(canonical, frame, here)
+        return canonical
+
+
+class Visits(NamedTuple):
+    """Pairs of a query and a candidate in the order in which they are scored: candidates are then read in a row.
+
+    Attributes:
+        packed: int64 ``[n]``, rising: position of the candidate, query, and the number of the pair, from high to low.
+        query_bits: how many bits the query has.
+        index_bits: how many the number has.
+    """
+
+    packed: Positions
+    query_bits: int
+    index_bits: int
+
+    @classmethod
+    def of(cls, queries: Positions, positions: Positions) -> Visits:
+        """Order pairs, each given by its query and the position of its candidate in a block."""
+        query_bits, index_bits = (int(most).bit_length() for most in (queries.max(initial=0), len(queries)))
+        if int(positions.max(initial=0)).bit_length() + query_bits + index_bits > 63:
+            raise ValueError(f"{len(queries)} pairs are too many at once")
+        packed = (positions << query_bits | queries) << index_bits | np.arange(len(queries))
+        packed.sort()  # of plain numbers it is many times faster than argsort
+        return cls(packed, query_bits, index_bits)
 
 
 class Frame:

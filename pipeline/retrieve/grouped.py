@@ -19,10 +19,10 @@ from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import kernels, products, sieves
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset, Vectors, block_rows
-from pipeline.retrieve.exact import ROW_TILE, Reservoir, in_threads, multiply, tiles
-from pipeline.retrieve.frame import CODES, Doubles, Floats, Frame, FramedBlock
+from pipeline.retrieve.exact import ROW_TILE, Reservoir, affordable, in_threads, multiply, tiles
+from pipeline.retrieve.frame import CODES, Doubles, Floats, Frame, FramedBlock, Visits
 from pipeline.retrieve.scan import Members, Search
-from pipeline.retrieve.toplists import Keys, Positions
+from pipeline.retrieve.toplists import Positions
 
 
 class Groups(NamedTuple):
@@ -55,9 +55,9 @@ class GroupedBlock:
     spread: Floats
     query_offsets: Positions
 
-    def score(self, frame: Frame, queries: Positions, positions: Positions, order: Positions) -> tuple[Doubles, Keys]:
+    def score(self, frame: Frame, visits: Visits) -> Doubles:
         """Return the canonical scores of pairs of papers (:func:`pipeline.retrieve.kernels.score_groups`)."""
-        canonical, keys = np.empty(len(queries)), np.empty(len(queries), np.uint64)
+        canonical = np.empty(len(visits.packed))
         kernels.score_groups(
             CODES[frame.metric],
             frame.queries,
@@ -66,14 +66,10 @@ class GroupedBlock:
             self.block.vectors,
             self.block.norms,
             self.offsets,
-            self.rows,
-            queries,
-            positions,
-            order,
+            visits,
             canonical,
-            keys,
         )
-        return canonical, keys
+        return canonical
 
 
 class GroupedEngine:
@@ -118,8 +114,8 @@ class GroupedEngine:
         for block in _papers(search, blocks, queries.offsets, resources):
             if not len(counts):
                 break
-            work = functools.partial(_collect, search, block, search.removed(block), search.members(block))
-            share = tiles(search, len(counts), resources.workers, float(counts.mean()))
+            share = tiles(len(counts), resources.workers, vectors=float(counts.mean()), most=affordable(search))
+            work = functools.partial(_collect, search, block, search.members(block))
             in_threads(search, resources.workers, work, np.array_split(np.arange(len(counts)), share))
         return search.rankings()
 
@@ -149,20 +145,23 @@ def _papers(
             first = last
 
 
-def _collect(
-    search: Search,
-    block: GroupedBlock,
-    removed: tuple[Positions, Positions],
-    members: Members,
-    queries: Positions,
-) -> None:
-    reservoir = _GroupReservoir(search, block, queries, removed, members)
+def _collect(search: Search, block: GroupedBlock, members: Members, queries: Positions) -> None:
+    """Absorb from a block every paper that could be among the best of some queries, in every pool.
+
+    What is sifted is the estimate of a paper's best pair, shift included.
+    """
     frame, vectors = search.frame, block.block
     here = slice(block.query_offsets[queries[0]], block.query_offsets[queries[-1] + 1])
-    points = frame.points[here]
-    shift = (frame.shift[here] / frame.scale).astype(np.float32)
     query_offsets = block.query_offsets[queries[0] : queries[-1] + 2] - here.start
-    nothing = np.zeros(len(block.rows), np.float32)
+    shift = (frame.shift[here] / frame.scale).astype(np.float32)
+    rounded = 2.0**-22 * np.abs(frame.shift[here])  # it is added in float32
+    lengths, bound = (
+        np.maximum.reduceat(each, query_offsets[:-1])
+        for each in (frame.lengths[here], frame.bound(vectors.radius)[here] + rounded)
+    )
+    reservoir = Reservoir(search, queries, lengths, np.zeros(len(queries)), rounding=0.0)
+    reservoir.enter(bound)
+    points, nothing = frame.points[here], np.zeros(len(block.rows), np.float32)
     first = 0
     while first < len(block.rows):
         last = max(first + 1, int(np.searchsorted(block.offsets, block.offsets[first] + ROW_TILE, "right")) - 1)
@@ -171,21 +170,6 @@ def _collect(
         best = np.empty((len(queries), last - first), np.float32)
         offsets = block.offsets[first : last + 1] - inside.start
         sieves.best_pairs(tile, vectors.bias[inside], shift, query_offsets, offsets, best)
-        reservoir.sift(best, first, nothing, block.spread)
+        reservoir.sift(best, first, nothing, block.spread, members, block, 0)
         first = last
-    reservoir.flush()
-
-
-class _GroupReservoir(Reservoir):
-    """The same for papers: what is sifted is the estimate of a paper's best pair, shift included."""
-
-    def measure(self, queries: Positions) -> tuple[Doubles, Doubles]:
-        """Return no shift, and the largest bound of each query's vectors."""
-        frame, starts = self.search.frame, self.block.query_offsets
-        here = slice(starts[queries[0]], starts[queries[-1] + 1])
-        offsets = starts[queries] - here.start
-        self.lengths = np.maximum.reduceat(frame.lengths[here], offsets)
-        self.rounding = np.float32(0.0)
-        rounded = 2.0**-22 * np.abs(frame.shift[here])  # it is added in float32
-        bound: Doubles = np.maximum.reduceat(frame.bound(self.block.block.radius)[here] + rounded, offsets)
-        return np.zeros(len(queries)), bound
+    reservoir.flush(block)

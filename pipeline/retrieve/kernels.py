@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
+from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from pipeline.core.compiled import compiled
@@ -45,6 +47,51 @@ def _bits(_typing: Any, value: Any) -> Any:
     return types.uint32(value), generate
 
 
+_EIGHT = ir.VectorType(ir.DoubleType(), 8)
+_HALF = LANES // 2
+"""Lanes that are summed in one go: they fit the registers of any processor with vectors."""
+
+
+def _lane_sums(squared_distance: bool) -> Any:
+    """Return an intrinsic that adds the products, or squared differences, of two rows to 64 lanes."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def add(_typing: Any, a: Any, b: Any, _whole: Any, lanes: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            rows = [context.make_array(signature.args[i])(context, builder, arguments[i]).data for i in (0, 1)]
+            sums = context.make_array(signature.args[3])(context, builder, arguments[3]).data
+            for half in range(0, LANES, _HALF):
+                places = range(half, half + _HALF, 8)
+                totals = [cgutils.alloca_once_value(builder, ir.Constant(_EIGHT, [0.0] * 8)) for _ in places]
+                step = ir.Constant(ir.IntType(64), LANES)
+                with cgutils.for_range_slice(builder, step.type(0), arguments[2], step, step.type) as (start, _):
+                    for place, total in zip(places, totals, strict=True):
+                        at = builder.add(start, step.type(place))
+                        x, y = (_eight(builder, row, at) for row in rows)
+                        if squared_distance:
+                            x = y = builder.fsub(x, y)
+                        builder.store(builder.fadd(builder.load(total), builder.fmul(x, y)), total)
+                for place, total in zip(places, totals, strict=True):
+                    target = builder.bitcast(builder.gep(sums, [step.type(place)]), _EIGHT.as_pointer())
+                    builder.store(builder.load(total), target, align=8)
+            return context.get_dummy_value()
+
+        if not (a.layout == b.layout == lanes.layout == "C" and a.dtype == b.dtype == types.float32):
+            raise TypingError("rows of float32 that lie in one piece are summed")
+        return types.void(a, b, types.int64, lanes), generate
+
+    return add
+
+
+def _eight(builder: Any, row: Any, at: Any) -> Any:
+    """Load eight numbers as float64."""
+    place = builder.bitcast(builder.gep(row, [at]), ir.VectorType(ir.FloatType(), 8).as_pointer())
+    return builder.fpext(builder.load(place, align=4), _EIGHT)
+
+
+_add_products, _add_squared_differences = _lane_sums(False), _lane_sums(True)
+
+
 @compiled
 def _fold(lanes: Any) -> Any:
     width = LANES
@@ -58,11 +105,7 @@ def _fold(lanes: Any) -> Any:
 @compiled
 def _dot(a: Any, b: Any, lanes: Any) -> Any:
     whole = len(a) // LANES * LANES
-    lanes[:] = 0.0
-    for start in range(0, whole, LANES):
-        x, y = a[start : start + LANES], b[start : start + LANES]
-        for lane in range(LANES):
-            lanes[lane] += np.float64(x[lane]) * np.float64(y[lane])
+    _add_products(a, b, whole, lanes)
     for lane in range(len(a) - whole):
         lanes[lane] += np.float64(a[whole + lane]) * np.float64(b[whole + lane])
     return _fold(lanes)
@@ -71,12 +114,7 @@ def _dot(a: Any, b: Any, lanes: Any) -> Any:
 @compiled
 def _squared_distance(a: Any, b: Any, lanes: Any) -> Any:
     whole = len(a) // LANES * LANES
-    lanes[:] = 0.0
-    for start in range(0, whole, LANES):
-        x, y = a[start : start + LANES], b[start : start + LANES]
-        for lane in range(LANES):
-            difference = np.float64(x[lane]) - np.float64(y[lane])
-            lanes[lane] += difference * difference
+    _add_squared_differences(a, b, whole, lanes)
     for lane in range(len(a) - whole):
         difference = np.float64(a[whole + lane]) - np.float64(b[whole + lane])
         lanes[lane] += difference * difference
@@ -98,12 +136,8 @@ def score(
     query_norms: Any,
     matrix: Any,
     matrix_norms: Any,
-    rows: Any,
-    pair_query: Any,
-    pair_position: Any,
-    order: Any,
+    visits: Any,
     canonical: Any,
-    keys: Any,
 ) -> None:
     """Score pairs canonically.
 
@@ -113,35 +147,32 @@ def score(
         query_norms: float64 ``[q]``, lengths; read for cosine only.
         matrix: float32 ``[m, d]``.
         matrix_norms: float64 ``[m]``, lengths; read for cosine only.
-        rows: uint32 ``[m]``.
-        pair_query: int64 ``[n]``, queries by position.
-        pair_position: int64 ``[n]``, candidates by position in ``matrix``.
-        order: int64 ``[n]``, in which order to go through the pairs (rising positions read memory in a row); a pair
-            that follows its like is not computed again.
+        visits: :class:`pipeline.retrieve.frame.Visits` of the pairs; one that follows its like is not computed again.
         canonical: float64 ``[n]``, written: the scores before they are rounded.
-        keys: uint64 ``[n]``, written: :func:`pipeline.retrieve.toplists.pack` of the scores, rounded, and the rows.
     """
+    packed, query_bits, index_bits = visits
     lanes = np.empty(LANES)
-    rounded = np.empty(1, np.float32)
-    bits = rounded.view(np.uint32)
-    last = -1
-    for pair in order:
-        q, position = pair_query[pair], pair_position[pair]
-        if last >= 0 and pair_query[last] == q and pair_position[last] == position:
-            canonical[pair], keys[pair] = canonical[last], keys[last]
-            continue
-        last = pair
-        if metric == L2:
-            value = -_squared_distance(queries[q], matrix[position], lanes)
-        else:
-            value = _dot(queries[q], matrix[position], lanes)
-            if metric == COSINE:
-                norms = query_norms[q] * matrix_norms[position]
-                value = value / norms if norms > 0.0 else 0.0
-        canonical[pair] = value
-        rounded[0] = np.float32(value) + np.float32(0.0)
-        sortable = ~bits[0] if bits[0] >> np.uint32(31) else bits[0] | np.uint32(0x80000000)
-        keys[pair] = (np.uint64(sortable) << np.uint64(32)) | np.uint64(rows[position])
+    last, value = np.int64(-1), 0.0
+    for visit in packed:
+        pair = visit >> index_bits
+        if pair != last:
+            last = pair
+            q, position = pair & ((np.int64(1) << query_bits) - 1), pair >> query_bits
+            value = _score(metric, queries, query_norms, matrix, matrix_norms, q, position, lanes)
+        canonical[visit & ((np.int64(1) << index_bits) - 1)] = value
+
+
+@compiled
+def _score(
+    metric: int, queries: Any, query_norms: Any, matrix: Any, matrix_norms: Any, q: Any, position: Any, lanes: Any
+) -> Any:
+    if metric == L2:
+        return -_squared_distance(queries[q], matrix[position], lanes)
+    value = _dot(queries[q], matrix[position], lanes)
+    if metric == COSINE:
+        norms = query_norms[q] * matrix_norms[position]
+        value = value / norms if norms > 0.0 else 0.0
+    return value
 
 
 @compiled
@@ -153,12 +184,8 @@ def score_groups(
     matrix: Any,
     matrix_norms: Any,
     offsets: Any,
-    rows: Any,
-    pair_query: Any,
-    pair_position: Any,
-    order: Any,
+    visits: Any,
     canonical: Any,
-    keys: Any,
 ) -> None:
     """Score pairs of groups canonically: the best pair of their vectors; arguments as of :func:`score`.
 
@@ -170,37 +197,22 @@ def score_groups(
         matrix: vectors of the candidate groups.
         matrix_norms: their lengths.
         offsets: int64 ``[m + 1]``, where each group starts.
-        rows: uint32 ``[m]``, one a group.
-        pair_query: query groups.
-        pair_position: candidate groups.
-        order: in which order to go through the pairs.
+        visits: of the pairs of groups.
         canonical: written.
-        keys: written.
     """
-    one, best = np.zeros(1, np.int64), np.empty(1)
-    vector, key = np.empty(1, np.int64), np.empty(1, np.uint64)
-    for pair in order:
-        group, position = pair_query[pair], pair_position[pair]
-        found, found_key = -np.inf, np.uint64(0)
-        for q in range(query_offsets[group], query_offsets[group + 1]):
-            for place in range(offsets[position], offsets[position + 1]):
-                vector[0] = 0
-                score(
-                    metric,
-                    queries[q : q + 1],
-                    query_norms[q : q + 1],
-                    matrix[place : place + 1],
-                    matrix_norms[place : place + 1],
-                    rows[position : position + 1],
-                    one,
-                    vector,
-                    one,
-                    best,
-                    key,
-                )
-                if key[0] > found_key:
-                    found, found_key = best[0], key[0]
-        canonical[pair], keys[pair] = found, found_key
+    packed, query_bits, index_bits = visits
+    lanes = np.empty(LANES)
+    last, best = np.int64(-1), 0.0
+    for visit in packed:
+        pair = visit >> index_bits
+        if pair != last:
+            last, best = pair, -np.inf
+            group, place = pair & ((np.int64(1) << query_bits) - 1), pair >> query_bits
+            for q in range(query_offsets[group], query_offsets[group + 1]):
+                for position in range(offsets[place], offsets[place + 1]):
+                    value = _score(metric, queries, query_norms, matrix, matrix_norms, q, position, lanes)
+                    best = max(best, value)
+        canonical[visit & ((np.int64(1) << index_bits) - 1)] = best
 
 
 @compiled

@@ -10,6 +10,7 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from pipeline.core.compiled import compiled
+from pipeline.retrieve.postings_kernels import clear, enter
 
 NODES = 8
 """Norms at which every document is scored."""
@@ -70,9 +71,9 @@ def judge(queries: Any, idf: Any, documents: Any, norms: Any, pair_query: Any, p
     for pair in range(len(pair_query)):
         if pair_query[pair] != query:
             if query >= 0:
-                _clear(weights, queries, query)
+                clear(weights, queries, query)
             query = pair_query[pair]
-            _enter(weights, queries, query, idf)
+            enter(weights, queries, query, idf)
         if not _score(weights, documents, pair_document[pair], norms, keys[pair]):
             keys[pair] = 0
 
@@ -132,7 +133,7 @@ def sift(
     flat_bars = bars.reshape(-1)
     better, keys = np.empty(norms.shape[1], np.int64), np.empty(norms.shape[1], np.uint64)
     for query in range(first, last):
-        total = _enter(weights, queries, query, idf)
+        total = enter(weights, queries, query, idf)
         terms = queries.starts[query + 1] - queries.starts[query]
         if _raise_bars(query, standing, total, terms, places, bars):
             _add(query, queries, weights, postings, lines, places, sums)
@@ -143,24 +144,7 @@ def sift(
                     continue
                 if _score(weights, documents, document, norms, keys):
                     _meet(keys, query, standing, depth, better)
-        _clear(weights, queries, query)
-
-
-@compiled
-def _enter(weights: Any, queries: Any, query: Any, idf: Any) -> Any:
-    """Write the weights of a query's terms to float32 ``[terms]`` and return their sum."""
-    total = 0.0
-    for at in range(queries.starts[query], queries.starts[query + 1]):
-        weight = np.float32(queries.times[at]) * idf[queries.terms[at]]
-        weights[queries.terms[at]] = weight
-        total += np.float64(weight)
-    return total
-
-
-@compiled
-def _clear(weights: Any, queries: Any, query: Any) -> None:
-    for at in range(queries.starts[query], queries.starts[query + 1]):
-        weights[queries.terms[at]] = 0
+        clear(weights, queries, query)
 
 
 @compiled

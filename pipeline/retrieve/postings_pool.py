@@ -19,16 +19,14 @@ from pipeline.core.order import Rows
 from pipeline.retrieve import lucene_formula, postings_kernels
 from pipeline.retrieve.base import Exclusions
 from pipeline.retrieve.postings_store import Piece, TermStore
-from pipeline.retrieve.postings_types import Codes, Documents, Offsets, Postings, Removed, Terms
-
-_TermNumbers = npt.NDArray[np.int32]
+from pipeline.retrieve.postings_types import Codes, Documents, Numbers, Offsets, Postings, Removed, Terms
 
 BLOCK_DOCUMENTS = 16_384
 """Documents scored together: their scores stay in a core's cache, and their postings in the processor's."""
 
 
-_TOKEN_BYTES = 8
-"""What a token takes while it is decoded."""
+_TOKEN_BYTES = 4
+"""What a token takes while it is decoded, but for very long texts and very many queries."""
 
 
 class Queries(NamedTuple):
@@ -51,9 +49,9 @@ class Queries(NamedTuple):
             vocabulary = pc.unique(pa.chunked_array([spelled for _, spelled in words], pa.large_string()))
 
             def decode(piece: Piece, used: npt.NDArray[np.bool_], spelled: pa.Array) -> Terms:
-                numbers = np.full(len(used), -1, np.int32)
+                numbers = np.full(len(used), len(vocabulary), _unsigned(len(vocabulary)))
                 numbers[used] = pc.index_in(spelled, vocabulary).to_numpy()
-                return _decode(piece, numbers)
+                return _decode(piece, numbers, len(vocabulary))
 
             read = list(pool.map(decode, pieces, *zip(*words, strict=True))) if words else []
         place = np.searchsorted(rows, np.concatenate([np.empty(0, np.uint32), *(piece.rows for piece in pieces)]))
@@ -75,13 +73,13 @@ class Part(NamedTuple):
 
     Attributes:
         piece: where their bags are.
-        numbers: int32, number of each of the bags' terms among those of the queries, -1 where no query has it.
+        numbers: of the bags' terms among those of the queries; as many as there are of these where no query has it.
         codes: uint8 ``[n]``, stored length of each.
         terms: what decoding gives, where it is kept.
     """
 
     piece: Piece
-    numbers: _TermNumbers
+    numbers: Numbers
     codes: Codes
     terms: Terms | None
 
@@ -129,18 +127,15 @@ class Collection:
         kept = (np.cumsum(sizes) * _TOKEN_BYTES <= memory).tolist()
 
         def count(piece: Piece, lengths: Offsets, keep: bool) -> tuple[list[Part], Offsets]:
-            numbers, found = _numbers(piece, vocabulary), np.zeros(1 + len(vocabulary), np.int64)
+            numbers, found = _numbers(piece, vocabulary), np.zeros(len(vocabulary), np.int64)
             codes, parts = lucene_formula.length_codes(lengths), []
             for start in range(0, len(codes), BLOCK_DOCUMENTS):
                 some = slice(start, start + BLOCK_DOCUMENTS)
                 mine = Piece(piece.rows[some], piece.members[some], piece.bags)
-                terms = _decode(mine, numbers) if keep else None
-                if terms is None:
-                    postings_kernels.count(piece.bags.offsets, piece.bags.tokens, mine.members, numbers, found)
-                else:
-                    found[1:] += np.bincount(terms.terms, minlength=len(vocabulary))
-                parts.append(Part(mine, numbers, codes[some], terms))
-            return parts, found[1:]
+                terms = _decode(mine, numbers, len(vocabulary))
+                postings_kernels.tally(terms.terms, found)
+                parts.append(Part(mine, numbers, codes[some], terms if keep else None))
+            return parts, found
 
         parts, frequencies = [], np.zeros(len(vocabulary), np.int64)
         with ThreadPoolExecutor(threads) as pool:
@@ -152,14 +147,15 @@ class Collection:
 
     def documents(self, part: Part) -> Documents:
         """Return the documents of a part with those of their terms that queries have."""
-        terms = _decode(part.piece, part.numbers) if part.terms is None else part.terms
+        terms = _decode(part.piece, part.numbers, len(self.idf)) if part.terms is None else part.terms
         return Documents(part.piece.rows, part.codes, terms)
 
     def block(self, part: Part) -> Block:
         """Return the documents of a part, turned round as well."""
         documents = self.documents(part)
         size = len(documents.bags.terms)
-        postings = Postings(np.zeros(len(self.idf) + 2, np.int64), np.empty(size, np.uint16), np.empty(size, np.uint32))
+        edges = np.zeros(len(self.idf) + 2, np.int64)
+        postings = Postings(edges, np.empty(size, np.uint16), np.empty(size, documents.bags.times.dtype))
         postings_kernels.invert(documents.bags, postings)
         return Block(documents, postings)
 
@@ -181,16 +177,25 @@ def _words_of(piece: Piece) -> tuple[npt.NDArray[np.bool_], pa.Array]:
     return used, piece.bags.vocabulary.filter(pa.array(used))
 
 
-def _numbers(piece: Piece, vocabulary: pa.Array) -> _TermNumbers:
-    found = pc.fill_null(pc.index_in(piece.bags.vocabulary, vocabulary), -1)
-    numbers: _TermNumbers = found.to_numpy(zero_copy_only=False)
+def _numbers(piece: Piece, vocabulary: pa.Array) -> Numbers:
+    found = pc.fill_null(pc.index_in(piece.bags.vocabulary, vocabulary), len(vocabulary))
+    numbers: Numbers = found.to_numpy(zero_copy_only=False).astype(_unsigned(len(vocabulary)))
     return numbers
 
 
-def _decode(piece: Piece, numbers: _TermNumbers) -> Terms:
+def _decode(piece: Piece, numbers: Numbers, terms: int) -> Terms:
     bags, members = piece.bags, piece.members
-    room = int(np.diff(bags.offsets)[members].sum())
-    decoded = Terms(np.zeros(len(members) + 1, np.int64), np.empty(room, np.uint32), np.empty(room, np.uint32))
-    postings_kernels.decode(bags.offsets, bags.tokens, members, numbers, decoded)
-    starts, terms, times = decoded
-    return Terms(starts, terms[: starts[-1]], times[: starts[-1]])
+    lengths = np.diff(bags.offsets)[members]
+    room = int(lengths.sum())
+    decoded = Terms(
+        np.zeros(len(members) + 1, np.int64),
+        np.empty(room, _unsigned(terms)),
+        np.empty(room, _unsigned(int(lengths.max(initial=0)))),
+    )
+    postings_kernels.decode(bags.offsets, bags.tokens, members, numbers, terms, decoded)
+    starts, found, times = decoded
+    return Terms(starts, found[: starts[-1]], times[: starts[-1]])
+
+
+def _unsigned(most: int) -> type[np.uint16 | np.uint32]:
+    return np.uint16 if most < 1 << 16 else np.uint32

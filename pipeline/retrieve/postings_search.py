@@ -22,11 +22,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.order import Rows
 from pipeline.retrieve import lucene_formula, postings_kernels
 from pipeline.retrieve.base import Exclusions, Ranking, check_depth
 from pipeline.retrieve.postings_pool import Collection, Part, Queries, removed_from
-from pipeline.retrieve.postings_types import Best, Postings, Removed, Weights
+from pipeline.retrieve.postings_types import Best, Documents, Postings, Removed, Weights
 from pipeline.retrieve.toplists import unpack
 
 _QUERIES_TOGETHER = 16
@@ -40,7 +39,7 @@ _DENSE = 8
 class _Weighed(NamedTuple):
     """A block, and what is the same for all queries."""
 
-    rows: Rows
+    documents: Documents
     postings: Postings
     weights: Weights
     removed: Removed
@@ -79,6 +78,7 @@ def search(
             f"exclusions are of {len(excluded[0]) - 1:,} queries, there are {len(queries):,}", "Give both of one pool"
         )
     norms = lucene_formula.inverse_norms(k1, b, collection.average)
+    scale = _scale(collection, queries)
     best = Best(
         np.zeros((len(queries), 2 * depth), np.uint64),
         np.zeros(len(queries), np.int64),
@@ -87,21 +87,32 @@ def search(
 
     def weigh(part: Part) -> _Weighed:
         documents, postings = collection.block(part)
-        weights = _room(postings, len(collection.idf), len(documents.rows))
-        postings_kernels.weigh(postings, norms[documents.codes], collection.idf, weights)
-        return _Weighed(documents.rows, postings, weights, removed_from(documents.rows, excluded))
+        weights = _room(postings, len(collection.idf), norms[documents.codes])
+        postings_kernels.weigh(postings, collection.idf, scale, weights)
+        return _Weighed(documents, postings, weights, removed_from(documents.rows, excluded))
 
     def score(weighed: list[_Weighed], first: int, last: int) -> None:
-        for rows, postings, weights, removed in weighed:
+        for (rows, _, bags), postings, weights, removed in weighed:
             postings_kernels.score(
-                first, last, queries.bags, collection.idf, rows, postings, weights, removed, depth, best
+                first,
+                last,
+                queries.bags,
+                collection.idf,
+                scale,
+                rows,
+                bags,
+                postings,
+                weights,
+                removed,
+                depth,
+                best,
             )
 
     with ThreadPoolExecutor(threads) as pool:
         for parts in grouped(collection.parts, threads):
             weighed = list(pool.map(weigh, parts))
             by_queries(pool, len(queries), partial(score, weighed))
-            done(sum(len(each.rows) for each in weighed))
+            done(sum(len(each.documents.rows) for each in weighed))
     return _ranking(best, depth)
 
 
@@ -125,12 +136,21 @@ def by_queries(pool: Executor, queries: int, work: Callable[[int, int], None]) -
         pass
 
 
-def _room(postings: Postings, terms: int, documents: int) -> Weights:
+def _scale(collection: Collection, queries: Queries) -> float:
+    """Return in how many units a score of 1 is counted: so many that no posting and no sum is too large."""
+    bags = queries.bags
+    tokens = np.concatenate([[0], np.cumsum(bags.times, dtype=np.int64)])
+    longest = int(np.diff(tokens[bags.starts]).max(initial=1))
+    largest = postings_kernels.LARGEST_IMPACT * min(1.0, postings_kernels.LARGEST_IMPACT / longest)
+    return largest / float(collection.idf.max(initial=np.float32(1e-30)))
+
+
+def _room(postings: Postings, terms: int, norms: lucene_formula.Floats) -> Weights:
     size = len(postings.documents)
-    dense = np.diff(postings.edges)[:terms] * _DENSE > documents
+    dense = np.diff(postings.edges)[:terms] * _DENSE > len(norms)
     line_of = np.where(dense, np.cumsum(dense) - 1, -1).astype(np.int32)
-    lines = np.full((np.count_nonzero(dense) + 1, documents), -0.0, np.float32)
-    return Weights(np.empty(size, np.float32), np.empty(size, np.float32), line_of, lines)
+    lines = np.zeros((np.count_nonzero(dense) + 1, len(norms)), np.uint16)
+    return Weights(norms, np.empty(size, np.uint16), line_of, lines)
 
 
 def _ranking(best: Best, depth: int) -> Ranking:

@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from pipeline.core.order import Rows
 
-Numbers = npt.NDArray[np.uint32]
+Numbers = npt.NDArray[np.uint16 | np.uint32]
+"""uint32, or uint16 where that is enough."""
+
 Offsets = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
 Keys = npt.NDArray[np.uint64]
@@ -21,8 +23,8 @@ class Terms(NamedTuple):
 
     Attributes:
         starts: int64 ``[texts + 1]``, where each text's terms start.
-        terms: uint32, their numbers.
-        times: uint32, how often the text has each.
+        terms: their numbers.
+        times: how often the text has each.
     """
 
     starts: Offsets
@@ -50,7 +52,7 @@ class Postings(NamedTuple):
     Attributes:
         edges: int64 ``[terms + 2]``; the postings of term ``t`` stand from ``edges[t]`` to ``edges[t + 1]``.
         documents: uint16 ``[postings]``, position of the document, rising for each term.
-        frequencies: uint32 ``[postings]``, how often the document has the term.
+        frequencies: ``[postings]``, how often the document has the term.
     """
 
     edges: Offsets
@@ -59,20 +61,20 @@ class Postings(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What postings add to scores.
+    """What postings add to scores at most, as whole numbers.
 
     Attributes:
-        divisors: float32 ``[postings]``, ``1 + f n`` of the formula.
-        impacts: float32 ``[postings]``, what the term adds where the query has it once.
+        norms: float32 ``[documents]``, inverse norm of each.
+        impacts: uint16 ``[postings]``, above what the term adds where the query has it once, in units of a scale.
         line_of: int32 ``[terms]``, line of each term that many documents have, else -1.
-        lines: float32 ``[lines + 1, documents]``, the impacts of such a term by document, -0.0 where it has it not; the
+        lines: uint16 ``[lines + 1, documents]``, the impacts of such a term by document, 0 where it has it not; the
             last line is of no term.
     """
 
-    divisors: npt.NDArray[np.float32]
-    impacts: npt.NDArray[np.float32]
+    norms: npt.NDArray[np.float32]
+    impacts: npt.NDArray[np.uint16]
     line_of: npt.NDArray[np.int32]
-    lines: npt.NDArray[np.float32]
+    lines: npt.NDArray[np.uint16]
 
 
 class Removed(NamedTuple):

@@ -12,8 +12,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve.base import MAX_SUBSETS, Block, Metric, Ranking, Subset, Vectors, block_rows, check_depth
-from pipeline.retrieve.frame import Doubles, Frame, FramedBlock
-from pipeline.retrieve.toplists import Keys, Positions, TopLists
+from pipeline.retrieve.frame import Doubles, Frame, FramedBlock, Visits
+from pipeline.retrieve.toplists import Keys, Positions, TopLists, pack
 
 Members = npt.NDArray[np.uint64]
 
@@ -25,8 +25,8 @@ class Scored(Protocol):
     def rows(self) -> Rows:
         """Row of each candidate, rising."""
 
-    def score(self, frame: Frame, queries: Positions, positions: Positions, order: Positions) -> tuple[Doubles, Keys]:
-        """Return the canonical scores of pairs before their rounding, and their keys; they are met in an order."""
+    def score(self, frame: Frame, visits: Visits) -> Doubles:
+        """Return the canonical scores of pairs before their rounding."""
         ...  # pragma: no cover
 
 
@@ -123,6 +123,11 @@ class Search:
             found[positions[exact]] |= bit
         return found
 
+    @property
+    def excluded(self) -> Positions:
+        """How many rows are excluded from each list, int64 ``[lists]``."""
+        return np.bincount(self._owner, minlength=self.queries * self.pools)
+
     def removed(self, block: Scored) -> tuple[Positions, Positions]:
         """Return the exclusions that fall in a block: lists (rising) and positions in the block."""
         if not len(self._removed):
@@ -142,9 +147,7 @@ class Search:
             estimates: float64 ``[n]``, what the pass says of each pair, as a canonical score.
             bound: float64 ``[n]``, how far that can be off.
         """
-        queries = lists % self.queries
-        order = np.argsort(positions * self.queries + queries)
-        canonical, keys = block.score(self.frame, queries, positions, order)
+        canonical, keys = scored(block, self.frame, lists % self.queries, positions)
         self.frame.check(estimates, canonical, bound)
         self.best.add(lists, keys)
 
@@ -152,3 +155,18 @@ class Search:
         """Return the ranking of each pool."""
         size = self.queries
         return [self.best.ranking(slice(pool * size, (pool + 1) * size)) for pool in range(self.pools)]
+
+
+def scored(block: Scored, frame: Frame, queries: Positions, positions: Positions) -> tuple[Doubles, Keys]:
+    """Return the canonical scores of pairs before their rounding, float64 ``[n]``, and their keys, uint64 ``[n]``.
+
+    Args:
+        block: where the candidates are.
+        frame: where the queries are.
+        queries: int64 ``[n]``.
+        positions: int64 ``[n]``, candidates by position in the block.
+    """
+    canonical = block.score(frame, Visits.of(queries, positions))
+    with np.errstate(over="ignore"):
+        rounded = canonical.astype(np.float32) + np.float32(0.0)
+    return canonical, pack(rounded, block.rows[positions])

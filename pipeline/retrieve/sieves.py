@@ -8,12 +8,31 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
-from pipeline.core.compiled import compiled
+from pipeline.core.compiled import compiled, lowest_bit
 from pipeline.retrieve.kernels import widened
 
-_STRIDE = 32
+_STRIDE = 64
 _BUCKETS = 512
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _reaching(_typing: Any, values: Any, _least: Any) -> Any:
+    """Return a mask, uint64: bit ``i`` where ``values[i]`` of 64 float32 is at least so much."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lanes = ir.VectorType(ir.FloatType(), _STRIDE)
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        loaded = builder.load(builder.bitcast(data, lanes.as_pointer()), align=4)
+        one = builder.insert_element(ir.Constant(lanes, ir.Undefined), arguments[1], ir.Constant(ir.IntType(32), 0))
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), _STRIDE), [0] * _STRIDE)
+        found = builder.fcmp_ordered(">=", loaded, builder.shuffle_vector(one, one, zeros))
+        return builder.bitcast(found, ir.IntType(_STRIDE))
+
+    return types.uint64(values, types.float32), generate
 
 
 @compiled
@@ -124,6 +143,7 @@ def _trim(
 def sieve(
     tile: Any,
     start: int,
+    base: int,
     keep: int,
     bias: Any,
     spread: Any,
@@ -149,6 +169,7 @@ def sieve(
     Args:
         tile: float32, or uint16 for bfloat16, ``[q, w]``, products.
         start: position of the tile in the block.
+        base: position of the block among the candidates that are kept.
         keep: from how many times ``wanted`` a reservoir is trimmed.
         bias: float32 ``[m]``, of the block, added to the products.
         spread: float32 ``[m]``, what the candidates lost to low precision.
@@ -160,7 +181,7 @@ def sieve(
         offset: float64 ``[q]``, what lies between an estimate and its score; its size decides how scores are rounded.
         thresholds: float32 ``[p, q]``, finite; raised.
         records: float32 ``[p, q, r, 3]``, the reservoirs, with room for ``w`` more entries: estimates, margins and
-            positions in the block (beside each other, for they are met together, and in float32, which is exact below
+            positions (beside each other, for they are met together, and in float32, which is exact below
             2**24); changed.
         counts: int64 ``[p, q]``, entries of each reservoir; changed.
     """
@@ -172,24 +193,24 @@ def sieve(
             products = tile[q, first : first + _STRIDE]
             addends = bias[start + first : start + first + _STRIDE]
             spreads = spread[start + first : start + first + _STRIDE]
-            near = 0
+            uppers[len(products) :] = -np.inf
             for i in range(len(products)):
                 product = widened(products[i])
-                upper = (product + addends[i]) + (length * spreads[i] + rounding * abs(product))
-                uppers[i] = upper
-                near += upper >= lowest
-            if near == 0:
-                continue
-            for i in range(len(products)):
-                if uppers[i] >= lowest:
-                    product = widened(products[i])
-                    estimate, margin = product + addends[i], length * spreads[i] + rounding * abs(product)
-                    belongs = members[start + first + i]
-                    for p in range(pools):
-                        if (belongs >> np.uint64(p)) & np.uint64(1) and uppers[i] >= thresholds[p, q]:
-                            record = records[p, q, counts[p, q]]
-                            record[0], record[1], record[2] = estimate, margin, np.float32(start + first + i)
-                            counts[p, q] += 1
+                uppers[i] = (product + addends[i]) + (length * spreads[i] + rounding * abs(product))
+            near = _reaching(uppers, lowest)
+            while near:
+                i = lowest_bit(near)
+                near &= near - np.uint64(1)
+                product = widened(products[i])
+                estimate, margin = product + addends[i], length * spreads[i] + rounding * abs(product)
+                belongs = members[start + first + i]
+                while belongs:
+                    p = lowest_bit(belongs)
+                    belongs &= belongs - np.uint64(1)
+                    if uppers[i] >= thresholds[p, q]:
+                        record = records[p, q, counts[p, q]]
+                        record[0], record[1], record[2] = estimate, margin, np.float32(base + start + first + i)
+                        counts[p, q] += 1
         for p in range(pools):
             if counts[p, q] > keep * wanted[p, q]:
                 counts[p, q], thresholds[p, q] = _trim(
@@ -204,6 +225,8 @@ def sieve(
 
 @compiled
 def settle(
+    first: int,
+    last: int,
     wanted: Any,
     slack: Any,
     offset: Any,
@@ -211,13 +234,23 @@ def settle(
     records: Any,
     counts: Any,
 ) -> Any:
-    """Trim every reservoir that holds more than is wanted and return what is left in them all.
+    """Trim the reservoirs of some queries that hold more than is wanted and return what is left in them.
 
-    Its arguments are those of :func:`sieve`. Returned are pools and queries, int64 ``[n]``, both rising, positions in
-    the block, int64 ``[n]``, estimates and margins, float32 ``[n]``.
+    Args:
+        first: the first of the queries.
+        last: the one behind the last.
+        wanted: this and the others as of :func:`sieve`.
+        slack: float64 ``[q]``.
+        offset: float64 ``[q]``.
+        thresholds: float32 ``[p, q]``; raised.
+        records: float32 ``[p, q, r, 3]``; changed.
+        counts: int64 ``[p, q]``; changed.
+
+    Returns:
+        Pools and queries, int64 ``[n]``, both rising, positions, int64 ``[n]``, estimates and margins, float32 ``[n]``.
     """
     for p in range(len(counts)):
-        for q in range(len(counts[p])):
+        for q in range(first, last):
             if counts[p, q] > wanted[p, q]:
                 counts[p, q], thresholds[p, q] = _trim(
                     records[p, q],
@@ -227,12 +260,12 @@ def settle(
                     offset[q],
                     thresholds[p, q],
                 )
-    total = counts.sum()
+    total = counts[:, first:last].sum()
     pools, queries, positions = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.int64)
     estimates, margins = np.empty(total, np.float32), np.empty(total, np.float32)
     at = 0
     for p in range(len(counts)):
-        for q in range(len(counts[p])):
+        for q in range(first, last):
             for i in range(counts[p, q]):
                 record = records[p, q, i]
                 pools[at], queries[at], positions[at] = p, q, np.int64(record[2])

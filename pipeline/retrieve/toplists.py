@@ -39,7 +39,8 @@ class TopLists:
     """The best ``depth`` entries of each query met so far.
 
     Attributes:
-        keys: uint64 ``[queries, depth]``, each list rising, :data:`EMPTY` at its start while it is not full.
+        keys: uint64 ``[queries, depth]``, the least of each list first, the others in no order; :data:`EMPTY` where a
+            list is not full.
     """
 
     def __init__(self, queries: int, depth: int) -> None:
@@ -61,7 +62,7 @@ class TopLists:
         merged[:, :depth] = self.keys[owners]
         line = np.repeat(np.arange(len(owners)), counts)
         merged[line, depth + np.arange(len(queries)) - np.repeat(first, counts)] = keys
-        merged.sort(axis=1)
+        merged.partition(merged.shape[1] - depth, axis=1)
         self.keys[owners] = merged[:, -depth:]
 
     def floors(self, queries: Positions) -> npt.NDArray[np.float64]:
@@ -77,7 +78,7 @@ class TopLists:
 
     def ranking(self, lists: slice = slice(None)) -> Ranking:
         """Return lists that follow one another as one ranking."""
-        falling = self.keys[lists, ::-1]
+        falling = np.sort(self.keys[lists], axis=1)[:, ::-1]
         filled = falling != EMPTY
         scores, rows = unpack(falling[filled])
         return Ranking.from_counts(filled.sum(axis=1), rows, scores)

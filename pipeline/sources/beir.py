@@ -19,7 +19,7 @@ from pipeline.sources.base import Batch, QuerySet, find_files, fingerprint
 from pipeline.sources.decode import Drops
 from pipeline.sources.lines import read_lines
 from pipeline.sources.records import read_records
-from pipeline.sources.rows import RowBuffer
+from pipeline.sources.rows import Kept, RowBuffer
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Beir:
             if document.id in (None, ""):
                 rows.drop("no_paper_id", number, line)
             else:
-                rows.add(str(document.id), document.title, document.text, None, None, (), ())
+                rows.add(Kept(str(document.id), document.title, document.text))
             if rows.full:
                 yield rows.flush()
         yield rows.flush()

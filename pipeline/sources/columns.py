@@ -16,7 +16,7 @@ from pipeline.sources.base import Batch, QuerySet, find_files, fingerprint
 from pipeline.sources.fieldmaps import FOLDED
 from pipeline.sources.parquet import open_parquet, read_columns
 from pipeline.sources.records import read_records
-from pipeline.sources.rows import RowBuffer
+from pipeline.sources.rows import Kept, RowBuffer
 
 COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_inbound", "doi")
 """What a collection can say of a paper; all but ``paper_id`` may be missing."""
@@ -140,14 +140,16 @@ class Collection:
         paper = msgspec.convert(values, _Paper)
         fields = [paper.fields] if isinstance(paper.fields, str) else paper.fields or []
         rows.add(
-            str(paper.paper_id),
-            paper.title,
-            paper.abstract,
-            paper.year,
-            [FOLDED.get(name.casefold(), name) for name in fields],
-            [str(each) for each in paper.references or ()],
-            paper.n_inbound or 0,
-            paper.doi,
+            Kept(
+                str(paper.paper_id),
+                paper.title,
+                paper.abstract,
+                paper.year,
+                [FOLDED.get(name.casefold(), name) for name in fields],
+                [str(each) for each in paper.references or ()],
+                paper.n_inbound or 0,
+                paper.doi,
+            )
         )
 
 

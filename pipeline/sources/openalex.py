@@ -17,7 +17,7 @@ from pipeline.sources.openalex_layout import Layout
 from pipeline.sources.openalex_merged import read_merged
 from pipeline.sources.parquet import read_rows
 from pipeline.sources.records import read_records
-from pipeline.sources.rows import RowBuffer
+from pipeline.sources.rows import Kept, RowBuffer
 
 _MOST = 2**31 - 1
 
@@ -157,14 +157,16 @@ class OpenAlex:
                 rows.drop("wrong_type", number, str(error))
                 return
             rows.add(
-                paper_id,
-                work.title or work.display_name,
-                abstract,
-                work.publication_year,
-                fields,
-                [short_id(each) for each in work.referenced_works or ()],
-                min(max(work.cited_by_count or 0, 0), _MOST),
-                work.doi,
+                Kept(
+                    paper_id,
+                    work.title or work.display_name,
+                    abstract,
+                    work.publication_year,
+                    fields,
+                    [short_id(each) for each in work.referenced_works or ()],
+                    min(max(work.cited_by_count or 0, 0), _MOST),
+                    work.doi,
+                )
             )
 
     def _fields(self, work: Work) -> list[str]:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,38 @@ from pipeline.sources.base import BATCH_ROWS, EXAMPLES, RAW_PAPERS, Batch
 
 YEARS = range(1500, 2101)
 """Years a paper can have; another one counts as missing."""
+
+
+class Kept(NamedTuple):
+    """A record that is to be kept, as its release has it.
+
+    Attributes:
+        id: of the paper.
+        title: as it is written.
+        abstract: as it is written.
+        year: of publication.
+        fields: names of its fields of study.
+        outbound: ids of the papers it cites.
+        inbound: ids of the papers that cite it; their number where the release does not list them.
+        doi: as it is written.
+    """
+
+    id: str
+    title: str | None
+    abstract: str | None
+    year: int | None = None
+    fields: Sequence[str] = ()
+    outbound: Sequence[str] = ()
+    inbound: Sequence[str] | int = ()
+    doi: str | None = None
+
+    @property
+    def citing(self) -> int:
+        """How many other papers cite it."""
+        if isinstance(self.inbound, int):
+            return self.inbound
+        distinct = set(self.inbound)
+        return len(distinct) - (self.id in distinct)
 
 
 class Rows(ABC):
@@ -38,18 +71,8 @@ class Rows(ABC):
         self._examples: list[str] = []
 
     @abstractmethod
-    def add(
-        self,
-        paper_id: str,
-        title: str | None,
-        abstract: str | None,
-        year: int | None,
-        fields: Sequence[str] | None,
-        outbound: Sequence[str],
-        inbound: Sequence[str] | int,
-        doi: str | None = None,
-    ) -> None:
-        """Add one record that is to be kept; ``inbound`` is a number where the release does not list the citing ids."""
+    def add(self, paper: Kept) -> None:
+        """Add one record."""
 
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
         """Count one record that is not kept, and keep the first few of each reason to be shown."""
@@ -105,28 +128,18 @@ class RowBuffer(Rows):
         self._inbound: list[int] = []
         self._dois: list[int] = []
 
-    def add(
-        self,
-        paper_id: str,
-        title: str | None,
-        abstract: str | None,
-        year: int | None,
-        fields: Sequence[str] | None,
-        outbound: Sequence[str],
-        inbound: Sequence[str] | int,
-        doi: str | None = None,
-    ) -> None:
-        """Add one record that is to be kept; ``inbound`` is a number where the release does not list the citing ids."""
+    def add(self, paper: Kept) -> None:
+        """Add one record."""
         self._read += 1
-        self._ids.append(paper_id)
-        self._titles.append(normalise(title))
-        self._abstracts.append(normalise(abstract))
-        self._years.append(self.year(year))
-        self._fields.append(self.mask(fields) if fields else 0)
-        self._outbound.extend(outbound)
-        self._lengths.append(len(outbound))
-        self._inbound.append(inbound if isinstance(inbound, int) else count_others(inbound, paper_id))
-        self._dois.append(doi_key(doi) if doi else 0)
+        self._ids.append(paper.id)
+        self._titles.append(normalise(paper.title))
+        self._abstracts.append(normalise(paper.abstract))
+        self._years.append(self.year(paper.year))
+        self._fields.append(self.mask(paper.fields))
+        self._outbound.extend(paper.outbound)
+        self._lengths.append(len(paper.outbound))
+        self._inbound.append(paper.citing)
+        self._dois.append(doi_key(paper.doi) if paper.doi else 0)
 
     @property
     def full(self) -> bool:
@@ -177,9 +190,3 @@ def distinct_references(keys: np.ndarray, lengths: np.ndarray, cited: np.ndarray
         first[1:] = (owner[1:] != owner[:-1]) | (cited[1:] != cited[:-1])
         owner, cited = owner[first], cited[first]
     return np.searchsorted(owner, np.arange(len(keys) + 1)), cited
-
-
-def count_others(ids: Sequence[str], own: str) -> int:
-    """Return how many distinct ids there are beside ``own``."""
-    distinct = set(ids)
-    return len(distinct) - (own in distinct)

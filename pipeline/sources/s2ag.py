@@ -15,7 +15,7 @@ from pipeline.core.text import id_keys, normalise
 from pipeline.sources.base import BATCH_ROWS, Batch, QuerySet, find_files, fingerprint
 from pipeline.sources.fieldmaps import S2_CATEGORIES, S2_SOURCES
 from pipeline.sources.records import Tally, read_record_blocks, read_records
-from pipeline.sources.rows import RowBuffer
+from pipeline.sources.rows import Kept, RowBuffer
 from pipeline.sources.tables import BATCH_EDGES, Abstracts, Citations, Keys
 
 _DATASETS = {"papers": (1.5, 0.4), "abstracts": (3.0, 1.0), "citations": (0.6, 0.2)}
@@ -139,7 +139,7 @@ class S2ag:
                 continue
             fields = [_field(each) for each in paper.s2fieldsofstudy or () if self._counts(each)]
             doi = paper.externalids.DOI if paper.externalids else None
-            rows.add(str(paper.corpusid), paper.title, None, paper.year, fields, (), 0, doi)
+            rows.add(Kept(str(paper.corpusid), paper.title, None, paper.year, fields, doi=doi))
             if rows.full:
                 yield rows.flush()
         yield rows.flush()

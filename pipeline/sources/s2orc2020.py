@@ -12,7 +12,7 @@ import msgspec
 from pipeline.sources.base import Batch, QuerySet, find_files, fingerprint
 from pipeline.sources.decode import decode_line
 from pipeline.sources.lines import read_lines
-from pipeline.sources.rows import RowBuffer, Rows
+from pipeline.sources.rows import Kept, RowBuffer, Rows
 
 _PATTERNS = ("metadata_*.jsonl.gz", "metadata_*.jsonl", "metadata/metadata_*.jsonl.gz", "metadata/metadata_*.jsonl")
 
@@ -100,12 +100,14 @@ def _add(decode: Callable[[bytes], Record], rows: Rows, line: bytes, number: int
         rows.drop("no_paper_id", number, line)
         return
     rows.add(
-        record.paper_id,
-        record.title,
-        record.abstract,
-        record.year,
-        record.mag_field_of_study,
-        record.outbound_citations or (),
-        record.inbound_citations or (),
-        record.doi,
+        Kept(
+            record.paper_id,
+            record.title,
+            record.abstract,
+            record.year,
+            record.mag_field_of_study or (),
+            record.outbound_citations or (),
+            record.inbound_citations or (),
+            record.doi,
+        )
     )

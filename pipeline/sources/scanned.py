@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pipeline.core.text import doi_key, id_keys, normalise
 from pipeline.sources import s2orcscan as scan
 from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Batch
 from pipeline.sources.lines import read_line_blocks
-from pipeline.sources.rows import Rows, count_others, distinct_references
+from pipeline.sources.rows import Kept, Rows, distinct_references
 
 _ROOM = {"ids": 2**20, "titles": 2 * 2**20, "abstracts": 16 * 2**20, "cited": 2**20}
 """Elements of each growing column of a batch: more than most batches need; what is not written takes no memory."""
@@ -96,20 +96,11 @@ class ScannedRows(Rows):
         self._state[scan.AT] = end + 1
         return self._block[at:end], self.next_number()
 
-    def add(
-        self,
-        paper_id: str,
-        title: str | None,
-        abstract: str | None,
-        year: int | None,
-        fields: Sequence[str] | None,
-        outbound: Sequence[str],
-        inbound: Sequence[str] | int,
-        doi: str | None = None,
-    ) -> None:
-        """Add one record that is to be kept; there must be room for a row."""
-        texts = [_bytes(paper_id), _bytes(normalise(title)), _bytes(normalise(abstract))]
-        _, cited = distinct_references(id_keys([paper_id]), np.array([len(outbound)]), id_keys(list(outbound)))
+    def add(self, paper: Kept) -> None:
+        """Add one record; there must be room for a row."""
+        texts = [_bytes(paper.id), _bytes(normalise(paper.title)), _bytes(normalise(paper.abstract))]
+        outbound = list(paper.outbound)
+        _, cited = distinct_references(id_keys([paper.id]), np.array([len(outbound)]), id_keys(outbound))
         self._make_room(*(len(written) for written in (*texts, cited)))
         state, columns = self._state, self._columns
         row = state[scan.ROWS]
@@ -118,10 +109,10 @@ class ScannedRows(Rows):
             column[state[place] : state[place] + len(written)] = written
             state[place] += len(written)
             ends[row + 1] = state[place]
-        columns.years[row] = self.year(year)
-        columns.fields[row] = self.mask(fields) if fields else 0
-        columns.inbound[row] = inbound if isinstance(inbound, int) else count_others(inbound, paper_id)
-        columns.dois[row] = doi_key(doi) if doi else 0
+        columns.years[row] = self.year(paper.year)
+        columns.fields[row] = self.mask(paper.fields)
+        columns.inbound[row] = paper.citing
+        columns.dois[row] = doi_key(paper.doi) if paper.doi else 0
         state[scan.LISTED] += len(outbound)
         state[scan.ROWS] = row + 1
 

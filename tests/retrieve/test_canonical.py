@@ -13,7 +13,7 @@ from pipeline.core import order
 from pipeline.core.errors import InputError, StageError
 from pipeline.retrieve import kernels, products, sieves
 from pipeline.retrieve.base import Metric, Ranking
-from pipeline.retrieve.frame import CODES, Frame
+from pipeline.retrieve.frame import CODES, Frame, Visits
 from pipeline.retrieve.reference import canonical_scores, fixed_sum
 from pipeline.retrieve.toplists import TopLists, pack, unpack
 from tests.retrieve.cases import METRICS, make_case
@@ -30,23 +30,22 @@ def test_kernel_equals_definition_in_every_bit(dimension: int, metric: Metric) -
         kernels.squared_norms(matrix, norm)
         assert norm.tobytes() == fixed_sum(matrix.astype(float) ** 2).tobytes()
     pair_query, pair_position = np.divmod(np.arange(150), 50)
-    canonical, keys = np.empty(150), np.empty(150, np.uint64)
-    kernels.score(
-        CODES[metric],
-        q,
-        np.sqrt(norms[0]),
-        x,
-        np.sqrt(norms[1]),
-        np.arange(50, dtype=np.uint32),
-        pair_query,
-        pair_position,
-        np.argsort(pair_position),
-        canonical,
-        keys,
-    )
+    canonical = np.empty(150)
+    visits = Visits.of(pair_query, pair_position)
+    kernels.score(CODES[metric], q, np.sqrt(norms[0]), x, np.sqrt(norms[1]), visits, canonical)
     expected = np.concatenate([canonical_scores(query, x, metric) for query in q])
-    assert unpack(keys)[0].tobytes() == expected.tobytes()
-    assert canonical.astype(np.float32).tobytes() == (expected + np.float32(0)).tobytes()
+    assert (canonical.astype(np.float32) + np.float32(0)).tobytes() == expected.tobytes()
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40))
+def test_visits_read_candidates_in_a_row_and_name_every_pair(pairs: list[tuple[int, int]]) -> None:
+    queries, positions = (np.array([pair[place] for pair in pairs], np.int64) for place in (0, 1))
+    packed, query_bits, index_bits = Visits.of(queries, positions)
+    found = [(int(v) >> index_bits >> query_bits, (int(v) >> index_bits) % (1 << query_bits)) for v in packed]
+    assert found == sorted((position, query) for query, position in pairs)
+    index = packed & ((1 << index_bits) - 1)
+    assert sorted(index.tolist()) == list(range(len(pairs)))
+    assert [(int(positions[i]), int(queries[i])) for i in index] == found
 
 
 def test_fixed_sum_is_a_sum() -> None:
