@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.sources.base import Batch, Release
+
 
 def s2orc_record(paper_id: str, **values: Any) -> dict[str, Any]:
     """Return a metadata record with every documented key."""
@@ -174,3 +176,17 @@ def openalex_work(number: int, **values: Any) -> dict[str, Any]:
         "abstract_inverted_index": None,
     }
     return _with(record, values)
+
+
+def read(release: Release) -> tuple[list[dict[str, Any]], Batch]:
+    """Return all papers of a release, and what was counted in reading it."""
+    batches = [batch for part in release.parts() for batch in release.read(part)]
+    total = Batch(batches[0].papers, 0)
+    for batch in batches:
+        total.read += batch.read
+        total.dropped += batch.dropped
+        total.noted += batch.noted
+        total.examples += batch.examples
+    rows = [row for batch in batches for row in batch.papers.to_pylist()]
+    assert total.read == len(rows) + total.dropped.total()
+    return rows, total

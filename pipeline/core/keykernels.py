@@ -19,6 +19,19 @@ Forms = npt.NDArray[np.uint16]
 
 
 @compiled
+def write_character(out: Bytes, at: int, code: int) -> int:
+    """Write a character below U+10000 to ``out[at:]`` in UTF-8 and return the place behind it."""
+    if code < 0x80:
+        out[at] = code
+        return at + 1
+    if code < 0x800:
+        out[at], out[at + 1] = 0xC0 | code >> 6, 0x80 | code & 0x3F
+        return at + 2
+    out[at], out[at + 1], out[at + 2] = 0xE0 | code >> 12, 0x80 | code >> 6 & 0x3F, 0x80 | code & 0x3F
+    return at + 3
+
+
+@compiled
 def id_key(data: Bytes, start: int, end: int, work: Keys) -> np.uint64:
     """Return :func:`pipeline.core.text.id_key` of ``data[start:end]``; ``work`` as for :func:`digest`."""
     first = start
@@ -60,15 +73,7 @@ def _title_form(data: Bytes, start: int, end: int, forms: Forms, form: Bytes) ->
         code = signed(forms[code])
         if code == 0:
             continue
-        if code < 0x80:
-            form[size] = code
-            size += 1
-        elif code < 0x800:
-            form[size], form[size + 1] = 0xC0 | code >> 6, 0x80 | code & 0x3F
-            size += 2
-        else:
-            form[size], form[size + 1], form[size + 2] = 0xE0 | code >> 12, 0x80 | code >> 6 & 0x3F, 0x80 | code & 0x3F
-            size += 3
+        size = write_character(form, size, code)
     return size
 
 

@@ -8,9 +8,10 @@ ran, on how many threads and in how much memory is execution, not identity.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +89,7 @@ class Ranking:
         return pa.table([self.query, self.row, self.score, self.rank], schema=RANKING)
 
 
-class DenseEngine(Protocol):
+class DenseEngine(ABC):
     """An exact nearest-neighbour search that reads its candidates once."""
 
     def search(
@@ -114,8 +115,10 @@ class DenseEngine(Protocol):
         Raises:
             InputError: wrong shapes, rows that do not rise, vectors that are not finite or too large for float32.
         """
-        ...  # pragma: no cover
+        subsets = [Subset(None, excluded)]
+        return self.search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=resources)[0]
 
+    @abstractmethod
     def search_pools(
         self,
         queries: Vectors,
@@ -136,7 +139,6 @@ class DenseEngine(Protocol):
             depth: as of :meth:`search`.
             resources: as of :meth:`search`.
         """
-        ...  # pragma: no cover
 
 
 def block_rows(dimension: int, memory: int) -> int:

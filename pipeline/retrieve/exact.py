@@ -25,7 +25,7 @@ import threadpoolctl  # type: ignore[import-untyped]
 
 from pipeline.core.resources import Resources
 from pipeline.retrieve import products, sieves
-from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.base import Block, DenseEngine, Metric, Ranking, Subset, Vectors
 from pipeline.retrieve.frame import Doubles, Floats, FramedBlock, Points, Stretch
 from pipeline.retrieve.scan import Members, Scored, Search
 from pipeline.retrieve.toplists import Positions
@@ -56,7 +56,7 @@ _RESERVOIRS = 64 << 20
 """Bytes of the reservoirs of one tile of queries, unless there are very many pools."""
 
 
-class ExactEngine:
+class ExactEngine(DenseEngine):
     """Blocked products with canonical rescoring; see :class:`pipeline.retrieve.base.DenseEngine`.
 
     Args:
@@ -66,20 +66,6 @@ class ExactEngine:
 
     def __init__(self, operations: float = 0.0, *, low: bool | None = None) -> None:
         self.low = products.low_precision_pays(operations) if low is None else low
-
-    def search(
-        self,
-        queries: Vectors,
-        blocks: Iterable[Block],
-        *,
-        metric: Metric,
-        depth: int,
-        excluded: Exclusions,
-        resources: Resources,
-    ) -> Ranking:
-        """Return the ``depth`` best candidates of every query (:meth:`pipeline.retrieve.base.DenseEngine.search`)."""
-        subsets = [Subset(None, excluded)]
-        return self.search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=resources)[0]
 
     def search_pools(
         self,

@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import exact
-from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.base import Block, DenseEngine, Metric, Ranking, Subset, Vectors
 from pipeline.retrieve.frame import Doubles, Floats, FramedBlock
 from pipeline.retrieve.scan import Search
 from pipeline.retrieve.toplists import Positions
@@ -34,31 +34,11 @@ Knn = Callable[[Floats, Floats, int], tuple[Floats, Positions]]
 """``knn(queries, candidates, k)``: squared distances rising or products falling ``[q, k]``, and positions."""
 
 
-class FaissEngine:
+class FaissEngine(DenseEngine):
     """Faiss flat search; see :class:`pipeline.retrieve.base.DenseEngine`."""
 
     def __init__(self) -> None:
         self._faiss = load()
-
-    def search(
-        self,
-        queries: Vectors,
-        blocks: Iterable[Block],
-        *,
-        metric: Metric,
-        depth: int,
-        excluded: Exclusions,
-        resources: Resources,
-    ) -> Ranking:
-        """Return the ``depth`` best candidates of every query (:meth:`pipeline.retrieve.base.DenseEngine.search`).
-
-        On a GPU a block is copied there whole (at most 131,072 vectors), beside 1 GiB of scratch.
-
-        Raises:
-            InputError: also where the device has no GPU, or ``depth`` is more than :data:`GPU_LIMIT` on one.
-        """
-        subsets = [Subset(None, excluded)]
-        return self.search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=resources)[0]
 
     def search_pools(
         self,
@@ -72,7 +52,11 @@ class FaissEngine:
     ) -> list[Ranking]:
         """Return the rankings of several pools (:meth:`pipeline.retrieve.base.DenseEngine.search_pools`).
 
-        Faiss finds the nearest of all alone: each pool is a search of its own, block by block.
+        Faiss finds the nearest of all alone: each pool is a search of its own, block by block. On a GPU a block is
+        copied there whole (at most 131,072 vectors), beside 1 GiB of scratch.
+
+        Raises:
+            InputError: also where the device has no GPU, or ``depth`` is more than :data:`GPU_LIMIT` on one.
         """
         searches = [Search(queries, metric, depth, [Subset(None, subset.excluded)]) for subset in subsets]
         device = _device(resources.device)

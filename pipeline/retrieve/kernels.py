@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from pipeline.core.compiled import compiled
@@ -47,51 +45,6 @@ def _bits(_typing: Any, value: Any) -> Any:
     return types.uint32(value), generate
 
 
-_EIGHT = ir.VectorType(ir.DoubleType(), 8)
-_HALF = LANES // 2
-"""Lanes that are summed in one go: they fit the registers of any processor with vectors."""
-
-
-def _lane_sums(squared_distance: bool) -> Any:
-    """Return an intrinsic that adds the products, or squared differences, of two rows to 64 lanes."""
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def add(_typing: Any, a: Any, b: Any, _whole: Any, lanes: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            rows = [context.make_array(signature.args[i])(context, builder, arguments[i]).data for i in (0, 1)]
-            sums = context.make_array(signature.args[3])(context, builder, arguments[3]).data
-            for half in range(0, LANES, _HALF):
-                places = range(half, half + _HALF, 8)
-                totals = [cgutils.alloca_once_value(builder, ir.Constant(_EIGHT, [0.0] * 8)) for _ in places]
-                step = ir.Constant(ir.IntType(64), LANES)
-                with cgutils.for_range_slice(builder, step.type(0), arguments[2], step, step.type) as (start, _):
-                    for place, total in zip(places, totals, strict=True):
-                        at = builder.add(start, step.type(place))
-                        x, y = (_eight(builder, row, at) for row in rows)
-                        if squared_distance:
-                            x = y = builder.fsub(x, y)
-                        builder.store(builder.fadd(builder.load(total), builder.fmul(x, y)), total)
-                for place, total in zip(places, totals, strict=True):
-                    target = builder.bitcast(builder.gep(sums, [step.type(place)]), _EIGHT.as_pointer())
-                    builder.store(builder.load(total), target, align=8)
-            return context.get_dummy_value()
-
-        if not (a.layout == b.layout == lanes.layout == "C" and a.dtype == b.dtype == types.float32):
-            raise TypingError("rows of float32 that lie in one piece are summed")
-        return types.void(a, b, types.int64, lanes), generate
-
-    return add
-
-
-def _eight(builder: Any, row: Any, at: Any) -> Any:
-    """Load eight numbers as float64."""
-    place = builder.bitcast(builder.gep(row, [at]), ir.VectorType(ir.FloatType(), 8).as_pointer())
-    return builder.fpext(builder.load(place, align=4), _EIGHT)
-
-
-_add_products, _add_squared_differences = _lane_sums(False), _lane_sums(True)
-
-
 @compiled
 def _fold(lanes: Any) -> Any:
     width = LANES
@@ -105,7 +58,11 @@ def _fold(lanes: Any) -> Any:
 @compiled
 def _dot(a: Any, b: Any, lanes: Any) -> Any:
     whole = len(a) // LANES * LANES
-    _add_products(a, b, whole, lanes)
+    lanes[:] = 0.0
+    for start in range(0, whole, LANES):
+        x, y = a[start : start + LANES], b[start : start + LANES]
+        for lane in range(LANES):
+            lanes[lane] += np.float64(x[lane]) * np.float64(y[lane])
     for lane in range(len(a) - whole):
         lanes[lane] += np.float64(a[whole + lane]) * np.float64(b[whole + lane])
     return _fold(lanes)
@@ -114,7 +71,12 @@ def _dot(a: Any, b: Any, lanes: Any) -> Any:
 @compiled
 def _squared_distance(a: Any, b: Any, lanes: Any) -> Any:
     whole = len(a) // LANES * LANES
-    _add_squared_differences(a, b, whole, lanes)
+    lanes[:] = 0.0
+    for start in range(0, whole, LANES):
+        x, y = a[start : start + LANES], b[start : start + LANES]
+        for lane in range(LANES):
+            difference = np.float64(x[lane]) - np.float64(y[lane])
+            lanes[lane] += difference * difference
     for lane in range(len(a) - whole):
         difference = np.float64(a[whole + lane]) - np.float64(b[whole + lane])
         lanes[lane] += difference * difference

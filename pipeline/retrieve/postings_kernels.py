@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.compiled import compiled
+from pipeline.retrieve.select import best_first
 
 _STRIDE = 32
 
@@ -182,9 +183,9 @@ def score(
                 held += 1
                 if held == len(keys):
                     held = depth
-                    floor = keep_best(keys, depth)
+                    floor = best_first(keys, depth)
         if held > depth + depth // 8:
-            floor = keep_best(keys[:held], depth)
+            floor = best_first(keys[:held], depth)
             held = depth
         clear(asked, queries, query)
         best.floors[query], best.counts[query] = floor, held
@@ -260,7 +261,7 @@ def _best_of(most: Any, near: Any, count: Any, depth: int, slack: Any) -> Any:
     some = np.empty(count, np.uint32)
     for i in range(count):
         some[i] = most[near[i]]
-    least, kept = np.int64(keep_best(some, depth)) - slack, 0
+    least, kept = np.int64(best_first(some, depth)) - slack, 0
     for i in range(count):
         near[kept] = near[i]
         kept += np.int64(most[near[i]]) >= least
@@ -319,28 +320,3 @@ def _least_units(floor: Any, scale: float) -> Any:
     before = np.empty(1, np.uint32)
     before[0] = score_bits - np.uint32(1)
     return np.uint32(max(np.float64(before.view(np.float32)[0]) * scale, 1.0))
-
-
-@compiled
-def keep_best(keys: Any, depth: int) -> Any:
-    """Bring the best ``depth`` of more keys to the front (Hoare's selection) and return the least of them."""
-    low, high, place = 0, len(keys) - 1, depth - 1
-    while low < high:
-        pivot = keys[(low + high) // 2]
-        i, j = low, high
-        while i <= j:
-            while keys[i] > pivot:
-                i += 1
-            while keys[j] < pivot:
-                j -= 1
-            if i <= j:
-                keys[i], keys[j] = keys[j], keys[i]
-                i += 1
-                j -= 1
-        if place <= j:
-            high = j
-        elif place >= i:
-            low = i
-        else:
-            break
-    return keys[place]

@@ -1,6 +1,6 @@
 """Compiled kernels of the exact pass: what comes near enough to be scored.
 
-After an edit of ``kernels.widened`` remove this module's ``__pycache__/*.nb*``: numba notices changes of one file.
+After an edit of what they call elsewhere remove this module's ``__pycache__/*.nb*``: numba notices changes of one file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 
 from pipeline.core.compiled import compiled, lowest_bit
 from pipeline.retrieve.kernels import widened
+from pipeline.retrieve.select import best_first
 
 _STRIDE = 64
 _BUCKETS = 512
@@ -59,34 +60,6 @@ def best_pairs(tile: Any, bias: Any, shift: Any, query_offsets: Any, offsets: An
 
 
 @compiled
-def _smallest(values: Any, place: int) -> Any:
-    """Return what would stand at ``place`` if the values were sorted (Hoare's selection); they are rearranged.
-
-    numba can compile ``np.partition`` as well, in ten times the time.
-    """
-    low, high = 0, len(values) - 1
-    while low < high:
-        pivot = values[(low + high) // 2]
-        i, j = low, high
-        while i <= j:
-            while values[i] < pivot:
-                i += 1
-            while values[j] > pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if place <= j:
-            high = j
-        elif place >= i:
-            low = i
-        else:
-            break
-    return values[place]
-
-
-@compiled
 def _reached(values: Any, wanted: int) -> Any:
     """Return a value that at least ``wanted`` of the values reach, and hardly more; the values may be rearranged.
 
@@ -100,7 +73,7 @@ def _reached(values: Any, wanted: int) -> Any:
         return low
     scale = np.float32((_BUCKETS - 1) / (np.float64(high) - np.float64(low)))
     if not scale < np.float32(np.inf):
-        return _smallest(values, len(values) - wanted)
+        return best_first(values, wanted)
     counts, least = np.zeros(_BUCKETS, np.int64), np.full(_BUCKETS, np.float32(np.inf))
     for value in values:
         place: Any = min(max(np.int64((value - low) * scale), 0), _BUCKETS - 1)
@@ -111,7 +84,7 @@ def _reached(values: Any, wanted: int) -> Any:
         bucket -= 1
         reached += counts[bucket]
     if reached > wanted + wanted // 4 + 1:
-        return _smallest(values, len(values) - wanted)
+        return best_first(values, wanted)
     return least[bucket]
 
 

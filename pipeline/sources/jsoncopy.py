@@ -6,7 +6,7 @@ import numpy as np
 
 from pipeline.core.characters import ODD, SPACE
 from pipeline.core.compiled import BLOCK, Bytes, Keys, compiled, copy_block, lowest_bit, text_masks
-from pipeline.core.keykernels import DIGITS, id_key
+from pipeline.core.keykernels import DIGITS, id_key, write_character
 from pipeline.sources.jsonscan import UNSURE, character, plain_end, skip_space, skip_word
 
 _QUOTE, _COMMA, _OPEN_LIST, _CLOSE_LIST, _NULL = 34, 44, 91, 93, 110
@@ -55,15 +55,7 @@ def copy_text(data: Bytes, at: int, out: Bytes, to: int, classes: Bytes) -> tupl
                 after_space = np.uint64(1)
             continue
         after_space = np.uint64(0)
-        if code < 0x80:
-            out[to] = code
-            to += 1
-        elif code < 0x800:
-            out[to], out[to + 1] = 0xC0 | code >> 6, 0x80 | code & 0x3F
-            to += 2
-        else:
-            out[to], out[to + 1], out[to + 2] = 0xE0 | code >> 12, 0x80 | code >> 6 & 0x3F, 0x80 | code & 0x3F
-            to += 3
+        to = write_character(out, to, code)
 
 
 @compiled

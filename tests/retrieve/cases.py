@@ -31,9 +31,16 @@ class Case:
             yield self.rows[start : start + size], self.vectors[start : start + size]
 
     def search(
-        self, engine: DenseEngine, metric: Metric, depth: int, *, size: int = 10**9, workers: int = 1
+        self,
+        engine: DenseEngine,
+        metric: Metric,
+        depth: int,
+        *,
+        size: int = 10**9,
+        workers: int = 1,
+        memory: int = 64 << 20,
     ) -> Ranking:
-        resources = Resources(memory=64 << 20, workers=workers, device="cpu")
+        resources = Resources(memory=memory, workers=workers, device="cpu")
         return engine.search(
             self.queries,
             self.blocks(size),

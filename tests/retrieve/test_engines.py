@@ -58,6 +58,15 @@ def test_block_size_changes_nothing(size: int, engine: DenseEngine) -> None:
     assert same(case.search(engine, "l2", 50, size=size), expected)
 
 
+@pytest.mark.parametrize("memory", [1 << 20, 4 << 20, 64 << 20])
+@pytest.mark.parametrize("name", ["random", "one giant", "few values"])
+def test_memory_changes_nothing(name: str, memory: int, engine: DenseEngine) -> None:
+    """Candidates are scored after each block, after several, or at the end."""
+    case = make_case(name, candidates=20_000)
+    expected = brute_force(case.queries, case.rows, case.vectors, "l2", 100, case.excluded)
+    assert same(case.search(engine, "l2", 100, size=3_000, workers=2, memory=memory), expected)
+
+
 @pytest.mark.parametrize("dimension", [1, 63, 64, 65, 200])
 def test_any_dimension(dimension: int, engine: DenseEngine) -> None:
     case = make_case("random", dimension=dimension, candidates=300)

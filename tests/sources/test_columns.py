@@ -14,24 +14,11 @@ from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, id_key
 from pipeline.sources.base import Batch
 from pipeline.sources.columns import Collection, parse_columns
-from tests.releases import write_lines
+from tests.releases import read, write_lines
 
 MAP = parse_columns(
     "paper_id=id, title=headline,abstract=text.body,year=published,fields=topics,references=refs,doi=ids.doi"
 )
-
-
-def read(release: Collection) -> tuple[list[dict[str, Any]], Batch]:
-    batches = [batch for part in release.parts() for batch in release.read(part)]
-    total = Batch(batches[0].papers, 0)
-    for batch in batches:
-        total.read += batch.read
-        total.dropped += batch.dropped
-        total.noted += batch.noted
-        total.examples += batch.examples
-    rows = [row for batch in batches for row in batch.papers.to_pylist()]
-    assert total.read == len(rows) + total.dropped.total()
-    return rows, total
 
 
 RECORDS: list[dict[str, Any]] = [

@@ -14,26 +14,12 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, id_key, normalise
-from pipeline.sources.base import Batch
 from pipeline.sources.fieldmaps import OPENALEX_FIELDS, OPENALEX_SUBFIELDS
 from pipeline.sources.openalex import OpenAlex, plain_abstract
-from tests.releases import openalex_work, write_lines
+from tests.releases import openalex_work, read, write_lines
 from tests.shared import real
 
 PART = "updated_date=2023-04-10/part_000.gz"
-
-
-def read(release: OpenAlex) -> tuple[list[dict[str, Any]], Batch]:
-    batches = [batch for part in release.parts() for batch in release.read(part)]
-    total = Batch(batches[0].papers, 0)
-    for batch in batches:
-        total.read += batch.read
-        total.dropped += batch.dropped
-        total.noted += batch.noted
-        total.examples += batch.examples
-    rows = [row for batch in batches for row in batch.papers.to_pylist()]
-    assert total.read == len(rows) + total.dropped.total()
-    return rows, total
 
 
 def snapshot(folder: Path, *works: dict[str, Any] | bytes, **settings: Any) -> OpenAlex:

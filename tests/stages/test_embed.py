@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +28,7 @@ from pipeline.stages.embed import embed_tasks, open_store, store_folder, store_o
 from tests.builders import made_up_paper, make_corpus, make_pool
 from tests.encode.stub import StubEncoder, StubSpec, stub, unit_vector
 from tests.encode.tiny import save_bert, words
+from tests.stages.killed import finish, starter
 
 __all__ = ["stub"]
 
@@ -273,7 +272,7 @@ print(Runner(root, Resources(workers=1)).make(task).path)
 def test_killed_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
     papers = [made_up_paper(number) for number in range(700)]
     whole, killed = (_start(tmp_path / name, papers) for name in ("whole", "killed"))
-    expected_segment = _finish(whole())
+    expected_segment = finish(whole())
     chance = random.Random(5)
     kills = 0
     for pieces in (1, 4, 9, 15):  # of 24
@@ -285,7 +284,7 @@ def test_killed_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
         kills += process.wait() == -signal.SIGKILL
     assert kills >= 2
     assert _pieces(tmp_path / "killed") >= 4
-    segment = _finish(killed())
+    segment = finish(killed())
     assert segment.id == expected_segment.id
     assert segment.manifest.outputs == expected_segment.manifest.outputs
     assert segment.manifest.counts == expected_segment.manifest.counts
@@ -320,15 +319,7 @@ def _start(root: Path, papers: list[dict[str, Any]]) -> Callable[[], subprocess.
     """Return what starts a process that embeds the papers below ``root``."""
     corpus = make_corpus(root, papers, shard_rows=150)
     pool = make_pool(root, corpus, [0])
-    command = [sys.executable, "-c", _KILLED, *map(str, (root, corpus.path, pool.path))]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    return lambda: subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
-
-
-def _finish(process: subprocess.Popen[bytes]) -> Artifact:
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
-    return Artifact.open(Path(output.decode().strip()))
+    return starter(_KILLED, root, corpus.path, pool.path)
 
 
 def _pieces(root: Path) -> int:

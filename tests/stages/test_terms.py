@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +23,7 @@ from pipeline.stages.index import lucene_task
 from pipeline.stages.search import bm25_ranking_task, postings_ranking_task
 from pipeline.stages.terms import stored_terms_tasks, terms_of, terms_tasks
 from tests.builders import made_up_paper, make_corpus, make_pool
+from tests.stages.killed import finish, starter
 
 pytestmark = pytest.mark.java
 PAPERS = 60
@@ -174,7 +173,7 @@ print(Runner(root, Resources(memory=1 << 30, workers=2)).make(task).path)
 def test_killed_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
     papers = [made_up_paper(number) for number in range(4_000)]
     whole, killed = (_start(tmp_path / name, papers) for name in ("whole", "killed"))
-    expected = _finish(whole())
+    expected = finish(whole())
     kills = 0
     for blocks in (1, 9, 20):  # of 40
         process = killed()
@@ -184,7 +183,7 @@ def test_killed_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
         kills += process.wait() == -signal.SIGKILL
     assert kills >= 2
     assert _blocks(tmp_path / "killed") >= 9
-    segment = _finish(killed())
+    segment = finish(killed())
     assert segment.id == expected.id
     assert segment.manifest.outputs == expected.manifest.outputs
     assert segment.manifest.counts == expected.manifest.counts
@@ -195,15 +194,7 @@ def _start(root: Path, papers: list[dict[str, object]]) -> Callable[[], subproce
     """Return what starts a process that analyses the papers below ``root``."""
     corpus = make_corpus(root, papers)
     pool = make_pool(root, corpus, [0])
-    command = [sys.executable, "-c", _KILLED, *map(str, (root, corpus.path, pool.path))]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    return lambda: subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
-
-
-def _finish(process: subprocess.Popen[bytes]) -> Artifact:
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
-    return Artifact.open(Path(output.decode().strip()))
+    return starter(_KILLED, root, corpus.path, pool.path)
 
 
 def _blocks(root: Path) -> int:
