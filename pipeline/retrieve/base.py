@@ -39,8 +39,8 @@ MAX_DEPTH = 65_535
 """The largest depth: ranks are uint16."""
 
 LARGEST_BLOCK = 131_072
-"""Candidates compared at once where memory allows. The more there are, the fewer come near a floor that later ones
-raise; beyond this, fresh memory for the block costs more than that saves (measured at 768 dimensions)."""
+"""Candidates read at once where memory allows. Where each block is scored by itself, the more there are, the fewer come
+near a floor that later ones raise; beyond this, fresh memory costs more than that saves (at 768 dimensions)."""
 
 SMALLEST_BLOCK = 2_048
 

@@ -25,7 +25,7 @@ import threadpoolctl  # type: ignore[import-untyped]
 
 from pipeline.core.resources import Resources
 from pipeline.retrieve import products, sieves
-from pipeline.retrieve.base import Block, DenseEngine, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.base import LARGEST_BLOCK, Block, DenseEngine, Metric, Ranking, Subset, Vectors
 from pipeline.retrieve.frame import Doubles, Floats, FramedBlock, Points, Stretch
 from pipeline.retrieve.scan import Members, Scored, Search
 from pipeline.retrieve.toplists import Positions
@@ -36,6 +36,9 @@ QUERY_TILE = 256
 SMALLEST_QUERY_TILE = 32
 ROW_TILE = 2_048
 """A tile of scores, 2 MiB at most: it stays in a core's cache between the product and the comparison."""
+
+FRAMED = 16_384
+"""Candidates moved into the frame at once: their points are still in the cache when they are multiplied."""
 
 KEEP = 3
 """How many times its depth a reservoir holds before it is trimmed."""
@@ -80,7 +83,7 @@ class ExactEngine(DenseEngine):
         """Return the rankings of several pools (:meth:`pipeline.retrieve.base.DenseEngine.search_pools`)."""
         search = Search(queries, metric, depth, subsets, low=self.low)
         together = _Together(search, resources)
-        for block in search.framed(blocks, resources):
+        for block in search.framed(blocks, resources, FRAMED if together.waits else LARGEST_BLOCK):
             together.add(block)
         together.flush()
         return search.rankings()
@@ -93,6 +96,9 @@ class _Together:
         search: the search under way.
         resources: half of the memory is for the block at hand, a quarter for vectors that wait, an eighth for the
             reservoirs.
+
+    Attributes:
+        waits: whether candidates wait to be scored, so that small blocks cost no more than large ones.
     """
 
     def __init__(self, search: Search, resources: Resources) -> None:
@@ -100,12 +106,12 @@ class _Together:
         self._reservoirs: list[Reservoir] = []
         self._stretch = Stretch()
         entries = search.queries * search.pools * _room(search.depth)
-        self._waits = _ENTRY * entries <= resources.memory // 8
+        self.waits = _ENTRY * entries <= resources.memory // 8
 
     def add(self, block: FramedBlock) -> None:
         """Take a block in."""
         search, workers = self._search, self._resources.workers
-        if not self._waits:
+        if not self.waits:
             collect(search, block, np.arange(search.queries), workers)
             return
         if not self._reservoirs:

@@ -11,7 +11,17 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import MAX_SUBSETS, Block, Metric, Ranking, Subset, Vectors, block_rows, check_depth
+from pipeline.retrieve.base import (
+    LARGEST_BLOCK,
+    MAX_SUBSETS,
+    Block,
+    Metric,
+    Ranking,
+    Subset,
+    Vectors,
+    block_rows,
+    check_depth,
+)
 from pipeline.retrieve.frame import Doubles, Frame, FramedBlock, Visits
 from pipeline.retrieve.toplists import Keys, Positions, TopLists, pack
 
@@ -76,11 +86,17 @@ class Search:
         self.depth = depth
         self.best = TopLists(self.queries * len(subsets), depth)
 
-    def framed(self, blocks: Iterable[Block], resources: Resources) -> Iterator[FramedBlock]:
-        """Yield the candidates in the frame, in blocks that fit in memory; the first of them places the frame."""
+    def framed(self, blocks: Iterable[Block], resources: Resources, most: int = LARGEST_BLOCK) -> Iterator[FramedBlock]:
+        """Yield the candidates in the frame, in blocks that fit in memory; the first of them places the frame.
+
+        Args:
+            blocks: candidates as they are stored.
+            resources: memory and threads.
+            most: candidates of a block in the frame.
+        """
         for rows, matrix in blocks:
             self.check_rise(rows)
-            size = block_rows(matrix.shape[-1], resources.memory)
+            size = min(block_rows(matrix.shape[-1], resources.memory), most)
             for start in range(0, len(rows), size):
                 yield self.place((rows[start : start + size], matrix[start : start + size]), resources.workers)
 
