@@ -94,34 +94,34 @@ class FramedBlock:
 
 
 class Stretch:
-    """Blocks that follow one another, whose candidates are scored together; their points may be overwritten by then.
-
-    Attributes:
-        rows: uint32 ``[m]``, of all blocks.
-        blocks: the blocks.
-        starts: position of each block's first candidate.
-    """
+    """Blocks that follow one another, whose candidates are scored together; their points may be overwritten by then."""
 
     def __init__(self) -> None:
-        self.rows: Rows = np.empty(0, np.uint32)
-        self.blocks: list[FramedBlock] = []
-        self.starts: list[int] = []
+        self._blocks: list[FramedBlock] = []
+        self._starts: list[int] = [0]
+        self._rows: Rows = np.empty(0, np.uint32)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self._starts[-1]
+
+    @property
+    def rows(self) -> Rows:
+        """Rows of all candidates, uint32; joined when somebody asks."""
+        if len(self._rows) != len(self):
+            self._rows = np.concatenate([block.rows for block in self._blocks])
+        return self._rows
 
     def add(self, block: FramedBlock) -> int:
         """Add a block and return the position of its first candidate."""
-        self.starts.append(len(self.rows))
-        self.blocks.append(block)
-        self.rows = np.concatenate([self.rows, block.rows])
-        return self.starts[-1]
+        self._blocks.append(block)
+        self._starts.append(self._starts[-1] + len(block))
+        return self._starts[-2]
 
     def score(self, frame: Frame, visits: Visits) -> Doubles:
         """Return the canonical scores of pairs before their rounding."""
         canonical = np.empty(len(visits.packed))
         above = visits.query_bits + visits.index_bits
-        for block, start in zip(self.blocks, self.starts, strict=True):
+        for block, start in zip(self._blocks, self._starts, strict=False):
             first, last = np.searchsorted(visits.packed, [start << above, (start + len(block)) << above])
             here = visits._replace(packed=visits.packed[first:last] - (start << above))
             block.score_into(canonical, frame, here)
