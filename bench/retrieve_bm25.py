@@ -38,13 +38,13 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
-from pipeline.retrieve import postings_grid
 from pipeline.retrieve.base import Ranking
 from pipeline.retrieve.java import start_java
 from pipeline.retrieve.lucene_classes import Lucene, joined
-from pipeline.retrieve.postings_pool import Collection, Queries
-from pipeline.retrieve.postings_search import search
-from pipeline.retrieve.postings_store import TermStore
+from pipeline.retrieve.postings import grid as postings_grid
+from pipeline.retrieve.postings.pool import Collection, Queries
+from pipeline.retrieve.postings.search import search
+from pipeline.retrieve.postings.store import TermStore
 from pipeline.runner import Runner
 from pipeline.sources.synthetic import Synthetic
 from pipeline.stages.corpus import corpus_task

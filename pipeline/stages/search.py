@@ -114,8 +114,8 @@ def postings_ranking_task(
     check_depth(depth)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        from pipeline.retrieve.postings_pool import Collection, Queries
-        from pipeline.retrieve.postings_search import search
+        from pipeline.retrieve.postings.pool import Collection, Queries
+        from pipeline.retrieve.postings.search import search
 
         opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         store, threads = terms_of(inputs["paper"]), resources.workers

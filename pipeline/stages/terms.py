@@ -23,7 +23,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.retrieve.java import anserini_version
 from pipeline.retrieve.lucene_classes import ANALYZER
-from pipeline.retrieve.postings_store import (
+from pipeline.retrieve.postings.store import (
     BLOCK_PAPERS,
     TermStore,
     block_tokens,
@@ -136,7 +136,7 @@ def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> 
 def _write_blocks(corpus: Corpus, role: Role, rows: Rows, todo: list[int], out: Workdir, resources: Resources) -> None:
     from pipeline.retrieve.java import java_errors
     from pipeline.retrieve.lucene_classes import Handout, Lucene
-    from pipeline.retrieve.postings_analysis import Analysis, LuceneAnalyzer
+    from pipeline.retrieve.postings.analysis import Analysis, LuceneAnalyzer
 
     lucene = Lucene(resources.memory)
     threads = min(resources.workers, len(todo))

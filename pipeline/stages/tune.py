@@ -183,8 +183,8 @@ def _count(queries: int | str) -> float:
 def _average_precision(
     inputs: Inputs, pool: Pool, qrels: Qrels, points: list[tuple[float, float]], depth: int, resources: Resources
 ) -> npt.NDArray[np.float64]:
-    from pipeline.retrieve.postings_grid import ranks
-    from pipeline.retrieve.postings_pool import Collection, Queries
+    from pipeline.retrieve.postings.grid import ranks
+    from pipeline.retrieve.postings.pool import Collection, Queries
 
     store = terms_of(inputs["paper"])
     queries = Queries.read(store, pool.query_rows, resources.workers)

@@ -17,9 +17,9 @@ from pipeline.corpus.reader import Rows, Text
 from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
 from pipeline.retrieve.lucene_build import build_index
 from pipeline.retrieve.lucene_index import LuceneIndex
-from pipeline.retrieve.postings_pool import Collection, Queries
-from pipeline.retrieve.postings_search import search
-from pipeline.retrieve.postings_store import TermStore
+from pipeline.retrieve.postings.pool import Collection, Queries
+from pipeline.retrieve.postings.search import search
+from pipeline.retrieve.postings.store import TermStore
 from pipeline.runner import Runner
 from pipeline.stages.terms import terms_of, terms_tasks
 from tests.builders import make_corpus, make_pool

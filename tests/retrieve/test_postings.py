@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.corpus.reader import Text
-from pipeline.retrieve import postings_pool, postings_store
 from pipeline.retrieve.base import Ranking, no_exclusions
-from pipeline.retrieve.postings_pool import Collection, Queries
-from pipeline.retrieve.postings_search import search
-from pipeline.retrieve.postings_store import TermStore
+from pipeline.retrieve.postings import pool as postings_pool
+from pipeline.retrieve.postings import store as postings_store
+from pipeline.retrieve.postings.pool import Collection, Queries
+from pipeline.retrieve.postings.search import search
+from pipeline.retrieve.postings.store import TermStore
 from tests.retrieve.bm25 import bm25_scores
 from tests.retrieve.cases import exclusions, same
 from tests.retrieve.postings import (

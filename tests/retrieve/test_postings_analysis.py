@@ -12,11 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.retrieve import postings_analysis, postings_words
 from pipeline.retrieve.lucene_classes import Lucene
-from pipeline.retrieve.postings_analysis import Analysis, LuceneAnalyzer
-from pipeline.retrieve.postings_store import Bags
-from pipeline.retrieve.postings_words import WordTable
+from pipeline.retrieve.postings import analysis as postings_analysis
+from pipeline.retrieve.postings import words as postings_words
+from pipeline.retrieve.postings.analysis import Analysis, LuceneAnalyzer
+from pipeline.retrieve.postings.store import Bags
+from pipeline.retrieve.postings.words import WordTable
 from tests.retrieve.postings import MEMORY, real_texts
 from tests.retrieve.test_lucene import WEIRD
 

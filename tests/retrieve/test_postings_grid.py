@@ -18,10 +18,11 @@ from pipeline.measure.inputs import Qrels
 from pipeline.measure.inputs import Ranking as Ranked
 from pipeline.measure.names import parse_measures
 from pipeline.measure.ranks import average_precision
-from pipeline.retrieve import postings_grid, postings_pool
 from pipeline.retrieve.base import Exclusions, Ranking
-from pipeline.retrieve.postings_pool import Collection, Queries
-from pipeline.retrieve.postings_store import TermStore
+from pipeline.retrieve.postings import grid as postings_grid
+from pipeline.retrieve.postings import pool as postings_pool
+from pipeline.retrieve.postings.pool import Collection, Queries
+from pipeline.retrieve.postings.store import TermStore
 from pipeline.stages.tune import GRID_B, GRID_K1
 from tests.retrieve.cases import exclusions
 from tests.retrieve.postings import Asked, analysed, by_lucene, by_postings, publish, random_texts, real_texts

@@ -16,7 +16,7 @@ from pipeline.core.errors import CorruptError
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
 from pipeline.core.workspace import TERMS
-from pipeline.retrieve import postings_store
+from pipeline.retrieve.postings import store as postings_store
 from pipeline.runner import Runner
 from pipeline.stages import terms
 from pipeline.stages.index import lucene_task
@@ -160,7 +160,7 @@ import sys
 from pathlib import Path
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
-from pipeline.retrieve import postings_store
+from pipeline.retrieve.postings import store as postings_store
 from pipeline.runner import Runner
 from pipeline.stages import terms
 postings_store.BLOCK_PAPERS = terms.BLOCK_PAPERS = 100

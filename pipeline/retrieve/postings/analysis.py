@@ -1,7 +1,7 @@
 """Texts to bags of terms, exactly as Lucene's analyzer would, at many times its speed.
 
 Each distinct word is analysed once, by Lucene's analyzer itself; a text is the sum of its words (see
-:mod:`pipeline.retrieve.postings_words` for why that is so).
+:mod:`pipeline.retrieve.postings.words` for why that is so).
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.retrieve import postings_words
 from pipeline.retrieve.java import declare
 from pipeline.retrieve.lucene_classes import Lucene
-from pipeline.retrieve.postings_store import Bags
-from pipeline.retrieve.postings_types import Numbers, Offsets
-from pipeline.retrieve.postings_words import Bytes, WordTable
+from pipeline.retrieve.postings.store import Bags
+from pipeline.retrieve.postings.types import Numbers, Offsets
+from pipeline.retrieve.postings.words import Bytes, WordTable, collect, kinds
 
 _MARK = "qz90210zq90210zq"
 """A word that analysis leaves alone and no text holds, between words that are analysed together."""
@@ -68,7 +67,7 @@ class Analysis:
         self._forget()
 
     def _forget(self) -> None:
-        self._words, self._terms = WordTable(postings_words.kinds()), WordTable(postings_words.kinds(whole=True))
+        self._words, self._terms = WordTable(kinds()), WordTable(kinds(whole=True))
         self._term_starts: Offsets = np.zeros(1, np.int64)
         self._terms_of_words: Numbers = np.empty(0, np.uint32)
 
@@ -92,9 +91,7 @@ class Analysis:
             of_words = np.diff(self._term_starts)[words]
             tokens = np.concatenate([[0], np.cumsum(of_words)])
             bag = np.empty(tokens[-1], np.uint32)
-            known = postings_words.collect(
-                words, ends, self._term_starts, self._terms_of_words, numbers, vocabulary, known, bag
-            )
+            known = collect(words, ends, self._term_starts, self._terms_of_words, numbers, vocabulary, known, bag)
             bags.append(bag)
             lengths.append(np.diff(tokens[ends]))
         offsets = np.concatenate([[0], np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))])

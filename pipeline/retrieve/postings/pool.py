@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.order import Rows
-from pipeline.retrieve import lucene_formula, postings_kernels
+from pipeline.retrieve import lucene_formula
 from pipeline.retrieve.base import Exclusions
-from pipeline.retrieve.postings_store import Piece, TermStore
-from pipeline.retrieve.postings_types import Codes, Documents, Numbers, Offsets, Postings, Removed, Terms
+from pipeline.retrieve.postings import kernels
+from pipeline.retrieve.postings.store import Piece, TermStore
+from pipeline.retrieve.postings.types import Codes, Documents, Numbers, Offsets, Postings, Removed, Terms
 
 BLOCK_DOCUMENTS = 16_384
 """Documents scored together: their scores stay in a core's cache, and their postings in the processor's."""
@@ -133,7 +134,7 @@ class Collection:
                 some = slice(start, start + BLOCK_DOCUMENTS)
                 mine = Piece(piece.rows[some], piece.members[some], piece.bags)
                 terms = _decode(mine, numbers, len(vocabulary))
-                postings_kernels.tally(terms.terms, found)
+                kernels.tally(terms.terms, found)
                 parts.append(Part(mine, numbers, codes[some], terms if keep else None))
             return parts, found
 
@@ -156,7 +157,7 @@ class Collection:
         size = len(documents.bags.terms)
         edges = np.zeros(len(self.idf) + 2, np.int64)
         postings = Postings(edges, np.empty(size, np.uint16), np.empty(size, documents.bags.times.dtype))
-        postings_kernels.invert(documents.bags, postings)
+        kernels.invert(documents.bags, postings)
         return Block(documents, postings)
 
 
@@ -173,7 +174,7 @@ def removed_from(rows: Rows, excluded: Exclusions) -> Removed:
 def _words_of(piece: Piece) -> tuple[npt.NDArray[np.bool_], pa.Array]:
     """Return which terms of a block the piece's papers have, and those."""
     used = np.zeros(len(piece.bags.vocabulary), bool)
-    postings_kernels.mark(piece.bags.offsets, piece.bags.tokens, piece.members, used)
+    kernels.mark(piece.bags.offsets, piece.bags.tokens, piece.members, used)
     return used, piece.bags.vocabulary.filter(pa.array(used))
 
 
@@ -192,7 +193,7 @@ def _decode(piece: Piece, numbers: Numbers, terms: int) -> Terms:
         np.empty(room, _unsigned(terms)),
         np.empty(room, _unsigned(int(lengths.max(initial=0)))),
     )
-    postings_kernels.decode(bags.offsets, bags.tokens, members, numbers, terms, decoded)
+    kernels.decode(bags.offsets, bags.tokens, members, numbers, terms, decoded)
     starts, found, times = decoded
     return Terms(starts, found[: starts[-1]], times[: starts[-1]])
 

@@ -1,4 +1,4 @@
-"""Compiled kernels of the grid search; :mod:`pipeline.retrieve.postings_grid` says what they are for."""
+"""Compiled kernels of the grid search; :mod:`pipeline.retrieve.postings.grid` says what they are for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from pipeline.core.compiled import compiled
-from pipeline.retrieve.postings_kernels import clear, enter
+from pipeline.retrieve.postings.kernels import clear, enter
 
 NODES = 8
 """Norms at which every document is scored."""
@@ -58,9 +58,9 @@ def judge(queries: Any, idf: Any, documents: Any, norms: Any, pair_query: Any, p
     """Write the keys of some pairs of a query and a document; 0 where they share no term.
 
     Args:
-        queries: :class:`~pipeline.retrieve.postings_types.Terms` of all queries.
+        queries: :class:`~pipeline.retrieve.postings.types.Terms` of all queries.
         idf: float32 ``[terms]``.
-        documents: :class:`~pipeline.retrieve.postings_types.Documents`.
+        documents: :class:`~pipeline.retrieve.postings.types.Documents`.
         norms: float32 ``[256, points]``, inverse norm of each stored length.
         pair_query: int64 ``[pairs]``, pairs of one query together.
         pair_document: int64 ``[pairs]``, by position.
@@ -85,7 +85,7 @@ def meet(keys: Any, pair_query: Any, standing: Any, depth: int) -> None:
     Args:
         keys: uint64 ``[pairs, points]``, what :func:`judge` wrote.
         pair_query: int64 ``[pairs]``.
-        standing: :class:`~pipeline.retrieve.postings_types.Standing`; changed.
+        standing: :class:`~pipeline.retrieve.postings.types.Standing`; changed.
         depth: how many ranks count.
     """
     better = np.empty(keys.shape[1], np.int64)
@@ -115,14 +115,14 @@ def sift(
     Args:
         first: the first of the queries.
         last: the one behind the last.
-        queries: :class:`~pipeline.retrieve.postings_types.Terms` of all queries.
+        queries: :class:`~pipeline.retrieve.postings.types.Terms` of all queries.
         idf: float32 ``[terms]``.
-        documents: :class:`~pipeline.retrieve.postings_types.Documents`, the block.
-        postings: :class:`~pipeline.retrieve.postings_types.Postings` of the block.
+        documents: :class:`~pipeline.retrieve.postings.types.Documents`, the block.
+        postings: :class:`~pipeline.retrieve.postings.types.Postings` of the block.
         norms: float32 ``[256, points]``, inverse norm of each stored length.
-        places: :class:`~pipeline.retrieve.postings_types.Places`.
-        known: :class:`~pipeline.retrieve.postings_types.Pairs` that were met, or that are not to be found.
-        standing: :class:`~pipeline.retrieve.postings_types.Standing`; changed.
+        places: :class:`~pipeline.retrieve.postings.types.Places`.
+        known: :class:`~pipeline.retrieve.postings.types.Pairs` that were met, or that are not to be found.
+        standing: :class:`~pipeline.retrieve.postings.types.Standing`; changed.
         depth: how many ranks count.
     """
     rows = documents.rows

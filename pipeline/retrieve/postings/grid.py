@@ -24,12 +24,13 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
-from pipeline.retrieve import lucene_formula, postings_grid_kernels
+from pipeline.retrieve import lucene_formula
 from pipeline.retrieve.base import Exclusions
-from pipeline.retrieve.postings_grid_kernels import NODES
-from pipeline.retrieve.postings_pool import Block, Collection, Queries
-from pipeline.retrieve.postings_search import by_queries, check_parameters, grouped, search
-from pipeline.retrieve.postings_types import Codes, Documents, Keys, Offsets, Pairs, Places, Standing
+from pipeline.retrieve.postings import grid_kernels
+from pipeline.retrieve.postings.grid_kernels import NODES
+from pipeline.retrieve.postings.pool import Block, Collection, Queries
+from pipeline.retrieve.postings.search import by_queries, check_parameters, grouped, search
+from pipeline.retrieve.postings.types import Codes, Documents, Keys, Offsets, Pairs, Places, Standing
 
 Ranks = npt.NDArray[np.int64]
 
@@ -143,7 +144,7 @@ class _Grid:
     ) -> None:
         mine = slice(*np.searchsorted(query, [first, last]))
         bags, idf = self._queries.bags, self._collection.idf
-        postings_grid_kernels.judge(bags, idf, documents, self._norms, query[mine], document[mine], keys[mine])
+        grid_kernels.judge(bags, idf, documents, self._norms, query[mine], document[mine], keys[mine])
 
     def sift(self, standing: Standing, known: Pairs, depth: int, done: Callable[[int], object]) -> None:
         """Count every document that is not known and lies above a relevant one."""
@@ -154,7 +155,7 @@ class _Grid:
 
     def _sift(self, blocks: list[Block], standing: Standing, known: Pairs, depth: int, first: int, last: int) -> None:
         for documents, postings in blocks:
-            postings_grid_kernels.sift(
+            grid_kernels.sift(
                 first,
                 last,
                 self._queries.bags,
@@ -218,7 +219,7 @@ def ranks(
         keys[wanted.among(_Pairs.of(excluded))] = 0
         standing = _stand(np.asarray(relevant[0], np.int64), keys)
         for positions, judged in grid.judged(first):
-            postings_grid_kernels.meet(judged, first.query[positions], standing, depth)
+            grid_kernels.meet(judged, first.query[positions], standing, depth)
         met = (first.by_query(len(queries)).starts, first.row)
         grid.sift(standing, _Pairs.of(met, excluded).by_query(len(queries)), depth, done)
     return _ranks(standing)

@@ -22,10 +22,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.retrieve import lucene_formula, postings_kernels
+from pipeline.retrieve import lucene_formula
 from pipeline.retrieve.base import Exclusions, Ranking, check_depth
-from pipeline.retrieve.postings_pool import Collection, Part, Queries, removed_from
-from pipeline.retrieve.postings_types import Best, Documents, Postings, Removed, Weights
+from pipeline.retrieve.postings import kernels
+from pipeline.retrieve.postings.pool import Collection, Part, Queries, removed_from
+from pipeline.retrieve.postings.types import Best, Documents, Postings, Removed, Weights
 from pipeline.retrieve.toplists import unpack
 
 _QUERIES_TOGETHER = 16
@@ -88,12 +89,12 @@ def search(
     def weigh(part: Part) -> _Weighed:
         documents, postings = collection.block(part)
         weights = _room(postings, len(collection.idf), norms[documents.codes])
-        postings_kernels.weigh(postings, collection.idf, scale, weights)
+        kernels.weigh(postings, collection.idf, scale, weights)
         return _Weighed(documents, postings, weights, removed_from(documents.rows, excluded))
 
     def score(weighed: list[_Weighed], first: int, last: int) -> None:
         for (rows, _, bags), postings, weights, removed in weighed:
-            postings_kernels.score(
+            kernels.score(
                 first,
                 last,
                 queries.bags,
@@ -141,7 +142,7 @@ def _scale(collection: Collection, queries: Queries) -> float:
     bags = queries.bags
     tokens = np.concatenate([[0], np.cumsum(bags.times, dtype=np.int64)])
     longest = int(np.diff(tokens[bags.starts]).max(initial=1))
-    largest = postings_kernels.LARGEST_IMPACT * min(1.0, postings_kernels.LARGEST_IMPACT / longest)
+    largest = kernels.LARGEST_IMPACT * min(1.0, kernels.LARGEST_IMPACT / longest)
     return largest / float(collection.idf.max(initial=np.float32(1e-30)))
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.compiled import compiled
-from pipeline.retrieve.postings_types import Numbers, Offsets
+from pipeline.retrieve.postings.types import Numbers, Offsets
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -24,7 +24,7 @@ from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.order import Rows
 from pipeline.core.schema import CANDIDATES
 from pipeline.core.workdir import Workdir
-from pipeline.retrieve.postings_types import Numbers, Offsets
+from pipeline.retrieve.postings.types import Numbers, Offsets
 
 BLOCK_PAPERS = 65_536
 """Papers of a block; the last block of a segment has the rest."""

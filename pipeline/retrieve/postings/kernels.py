@@ -49,7 +49,7 @@ def decode(offsets: Any, tokens: Any, members: Any, numbers: Any, count: int, ba
         numbers: uint16 or uint32 ``[vocabulary]``, number of each term among those of the queries, ``count`` where none
             has it.
         count: how many terms the queries have.
-        bags: :class:`~pipeline.retrieve.postings_types.Terms` with room for all tokens, a zero at the start; written.
+        bags: :class:`~pipeline.retrieve.postings.types.Terms` with room for all tokens, a zero at the start; written.
     """
     starts, terms, times = bags
     done = np.int64(0)
@@ -84,8 +84,8 @@ def invert(bags: Any, postings: Any) -> None:
     """Turn the terms of some documents round.
 
     Args:
-        bags: :class:`~pipeline.retrieve.postings_types.Terms` of the documents.
-        postings: :class:`~pipeline.retrieve.postings_types.Postings` with zeros for edges; written.
+        bags: :class:`~pipeline.retrieve.postings.types.Terms` of the documents.
+        postings: :class:`~pipeline.retrieve.postings.types.Postings` with zeros for edges; written.
     """
     edges, documents, frequencies = postings
     for term in bags.terms:
@@ -108,10 +108,10 @@ def weigh(postings: Any, idf: Any, scale: float, weights: Any) -> None:
     half and at most one and a half above it.
 
     Args:
-        postings: :class:`~pipeline.retrieve.postings_types.Postings`.
+        postings: :class:`~pipeline.retrieve.postings.types.Postings`.
         idf: float32 ``[terms]``.
         scale: units of 1; no ``idf`` is more than :data:`LARGEST_IMPACT` units.
-        weights: :class:`~pipeline.retrieve.postings_types.Weights` with empty lines; impacts and lines are written.
+        weights: :class:`~pipeline.retrieve.postings.types.Weights` with empty lines; impacts and lines are written.
     """
     edges, documents, frequencies = postings
     norms, impacts, line_of, lines = weights
@@ -150,16 +150,16 @@ def score(
     Args:
         first: the first of the queries to score.
         last: the one behind the last.
-        queries: :class:`~pipeline.retrieve.postings_types.Terms` of all queries.
+        queries: :class:`~pipeline.retrieve.postings.types.Terms` of all queries.
         idf: float32 ``[terms]``.
         scale: of the weights.
         rows: uint32 ``[documents]``.
-        bags: :class:`~pipeline.retrieve.postings_types.Terms` of the documents.
-        postings: :class:`~pipeline.retrieve.postings_types.Postings` of the documents.
-        weights: :class:`~pipeline.retrieve.postings_types.Weights` of the postings.
-        removed: :class:`~pipeline.retrieve.postings_types.Removed`.
+        bags: :class:`~pipeline.retrieve.postings.types.Terms` of the documents.
+        postings: :class:`~pipeline.retrieve.postings.types.Postings` of the documents.
+        weights: :class:`~pipeline.retrieve.postings.types.Weights` of the postings.
+        removed: :class:`~pipeline.retrieve.postings.types.Removed`.
         depth: how many are wanted.
-        best: :class:`~pipeline.retrieve.postings_types.Best`; changed.
+        best: :class:`~pipeline.retrieve.postings.types.Best`; changed.
     """
     most, near = np.empty(len(rows), np.uint32), np.empty(len(rows), np.int64)
     asked, common = np.zeros(len(idf), np.float32), np.empty(len(idf) + 1, np.int64)
