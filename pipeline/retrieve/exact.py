@@ -37,8 +37,9 @@ SMALLEST_QUERY_TILE = 32
 ROW_TILE = 2_048
 """A tile of scores, 2 MiB at most: it stays in a core's cache between the product and the comparison."""
 
-FRAMED = 16_384
-"""Candidates moved into the frame at once: their points are still in the cache when they are multiplied."""
+FRAMED = 65_536
+"""Candidates moved into the frame at once. More take fresh memory, which is slow; fewer keep threads waiting for each
+other (at 768 dimensions)."""
 
 KEEP = 3
 """How many times its depth a reservoir holds before it is trimmed."""
