@@ -74,12 +74,12 @@ def test_out_of_memory_halves_the_batch(
     vectors = encoder.encode(TEXTS)
     attribute = "_packed" if packed else "_network"
     whole = getattr(encoder, attribute)
-    small = _Small(whole, 2_000, error)
+    small = _Small(whole, 1_000, error)
     setattr(encoder, attribute, small)
     emptied = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append([each() for each in small.taken]))
     np.testing.assert_allclose(encoder.encode(TEXTS), vectors, atol=1e-5)
-    assert encoder.describe()["batch_tokens"] <= 2_048
+    assert encoder.describe()["batch_tokens"] <= 1_024
     said = capsys.readouterr().err.splitlines()
     assert len(said) == len(emptied) >= 2
     assert all(line.startswith("out of memory on cpu: going on with batches of ") for line in said)
