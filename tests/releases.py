@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -180,13 +180,18 @@ def openalex_work(number: int, **values: Any) -> dict[str, Any]:
 
 def read(release: Release) -> tuple[list[dict[str, Any]], Batch]:
     """Return all papers of a release, and what was counted in reading it."""
-    batches = [batch for part in release.parts() for batch in release.read(part)]
+    rows, total = gathered(batch for part in release.parts() for batch in release.read(part))
+    assert total.read == len(rows) + total.dropped.total()
+    return rows, total
+
+
+def gathered(found: Iterable[Batch]) -> tuple[list[dict[str, Any]], Batch]:
+    """Return the papers of batches, and what all of them counted."""
+    batches = list(found)
     total = Batch(batches[0].papers, 0)
     for batch in batches:
         total.read += batch.read
         total.dropped += batch.dropped
         total.noted += batch.noted
         total.examples += batch.examples
-    rows = [row for batch in batches for row in batch.papers.to_pylist()]
-    assert total.read == len(rows) + total.dropped.total()
-    return rows, total
+    return [row for batch in batches for row in batch.papers.to_pylist()], total

@@ -15,7 +15,7 @@ from pipeline.core.text import doi_key, normalise
 from pipeline.sources.base import Batch
 from pipeline.sources.s2ag import S2ag
 from pipeline.sources.tables import Abstracts, Citations
-from tests.releases import s2ag_abstract, s2ag_citation, s2ag_paper, write_lines, write_s2ag
+from tests.releases import gathered, s2ag_abstract, s2ag_citation, s2ag_paper, write_lines, write_s2ag
 from tests.shared import real
 
 
@@ -24,14 +24,7 @@ def read(release: S2ag, dataset: str) -> list[Any]:
 
 
 def papers(release: S2ag) -> tuple[list[dict[str, Any]], Batch]:
-    batches = read(release, "papers")
-    total = Batch(batches[0].papers, 0)
-    for batch in batches:
-        total.read += batch.read
-        total.dropped += batch.dropped
-        total.noted += batch.noted
-        total.examples += batch.examples
-    return [row for batch in batches for row in batch.papers.to_pylist()], total
+    return gathered(read(release, "papers"))
 
 
 def fields_of(row: dict[str, Any]) -> set[str]:
