@@ -110,9 +110,9 @@ def published(text: str) -> Mapping[str, float]:
 
     The precision of computing and storing makes no other system of an encoder, any other option does.
     """
-    for name, entry in _entries().items():
+    for entry in _entries().values():
         if text == f"mean({','.join(entry.get('parts', ()))})":
-            return _flat(_entries()[name].get("published", {}))
+            return _flat(entry.get("published", {}))
     base, options = _split(text)
     moved = set(options) - {"compute", "storage"}
     return {} if moved else _flat(_entries().get(base, {}).get("published", {}))

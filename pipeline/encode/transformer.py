@@ -81,7 +81,7 @@ class TransformerEncoder(Encoder):
         self._pad = tokenizer.pad_token_id or 0
         self._normalise = isinstance(spec, TransformerSpec) and spec.normalise
         packs = PackedBert.fits(network)
-        if device.index is not None:
+        if device.type == "cuda" and device.index is not None:
             torch.cuda.set_device(device)  # pinned memory and events belong to the current one
         try:
             self._network = network.to(device, getattr(torch, spec.compute))

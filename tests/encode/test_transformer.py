@@ -136,6 +136,13 @@ def test_nan_names_the_text(folder: Path) -> None:
     assert caught.value.position == 2
 
 
+def test_a_numbered_processor_is_the_processor(folder: Path) -> None:
+    model = registry.resolve(str(folder))
+    texts = [Text("a title", "an abstract")]
+    found = TransformerEncoder.load(model, Resources(device="cpu:0")).encode(texts)
+    np.testing.assert_array_equal(found, TransformerEncoder.load(model, Resources(device="cpu")).encode(texts))
+
+
 def test_wrong_models_and_devices(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="max_length 513 is more than the model's 512"):
         load(folder, max_length=513)
