@@ -1,4 +1,4 @@
-"""Compiled kernels, and the two operations on 64 bytes at once that scanners of text are made of.
+"""Compiled kernels, and the operations they are made of that Python does not have.
 
 Loading Numba takes half a second: import this module, and modules of kernels, where a kernel is called.
 """
@@ -37,6 +37,37 @@ def compiled(function: _Function) -> _Function:
     """
     kernel: _Function = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     return kernel
+
+
+def relaxed(function: _Function) -> _Function:
+    """Compile a kernel whose sums may be taken in any order, so that the compiler can split them into lanes.
+
+    NaN and infinity stay what they are.
+    """
+    kernel: _Function = numba.njit(
+        cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"}
+    )(function)
+    return kernel
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def as_float(_typing: Any, bits: Any) -> Any:
+    """Return the float32 of an int32's bits."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return numba.types.float32(bits), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def as_bits(_typing: Any, value: Any) -> Any:
+    """Return the bits of a float32, as int32."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return numba.types.int32(value), generate
 
 
 def _load(context: Any, builder: Any, array: Any, at: Any, kind: Any) -> Any:

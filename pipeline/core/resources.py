@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,22 @@ def available_cores() -> int:
     """Return the number of processor cores this process may run on."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_NEVER, _LARGE = 2**31 - 1, 1 << 30
+
+
+def keep_freed_memory() -> None:
+    """Have this process keep the memory it frees, for its next arrays, instead of giving each back to the system.
+
+    Fresh memory costs a page fault every 4 KiB: a tenth of the time where arrays of some megabytes come and go, and
+    threads wait for each other on top. It acts on glibc; elsewhere nothing happens.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, _LARGE)
+        mallopt(_TRIM_THRESHOLD, _NEVER)
 
 
 @dataclass(frozen=True)

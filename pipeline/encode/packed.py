@@ -21,6 +21,7 @@ from torch.nn import functional
 from transformers.models.bert.modeling_bert import BertOutput
 
 from pipeline.core.progress import say
+from pipeline.encode.attention import attention
 
 Mix = Callable[[Tensor, Tensor], Tensor]
 
@@ -41,6 +42,7 @@ class PackedBert:
         self._heads = int(network.config.num_attention_heads)
         self._joined = [_joined(layer.attention.self) for layer in network.encoder.layer]
         self._mixes = _mixes(network)
+        self._attention = attention(network.device, network.dtype)
 
     @staticmethod
     def fits(network: Any) -> bool:
@@ -94,8 +96,8 @@ class PackedBert:
         for length, count in runs:
             end = start + length * count
             parts = joined[start:end].view(count, length, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
-            attended = functional.scaled_dot_product_attention(parts[0], parts[1], parts[2])
-            context[start:end].view(count, length, self._heads, -1).copy_(attended.transpose(1, 2))
+            place = context[start:end].view(count, length, self._heads, -1).transpose(1, 2)
+            self._attention(parts[0], parts[1], parts[2], place)
             start = end
         return context
 

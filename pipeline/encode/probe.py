@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from pipeline.core.resources import Resources
@@ -44,7 +43,7 @@ class Probe:
         vectors_per_text: on average.
         dimension: components of a vector.
         storage_bytes: bytes of a component on disk.
-        memory: bytes at the peak: weights, one batch, and two copies of a shard's vectors.
+        memory: bytes at the peak: weights, a batch a thread, and two copies of a shard's vectors.
     """
 
     stand_in: bool
@@ -93,11 +92,9 @@ def probe_stand_in(
     spec: TransformerSpec | AspireSpec, texts: Sequence[Text], resources: Resources, seconds: float
 ) -> Probe:
     """Do the same with a BERT-base of random weights, and words in pieces of at most six letters as tokens."""
-    device = torch_device(resources.device)
-    if device.type == "cpu":
-        torch.set_num_threads(resources.workers)
     network = BertModel(BertConfig(), add_pooling_layer=False).eval()
-    encoder = TransformerEncoder(spec, network, _stand_in_tokenizer(texts), device)
+    device = torch_device(resources.device)
+    encoder = TransformerEncoder(spec, network, _stand_in_tokenizer(texts), device, resources.workers)
     return dataclasses.replace(_probe(encoder, texts, seconds, spec.storage), stand_in=True)
 
 
@@ -128,7 +125,7 @@ def _probe(encoder: Encoder, texts: Sequence[Text], seconds: float, storage: Sto
         rates.append(size / taken)
         size *= 1 + (taken < _LONG_ROUND)
     facts = encoder.describe()
-    batch_bytes = facts["batch_tokens"] * encoder.dimension * _ACTIVATIONS * _BYTES[facts["compute"]]
+    batch_bytes = facts["batch_tokens"] * facts["threads"] * encoder.dimension * _ACTIVATIONS * _BYTES[facts["compute"]]
     shard = int(2 * SHARD_ROWS * vectors / read * encoder.dimension * 4)
     return Probe(
         stand_in=False,

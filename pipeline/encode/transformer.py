@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +17,7 @@ from transformers.utils import logging as transformers_logging
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.progress import say
-from pipeline.core.resources import Resources
+from pipeline.core.resources import Resources, keep_freed_memory
 from pipeline.corpus.reader import Text
 from pipeline.encode.adapter import activate
 from pipeline.encode.aspire import SentenceReader
@@ -25,7 +27,7 @@ from pipeline.encode.packed import PackedBert
 from pipeline.encode.reading import PlainReader, Reader, ReaderPool, Tokens
 from pipeline.encode.spec import AspireSpec, Model, Role, TransformerSpec
 
-BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}
+BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
 """Tokens of a batch, padding included. Vectors may differ in their last bits with it, so provenance records it."""
 
 _UNUSED = ("pooler.",)
@@ -58,7 +60,8 @@ class TransformerEncoder(Encoder):
         network: the transformer in float32 on the CPU, with its adapter, in evaluation mode.
         tokenizer: its fast tokenizer.
         device: where to compute.
-        readers: processes that tokenise; none: it is done in this one.
+        workers: on a processor, threads, each with a batch of its own; with a GPU, processes that tokenise, or 0: it
+            is done in this one.
 
     Raises:
         InputError: the tokenizer is a slow one, or the model takes fewer tokens than the specification asks for.
@@ -66,7 +69,7 @@ class TransformerEncoder(Encoder):
     """
 
     def __init__(
-        self, spec: TransformerSpec | AspireSpec, network: Any, tokenizer: Any, device: torch.device, readers: int = 0
+        self, spec: TransformerSpec | AspireSpec, network: Any, tokenizer: Any, device: torch.device, workers: int = 1
     ) -> None:
         if not tokenizer.is_fast:
             raise InputError("the model has no fast tokenizer", "Convert it to a tokenizer.json")
@@ -77,7 +80,8 @@ class TransformerEncoder(Encoder):
         reader: Reader = (
             PlainReader(spec, tokenizer) if isinstance(spec, TransformerSpec) else SentenceReader(spec, tokenizer)
         )
-        self._reader: Reader = ReaderPool(reader, readers) if readers else reader
+        self._cpu = device.type == "cpu"
+        self._reader: Reader = reader if self._cpu or not workers else ReaderPool(reader, workers)
         self._pad = tokenizer.pad_token_id or 0
         self._normalise = isinstance(spec, TransformerSpec) and spec.normalise
         packs = PackedBert.fits(network)
@@ -89,6 +93,10 @@ class TransformerEncoder(Encoder):
         except torch.OutOfMemoryError as error:
             raise StageError(f"the model does not fit on {device}", _FREE) from error
         self._device, self._batch_tokens = device, BATCH_TOKENS[device.type]
+        self._workers = workers if self._cpu else 1
+        self._threads = ThreadPoolExecutor(workers, "encode", torch.set_num_threads, (1,)) if self._cpu else None
+        if self._cpu:
+            keep_freed_memory()
 
     @classmethod
     def load(cls, model: Model, resources: Resources) -> TransformerEncoder:
@@ -101,14 +109,11 @@ class TransformerEncoder(Encoder):
         if not isinstance(model.spec, TransformerSpec | AspireSpec) or model.checkpoint is None:
             raise TypeError(f"{model.name} is no transformer")
         device = torch_device(resources.device)
-        if device.type == "cpu":
-            torch.set_num_threads(resources.workers)
         folder = model.checkpoint.ready()
         network, tokenizer = _open(folder)
         if model.adapter is not None:
             activate(network, model.adapter.ready())
-        readers = resources.workers if device.type == "cuda" else 0
-        return cls(model.spec, network.eval(), tokenizer, device, readers)
+        return cls(model.spec, network.eval(), tokenizer, device, resources.workers)
 
     @property
     def dimension(self) -> int:
@@ -124,7 +129,7 @@ class TransformerEncoder(Encoder):
             "attention": "packed" if self._packed else self._network.config._attn_implementation,
             "batch_tokens": self._batch_tokens,
             "weight_bytes": sum(weight.numel() * weight.element_size() for weight in self._network.parameters()),
-            "threads": torch.get_num_threads(),
+            "threads": self._workers,
         }
 
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> Tokens:
@@ -134,23 +139,30 @@ class TransformerEncoder(Encoder):
     def finish(self, prepared: Tokens) -> Iterator[Encoded]:
         """Yield vectors longest texts first; a batch the device has no memory for is halved, and so are the next.
 
-        A batch is yielded when the next one is under way, so that a GPU does not wait for this process.
+        While a batch is yielded the next ones are under way: one a thread on a processor, one on a GPU, which so does
+        not wait for this process.
         """
-        queue = self._batches(prepared, range(len(prepared.ids)))
-        before: _Launched | None = None
-        while queue:
-            batch = queue.pop(0)
-            launched = self._tried(batch, prepared)
-            if launched is None:
-                self._halve(batch, prepared)
-                rest = [position for each in (batch, *queue) for position in each]
-                queue = self._batches(prepared, rest)
+        queue = deque(self._batches(prepared, range(len(prepared.ids))))
+        under_way = deque[tuple[list[int], Callable[[], _Launched | None]]]()
+        while queue or under_way:
+            while queue and len(under_way) <= self._workers:
+                batch = queue.popleft()
+                under_way.append((batch, self._start(batch, prepared)))
+            batch, result = under_way.popleft()
+            launched = result()
+            if launched is not None:
+                yield _encoded(launched, prepared)
                 continue
-            if before is not None:
-                yield _encoded(before, prepared)
-            before = launched
-        if before is not None:
-            yield _encoded(before, prepared)
+            self._halve(batch, prepared)
+            left = [position for each in (batch, *queue) for position in each]
+            queue = deque(self._batches(prepared, left))
+
+    def _start(self, batch: list[int], tokens: Tokens) -> Callable[[], _Launched | None]:
+        """Launch a batch, on a processor in a thread; return what waits for it."""
+        if self._threads is not None:
+            return self._threads.submit(self._tried, batch, tokens).result
+        launched = self._tried(batch, tokens)
+        return lambda: launched
 
     def _tried(self, batch: list[int], tokens: Tokens) -> _Launched | None:
         """Launch a batch; None where the device has no memory for it. What it did take is free again on return."""
@@ -224,7 +236,8 @@ class TransformerEncoder(Encoder):
         if len(batch) == 1:
             raise StageError(f"one text of {width} tokens does not fit on {self._device}", _FREE)
         torch.cuda.empty_cache()
-        self._batch_tokens = max(width, sum(len(tokens.ids[position]) for position in batch) // 2)
+        half = max(width, sum(len(tokens.ids[position]) for position in batch) // 2)
+        self._batch_tokens = min(self._batch_tokens, half)
         say(f"out of memory on {self._device}: going on with batches of {self._batch_tokens:,} tokens")
 
 

@@ -19,11 +19,12 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from pipeline.core.errors import StageError
+from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import registry
 from pipeline.encode.aspire import SentenceReader
 from pipeline.encode.packed import compiled_mixes
-from pipeline.encode.reading import ReaderPool, Tokens
+from pipeline.encode.reading import PlainReader, ReaderPool, Tokens
 from pipeline.encode.spec import AspireSpec, TransformerSpec
 from pipeline.encode.transformer import TransformerEncoder, torch_devices
 from tests.encode.test_transformer import TEXTS, load
@@ -71,6 +72,7 @@ def test_out_of_memory_halves_the_batch(
     error: RuntimeError,
 ) -> None:
     encoder = load(folder if packed else save_mpnet(tmp_path / "mpnet"))
+    encoder._threads = None  # as on a GPU, where one batch is launched after another
     vectors = encoder.encode(TEXTS)
     attribute = "_packed" if packed else "_network"
     whole = getattr(encoder, attribute)
@@ -87,6 +89,16 @@ def test_out_of_memory_halves_the_batch(
     setattr(encoder, attribute, _Small(whole, 100, error))
     with pytest.raises(StageError, match="one text of 512 tokens does not fit"):
         encoder.encode(TEXTS)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_threads_that_run_out_of_memory_go_on_with_less(folder: Path, workers: int) -> None:
+    encoder = TransformerEncoder.load(registry.resolve(str(folder)), Resources(device="cpu", workers=workers))
+    vectors = encoder.encode(TEXTS)
+    np.testing.assert_array_equal(vectors, load(folder).encode(TEXTS))
+    encoder._packed = _Small(encoder._packed, 1_000, NO_MEMORY[1])  # type: ignore[assignment]
+    np.testing.assert_allclose(encoder.encode(TEXTS), vectors, atol=1e-5)
+    assert encoder.describe()["batch_tokens"] <= 1_024
 
 
 def test_other_errors_of_the_device_are_no_lack_of_memory(folder: Path) -> None:
@@ -153,12 +165,11 @@ def test_tokens_from_worker_processes_are_the_same(folder: Path) -> None:
     spec = registry.resolve(str(folder)).spec
     assert isinstance(spec, TransformerSpec)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    encoder = TransformerEncoder(spec, AutoModel.from_pretrained(folder).eval(), tokenizer, torch.device("cpu"), 2)
-    alone = load(folder)
+    reader = PlainReader(spec, tokenizer)
+    pool = ReaderPool(reader, 2)
     for role in ("paper", "query"):
-        assert encoder.prepare(TEXTS, role) == alone.prepare(TEXTS, role)  # type: ignore[arg-type]
-    assert encoder.prepare([]) == alone.prepare([])
-    np.testing.assert_array_equal(encoder.encode(TEXTS), alone.encode(TEXTS))
+        assert pool(TEXTS, role) == reader(TEXTS, role)  # type: ignore[arg-type]
+    assert pool([], "paper") == reader([], "paper")
     sentences = SentenceReader(AspireSpec("", ""), tokenizer)
     assert ReaderPool(sentences, 2)(TEXTS, "paper") == sentences(TEXTS, "paper")
 
