@@ -22,6 +22,7 @@ from transformers.models.bert.modeling_bert import BertOutput
 
 from pipeline.core.progress import say
 from pipeline.encode.attention import attention
+from pipeline.encode.linear import linear, plain_layer
 
 Mix = Callable[[Tensor, Tensor], Tensor]
 
@@ -41,6 +42,7 @@ class PackedBert:
         self._network = network
         self._heads = int(network.config.num_attention_heads)
         self._joined = [_joined(layer.attention.self) for layer in network.encoder.layer]
+        self._projections = [linear(weight, bias) for weight, bias in self._joined]
         self._mixes = _mixes(network)
         self._attention = attention(network.device, network.dtype)
 
@@ -77,15 +79,16 @@ class PackedBert:
             input_ids=ids[None], token_type_ids=torch.zeros_like(ids)[None], position_ids=places[None]
         )
         states: Tensor = embedded[0]
-        for number, (weight, bias) in enumerate(self._joined):
+        for number, (project, mix) in enumerate(zip(self._projections, self._mixes, strict=True)):
             if number == len(self._joined) - 1 and wanted is not None:
+                weight, bias = self._joined[number]
                 asked = states[wanted]
                 width = asked.shape[1]
                 keys = functional.linear(states, weight[width:], bias[width:])
                 query = functional.linear(asked, weight[:width], bias[:width])
-                return self._mixes[number](self._attend_once(query, keys, runs), asked)
-            context = self._attend(functional.linear(states, weight, bias), runs)
-            states = self._mixes[number](context, states)
+                return mix(self._attend_once(query, keys, runs), asked)
+            context = self._attend(project(states), runs)
+            states = mix(context, states)
         return states if wanted is None else states[wanted]
 
     def _attend(self, joined: Tensor, runs: Sequence[tuple[int, int]]) -> Tensor:
@@ -126,14 +129,15 @@ def _joined(attention: Any) -> tuple[Tensor, Tensor]:
 def _mixes(network: Any) -> list[Mix]:
     """Return what makes each layer's output from its attention's context and its input.
 
-    These are the network's own modules, adapters included; on a GPU, for a BERT without adapters, one compiled function
-    of the same weights, which fuses what lies between the matrix products.
+    These are the network's own modules, adapters included. For a BERT without adapters it is, on a GPU, one compiled
+    function of the same weights, which fuses what lies between the matrix products, and on a processor in bfloat16
+    products with weights laid out beforehand.
     """
     layers = list(network.encoder.layer)
     plain = all(type(layer.output) is BertOutput for layer in layers) and network.config.hidden_act == "gelu"
     compiles = plain and network.device.type == "cuda"
     fused = compiled_mixes(layers, float(network.config.layer_norm_eps)) if compiles else []
-    return fused or [partial(_mix, layer) for layer in layers]
+    return fused or [(plain_layer(layer) if plain else None) or partial(_mix, layer) for layer in layers]
 
 
 def compiled_mixes(layers: Sequence[Any], epsilon: float, backend: str | Callable[..., Any] = "inductor") -> list[Mix]:

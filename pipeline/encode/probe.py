@@ -24,7 +24,7 @@ from pipeline.encode.transformer import TransformerEncoder, torch_device
 _PIECE = 6
 """Letters of a stand-in's token: about 1.4 tokens a word of scientific English, as with BERT's own vocabulary."""
 _VOCABULARY = 30_000
-_FIRST_ROUND = 8
+_FIRST_ROUND = 16
 _LONG_ROUND = 0.5
 """Seconds: shorter rounds are followed by one of twice as many texts."""
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}

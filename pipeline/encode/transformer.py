@@ -30,6 +30,9 @@ from pipeline.encode.spec import AspireSpec, Model, Role, TransformerSpec
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
 """Tokens of a batch, padding included. Vectors may differ in their last bits with it, so provenance records it."""
 
+_BATCHES, _LEAST_TOKENS = 16, 512
+"""Few texts are split into that many batches for the threads of a processor, if each has that many tokens."""
+
 _UNUSED = ("pooler.",)
 """Weights that do not move the last layer's states: a checkpoint may lack them."""
 
@@ -174,7 +177,11 @@ class TransformerEncoder(Encoder):
         return None
 
     def _batches(self, tokens: Tokens, among: Sequence[int]) -> list[list[int]]:
-        return token_batches(tokens.ids, self._batch_tokens, among, padded=self._packed is None)
+        budget = self._batch_tokens
+        if self._cpu:
+            share = sum(len(tokens.ids[position]) for position in among) // _BATCHES
+            budget = min(budget, max(_LEAST_TOKENS, share))
+        return token_batches(tokens.ids, budget, among, padded=self._packed is None)
 
     def _launch(self, batch: list[int], tokens: Tokens) -> _Launched:
         """Start computing the vectors of one batch."""

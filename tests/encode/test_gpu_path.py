@@ -21,7 +21,7 @@ from transformers import AutoModel, AutoTokenizer
 from pipeline.core.errors import StageError
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
-from pipeline.encode import registry
+from pipeline.encode import registry, transformer
 from pipeline.encode.aspire import SentenceReader
 from pipeline.encode.packed import compiled_mixes
 from pipeline.encode.reading import PlainReader, ReaderPool, Tokens
@@ -73,6 +73,7 @@ def test_out_of_memory_halves_the_batch(
 ) -> None:
     encoder = load(folder if packed else save_mpnet(tmp_path / "mpnet"))
     encoder._threads = None  # as on a GPU, where one batch is launched after another
+    monkeypatch.setattr(transformer, "_BATCHES", 1)
     vectors = encoder.encode(TEXTS)
     attribute = "_packed" if packed else "_network"
     whole = getattr(encoder, attribute)
@@ -92,7 +93,10 @@ def test_out_of_memory_halves_the_batch(
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_threads_that_run_out_of_memory_go_on_with_less(folder: Path, workers: int) -> None:
+def test_threads_that_run_out_of_memory_go_on_with_less(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.setattr(transformer, "_BATCHES", 1)
     encoder = TransformerEncoder.load(registry.resolve(str(folder)), Resources(device="cpu", workers=workers))
     vectors = encoder.encode(TEXTS)
     np.testing.assert_array_equal(vectors, load(folder).encode(TEXTS))

@@ -1,4 +1,4 @@
-"""Attention in bfloat16 by products and the compiled softmax, against the fused one in float32."""
+"""What computes bfloat16 faster on a processor, attention and linear layers, against the plain modules."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
+from transformers import BertConfig
+from transformers.models.bert.modeling_bert import BertLayer
 
-from pipeline.encode import attention
+from pipeline.encode import attention, linear
 from pipeline.encode.kernels import softmax
 
+CONFIG = BertConfig(hidden_size=48, num_attention_heads=4, intermediate_size=96, attn_implementation="eager")
 CPU = torch.device("cpu")
 
 
@@ -59,3 +62,31 @@ def test_where_the_fused_kernel_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert attention.attention(CPU, torch.float32) is attention._fused
     monkeypatch.setitem(sys.modules, "pipeline.encode.kernels", None)
     assert attention.attention(CPU, torch.bfloat16) is attention._fused
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 33, 2_500])
+def test_layers_laid_out_are_the_layers(tokens: int) -> None:
+    torch.manual_seed(5)
+    layer = BertLayer(CONFIG).eval()
+    context, states = torch.randn(2, tokens, 48)
+    attended = layer.attention.output(context, states)
+    expected = layer.output(layer.intermediate(attended), attended)
+    mix = linear.plain_layer(layer.bfloat16())
+    if mix is None:
+        pytest.skip("this processor has no bfloat16 instructions")
+    with torch.inference_mode():
+        found = mix(context.bfloat16(), states.bfloat16())
+    torch.testing.assert_close(found.float(), expected, rtol=0.03, atol=0.03)
+    weight, bias = layer.intermediate.dense.weight.detach(), layer.intermediate.dense.bias.detach()
+    product = linear.linear(weight, bias)(context.bfloat16())
+    torch.testing.assert_close(product, functional.linear(context.bfloat16(), weight, bias), rtol=0.01, atol=0.01)
+
+
+def test_without_the_operators_layers_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = BertLayer(CONFIG).eval()
+    assert linear.plain_layer(layer) is None, "in float32"
+    monkeypatch.setattr(linear, "_lays_out", lambda _weight: False)
+    assert linear.plain_layer(layer.bfloat16()) is None
+    dense = layer.output.dense
+    x = torch.randn(3, 96).bfloat16()
+    torch.testing.assert_close(linear.linear(dense.weight, dense.bias)(x), dense(x))
