@@ -42,7 +42,7 @@ from pipeline.retrieve.base import Ranking
 from pipeline.retrieve.java import start_java
 from pipeline.retrieve.lucene_classes import Lucene, joined
 from pipeline.retrieve.postings import grid as postings_grid
-from pipeline.retrieve.postings.pool import Collection, Queries
+from pipeline.retrieve.postings.pool import Collection, Queries, decoded
 from pipeline.retrieve.postings.search import search
 from pipeline.retrieve.postings.store import TermStore
 from pipeline.runner import Runner
@@ -135,8 +135,9 @@ def bm25s_search(made: Made) -> tuple[Callable[[], Any], float]:
     bags, names = [], {}
     for piece in made.store.pieces(made.pool.candidates):
         spelled = np.array([names.setdefault(term, len(names)) for term in piece.bags.vocabulary.to_pylist()], np.int32)
-        tokens, offsets = spelled[piece.bags.tokens], piece.bags.offsets
-        bags += [tokens[offsets[member] : offsets[member + 1]].tolist() for member in piece.members]
+        starts, terms, times = decoded(piece, spelled)
+        tokens, ends = np.repeat(terms, times).tolist(), np.concatenate([[0], np.cumsum(times)])[starts].tolist()
+        bags += [tokens[first:last] for first, last in itertools.pairwise(ends)]
     queries = Queries.read(made.store, made.pool.query_rows)
     spelled = queries.vocabulary.to_pylist()
     texts = []
@@ -181,7 +182,7 @@ def limit(made: Made) -> dict[str, float]:
     asked = np.bincount(queries.bags.terms, minlength=len(queries.vocabulary))
     blocks = [collection.block(part).postings for part in collection.parts[:8]]
     total = sum(int((np.diff(block.edges)[: len(asked)] * asked).sum()) for block in blocks)
-    total = total * len(made.pool.candidates) // sum(len(part.codes) for part in collection.parts[:8])
+    total = total * len(made.pool.candidates) // sum(len(part.documents.codes) for part in collection.parts[:8])
     work = [(b.documents, np.ones(len(b.documents), np.float32), np.zeros(1 << 16)) for b in blocks]
 
     def add(place: int) -> int:

@@ -36,7 +36,7 @@ from pipeline.retrieve.postings.store import (
 Role = Literal["paper", "query"]
 """What texts are: papers, or queries that are none."""
 
-_VERSION = 1
+_VERSION = 2
 _TOGETHER = 8_192
 _SPACE = pa.scalar(" ", pa.large_string())
 _WORD_BYTES = 128

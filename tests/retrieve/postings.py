@@ -19,7 +19,7 @@ from pipeline.retrieve.lucene_build import build_index
 from pipeline.retrieve.lucene_index import LuceneIndex
 from pipeline.retrieve.postings.pool import Collection, Queries
 from pipeline.retrieve.postings.search import search
-from pipeline.retrieve.postings.store import TermStore
+from pipeline.retrieve.postings.store import Bags, TermStore
 from pipeline.runner import Runner
 from pipeline.stages.terms import terms_of, terms_tasks
 from tests.builders import make_corpus, make_pool
@@ -81,6 +81,12 @@ def by_lucene(
     with closing(LuceneIndex(folder, MEMORY)) as index:
         queries = [[texts[row] for row in asked.queries]]
         return [index.search(queries, asked.excluded, k1=k1, b=b, depth=depth, threads=2) for k1, b in points]
+
+
+def pairs_of(bags: Bags, text: int) -> list[tuple[int, int]]:
+    """Return the terms of a text and how often it has each, as its entries tell them."""
+    entries = iter(bags.entries[bags.offsets[text] : bags.offsets[text + 1]].tolist())
+    return [(entry % (1 << 24), entry >> 24) if entry >> 24 else (next(entries), next(entries)) for entry in entries]
 
 
 def random_texts(count: int, seed: int, words: int = 400) -> list[Text]:

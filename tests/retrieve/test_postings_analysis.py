@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -16,9 +15,10 @@ from pipeline.retrieve.lucene_classes import Lucene
 from pipeline.retrieve.postings import analysis as postings_analysis
 from pipeline.retrieve.postings import words as postings_words
 from pipeline.retrieve.postings.analysis import Analysis, LuceneAnalyzer
+from pipeline.retrieve.postings.entries import entry, pack
 from pipeline.retrieve.postings.store import Bags
 from pipeline.retrieve.postings.words import WordTable
-from tests.retrieve.postings import MEMORY, real_texts
+from tests.retrieve.postings import MEMORY, pairs_of, real_texts
 from tests.retrieve.test_lucene import WEIRD
 
 pytestmark = pytest.mark.java
@@ -38,12 +38,13 @@ def read(bags: Bags) -> list[Counter[str]]:
     spelled = bags.vocabulary.to_pylist()
     assert len(set(spelled)) == len(spelled)
     found = []
-    for first, last in zip(bags.offsets[:-1], bags.offsets[1:], strict=True):
-        tokens = bags.tokens[first:last].tolist()
-        bag = Counter(spelled[token] for token in tokens)
-        changes = sum(a != b for a, b in itertools.pairwise(tokens))
-        assert changes == max(len(bag) - 1, 0), "equal terms stand apart"
-        found.append(bag)
+    for text, tokens in enumerate(bags.lengths.tolist()):
+        bag = pairs_of(bags, text)
+        assert [term for term, _ in bag] == sorted({term for term, _ in bag})
+        assert sum(times for _, times in bag) == tokens
+        found.append(Counter({spelled[term]: times for term, times in bag}))
+    frequency = Counter(term for bag in found for term in bag)
+    assert [frequency[term] for term in spelled] == sorted(frequency.values(), reverse=True)
     return found
 
 
@@ -120,13 +121,29 @@ def test_what_is_remembered_and_what_comes_together_change_nothing(analyzer: Luc
         assert bags_of(remembering, texts[start : start + 60]) == whole[start : start + 60]
 
 
-def test_terms_are_numbered_by_first_use_in_the_block(analyzer: LuceneAnalyzer) -> None:
+def test_terms_are_numbered_by_falling_frequency_then_first_use_in_the_block(analyzer: LuceneAnalyzer) -> None:
     analysis = Analysis(analyzer, 10**6)
     analysis.block([pa.array(["plum kiwi"], pa.large_string())])
-    bags = analysis.block([pa.array(["fig fig kiwi", "", "plum fig"], pa.large_string())])
-    assert bags.vocabulary.to_pylist() == ["fig", "kiwi", "plum"]
-    assert bags.tokens.tolist() == [0, 0, 1, 2, 0]
-    assert bags.offsets.tolist() == [0, 3, 3, 5]
+    bags = analysis.block([pa.array(["lime kiwi fig fig kiwi", "", "plum fig"], pa.large_string())])
+    assert bags.vocabulary.to_pylist() == ["fig", "lime", "kiwi", "plum"]
+    assert [pairs_of(bags, text) for text in range(3)] == [[(0, 2), (1, 1), (2, 2)], [], [(0, 1), (3, 1)]]
+    assert bags.lengths.tolist() == [5, 0, 2]
+
+
+@pytest.mark.parametrize("times", [1, 255, 256, 1 << 31])
+@pytest.mark.parametrize("term", [0, (1 << 24) - 1, 1 << 24, (1 << 24) + 7])
+def test_entries_of_any_size(term: int, times: int) -> None:
+    """The last four terms of a large vocabulary, and one term many times."""
+    numbers = np.arange((1 << 24) + 8)
+    starts, terms = np.array([0, 1, 1, 3]), np.array([term, (1 << 24) + 5, 3], np.uint32)
+    offsets, entries = pack(starts, terms, np.array([times, 256, 2], np.uint32), numbers)
+    small = term < 1 << 24 and times < 256
+    assert np.diff(offsets).tolist() == [1 if small else 3, 0, 4]
+    bags = Bags(offsets, entries, np.zeros(3, np.uint32), pa.array([]))
+    assert [pairs_of(bags, text) for text in range(3)] == [[(term, times)], [], [(3, 2), ((1 << 24) + 5, 256)]]
+    assert entry(entries, 0) == (term, times, offsets[1])
+    assert entry(entries, offsets[2]) == (3, 2, offsets[2] + 1)
+    assert entry(entries, offsets[2] + 1) == ((1 << 24) + 5, 256, offsets[3])
 
 
 def test_no_texts(analyzer: LuceneAnalyzer) -> None:

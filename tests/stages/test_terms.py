@@ -23,6 +23,7 @@ from pipeline.stages.index import lucene_task
 from pipeline.stages.search import bm25_ranking_task, postings_ranking_task
 from pipeline.stages.terms import stored_terms_tasks, terms_of, terms_tasks
 from tests.builders import made_up_paper, make_corpus, make_pool
+from tests.retrieve.postings import pairs_of
 from tests.stages.killed import finish, starter
 
 pytestmark = pytest.mark.java
@@ -39,8 +40,8 @@ def bags_of(segment: Artifact, rows: list[int]) -> dict[int, list[str]]:
     for piece in terms_of(segment).pieces(np.array(rows)):
         spelled = piece.bags.vocabulary.to_pylist()
         for row, member in zip(piece.rows.tolist(), piece.members.tolist(), strict=True):
-            tokens = piece.bags.tokens[piece.bags.offsets[member] : piece.bags.offsets[member + 1]]
-            found[row] = sorted(spelled[token] for token in tokens)
+            found[row] = sorted(spelled[term] for term, times in pairs_of(piece.bags, member) for _ in range(times))
+            assert piece.bags.lengths[member] == len(found[row])
     return found
 
 

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from pipeline.retrieve.java import declare
 from pipeline.retrieve.lucene_classes import Lucene
+from pipeline.retrieve.postings.entries import pack
 from pipeline.retrieve.postings.store import Bags
-from pipeline.retrieve.postings.types import Numbers, Offsets
-from pipeline.retrieve.postings.words import Bytes, WordTable, collect, kinds
+from pipeline.retrieve.postings.types import Numbers, Offsets, Terms
+from pipeline.retrieve.postings.words import WordTable, collect, kinds, text_bytes
 
 _MARK = "qz90210zq90210zq"
 """A word that analysis leaves alone and no text holds, between words that are analysed together."""
@@ -78,25 +79,26 @@ class Analysis:
             texts: large strings, some at a time.
 
         Returns:
-            Their bags, with terms numbered in the order of their first use in the block.
+            Their bags, with terms numbered by falling frequency, equally frequent ones by first use in the block.
         """
         if self._words.count > self._limit:
             self._forget()
         numbers = vocabulary = np.empty(0, np.int32)
-        known, lengths, bags = 0, [], []
+        known, lengths, found = 0, [np.empty(0, np.int64)], [_bags(0, 0)]
         for part in texts:
             words, ends = self._words.number(*text_bytes(part))
             self._analyse_new_words()
             numbers, vocabulary = _extended(numbers, self._terms.count), _extended(vocabulary, self._terms.count)
-            of_words = np.diff(self._term_starts)[words]
-            tokens = np.concatenate([[0], np.cumsum(of_words)])
-            bag = np.empty(tokens[-1], np.uint32)
-            known = collect(words, ends, self._term_starts, self._terms_of_words, numbers, vocabulary, known, bag)
-            bags.append(bag)
+            tokens = np.concatenate([[0], np.cumsum(np.diff(self._term_starts)[words])])
+            found.append(_bags(len(part), tokens[-1]))
+            known = collect(words, ends, self._term_starts, self._terms_of_words, numbers, vocabulary, known, found[-1])
             lengths.append(np.diff(tokens[ends]))
-        offsets = np.concatenate([[0], np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))])
-        terms = np.concatenate([np.empty(0, np.uint32), *bags])
-        return Bags(offsets, terms, self._terms.array(vocabulary[:known]))
+        starts = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(each.starts) for each in found]))])
+        terms, times = (np.concatenate([each[of][: each.starts[-1]] for each in found]) for of in (1, 2))
+        order = np.argsort(-np.bincount(terms, minlength=known), kind="stable")
+        offsets, entries = pack(starts, terms, times, np.argsort(order))
+        spelled = self._terms.array(vocabulary[:known][order])
+        return Bags(offsets, entries, np.concatenate(lengths).astype(np.uint32), spelled)
 
     def _analyse_new_words(self) -> None:
         first = len(self._term_starts) - 1
@@ -109,12 +111,9 @@ class Analysis:
         self._terms_of_words = np.concatenate([self._terms_of_words, terms])
 
 
-def text_bytes(texts: pa.Array) -> tuple[Bytes, Offsets]:
-    """Return the bytes of large strings and where each starts, by reference."""
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    data = texts.buffers()[2]
-    return np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8), offsets
-
-
 def _extended(numbers: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int32]:
     return np.concatenate([numbers, np.full(size - len(numbers), -1, np.int32)])
+
+
+def _bags(texts: int, tokens: int) -> Terms:
+    return Terms(np.zeros(texts + 1, np.int64), np.empty(tokens, np.uint32), np.empty(tokens, np.uint32))

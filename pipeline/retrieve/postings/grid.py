@@ -122,7 +122,7 @@ class _Grid:
     ) -> None:
         self._collection, self._queries, self._pool, self._threads = collection, queries, pool, threads
         self._norms = np.stack([lucene_formula.inverse_norms(k1, b, collection.average) for k1, b in points], axis=1)
-        codes = [part.codes for part in collection.parts]
+        codes = [part.documents.codes for part in collection.parts]
         self._places = _place(self._norms, np.unique(np.concatenate([np.zeros(1, np.uint8), *codes])))
 
     def judged(self, pairs: _Pairs) -> Iterator[tuple[npt.NDArray[np.int64], Keys]]:
@@ -130,14 +130,13 @@ class _Grid:
 
         Pairs whose row is not in the pool do not come; the key of a pair without a common term is 0.
         """
-        for parts in grouped(self._collection.parts, self._threads):
-            for documents in self._pool.map(self._collection.documents, parts):
-                place = np.minimum(np.searchsorted(documents.rows, pairs.row), len(documents.rows) - 1)
-                here = np.flatnonzero(documents.rows[place] == pairs.row)
-                keys = np.empty((len(here), self._norms.shape[1]), np.uint64)
-                judge = partial(self._judge, documents, pairs.query[here], place[here], keys)
-                by_queries(self._pool, len(self._queries), judge)
-                yield here, keys
+        for documents, *_ in self._collection.parts:
+            place = np.minimum(np.searchsorted(documents.rows, pairs.row), len(documents.rows) - 1)
+            here = np.flatnonzero(documents.rows[place] == pairs.row)
+            keys = np.empty((len(here), self._norms.shape[1]), np.uint64)
+            judge = partial(self._judge, documents, pairs.query[here], place[here], keys)
+            by_queries(self._pool, len(self._queries), judge)
+            yield here, keys
 
     def _judge(
         self, documents: Documents, query: Offsets, document: Offsets, keys: Keys, first: int, last: int

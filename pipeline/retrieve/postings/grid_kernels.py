@@ -10,6 +10,7 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from pipeline.core.compiled import compiled
+from pipeline.retrieve.postings.entries import entry
 from pipeline.retrieve.postings.kernels import clear, enter
 
 NODES = 8
@@ -66,7 +67,7 @@ def judge(queries: Any, idf: Any, documents: Any, norms: Any, pair_query: Any, p
         pair_document: int64 ``[pairs]``, by position.
         keys: uint64 ``[pairs, points]``, written.
     """
-    weights = np.zeros(len(idf), np.float32)
+    weights = np.zeros(len(idf) + 1, np.float32)
     query = -1
     for pair in range(len(pair_query)):
         if pair_query[pair] != query:
@@ -127,7 +128,7 @@ def sift(
     """
     rows = documents.rows
     lines = places.line_of[documents.codes]
-    weights = np.zeros(len(idf), np.float32)
+    weights = np.zeros(len(idf) + 1, np.float32)
     sums = np.empty(len(rows) * NODES, np.float32)
     bars = np.empty((len(places.nodes), NODES), np.float32)
     flat_bars = bars.reshape(-1)
@@ -150,15 +151,17 @@ def sift(
 @compiled
 def _score(weights: Any, documents: Any, document: Any, norms: Any, keys: Any) -> Any:
     """Write a document's key at every point, in Lucene's arithmetic; return whether it has a term of the query."""
-    bags = documents.bags
+    entries, numbers, member = documents.entries, documents.numbers, documents.members[document]
     inverse = norms[documents.codes[document]]
     sums = np.zeros(len(inverse))
     found = False
-    for at in range(bags.starts[document], bags.starts[document + 1]):
-        weight = weights[bags.terms[at]]
+    at, end = documents.offsets[member], documents.offsets[member + 1]
+    while at < end:
+        term, times, at = entry(entries, at)
+        weight = weights[numbers[term]]
         if weight > 0:
             found = True
-            frequency = np.float32(bags.times[at])
+            frequency = np.float32(times)
             for point in range(len(inverse)):
                 sums[point] += np.float64(weight - weight / (np.float32(1) + frequency * inverse[point]))
     rounded = np.empty(len(inverse), np.float32)

@@ -19,15 +19,12 @@ from pipeline.core.order import Rows
 from pipeline.retrieve import lucene_formula
 from pipeline.retrieve.base import Exclusions
 from pipeline.retrieve.postings import kernels
+from pipeline.retrieve.postings.sought import Sought
 from pipeline.retrieve.postings.store import Piece, TermStore
-from pipeline.retrieve.postings.types import Codes, Documents, Numbers, Offsets, Postings, Removed, Terms
+from pipeline.retrieve.postings.types import Documents, Offsets, Postings, Removed, Terms
 
 BLOCK_DOCUMENTS = 16_384
 """Documents scored together: their scores stay in a core's cache, and their postings in the processor's."""
-
-
-_TOKEN_BYTES = 4
-"""What a token takes while it is decoded, but for very long texts and very many queries."""
 
 
 class Queries(NamedTuple):
@@ -52,7 +49,7 @@ class Queries(NamedTuple):
             def decode(piece: Piece, used: npt.NDArray[np.bool_], spelled: pa.Array) -> Terms:
                 numbers = np.full(len(used), len(vocabulary), _unsigned(len(vocabulary)))
                 numbers[used] = pc.index_in(spelled, vocabulary).to_numpy()
-                return _decode(piece, numbers, len(vocabulary))
+                return decoded(piece, numbers)
 
             read = list(pool.map(decode, pieces, *zip(*words, strict=True))) if words else []
         place = np.searchsorted(rows, np.concatenate([np.empty(0, np.uint32), *(piece.rows for piece in pieces)]))
@@ -73,16 +70,15 @@ class Part(NamedTuple):
     """Some documents of a pool.
 
     Attributes:
-        piece: where their bags are.
-        numbers: of the bags' terms among those of the queries; as many as there are of these where no query has it.
-        codes: uint8 ``[n]``, stored length of each.
-        terms: what decoding gives, where it is kept.
+        documents: up to :data:`BLOCK_DOCUMENTS` of them.
+        longest: tokens of the longest.
+        counts: uint16 ``[terms + 1]``, how many of them have each term, where that is kept; the last is of terms that
+            no query has.
     """
 
-    piece: Piece
-    numbers: Numbers
-    codes: Codes
-    terms: Terms | None
+    documents: Documents
+    longest: int
+    counts: npt.NDArray[np.uint16] | None
 
 
 class Block(NamedTuple):
@@ -104,7 +100,7 @@ class Collection:
     Attributes:
         idf: float32 ``[terms]``.
         average: mean length of the documents that have a term, 1 where none has.
-        parts: the documents, each part up to :data:`BLOCK_DOCUMENTS` of them; their order says nothing.
+        parts: the documents; their order says nothing.
     """
 
     idf: lucene_formula.Floats
@@ -120,45 +116,48 @@ class Collection:
             rows: the documents.
             vocabulary: the terms of the queries.
             threads: how many work.
-            memory: bytes of decoded documents to keep; the others are decoded whenever they are needed.
+            memory: bytes of counts to keep; the others are counted again whenever they are needed.
         """
+        sought, kind = Sought(vocabulary), _unsigned(len(vocabulary))
         pieces = list(store.pieces(rows))
-        lengths = [np.diff(piece.bags.offsets)[piece.members] for piece in pieces]
-        sizes = np.array([each.sum() for each in lengths], np.int64)
-        kept = (np.cumsum(sizes) * _TOKEN_BYTES <= memory).tolist()
+        room = 2 * (len(vocabulary) + 1)
+        parts_before = np.cumsum([0, *(-(-len(piece.rows) // BLOCK_DOCUMENTS) for piece in pieces)])
+        kept = (parts_before[1:] * room <= memory).tolist()
 
-        def count(piece: Piece, lengths: Offsets, keep: bool) -> tuple[list[Part], Offsets]:
-            numbers, found = _numbers(piece, vocabulary), np.zeros(len(vocabulary), np.int64)
+        def count(piece: Piece, keep: bool) -> tuple[list[Part], Offsets, int, int]:
+            lengths = piece.bags.lengths[piece.members].astype(np.int64)
+            numbers, found = sought.numbers(piece.bags.vocabulary, kind), np.zeros(len(vocabulary) + 1, np.int64)
             codes, parts = lucene_formula.length_codes(lengths), []
             for start in range(0, len(codes), BLOCK_DOCUMENTS):
                 some = slice(start, start + BLOCK_DOCUMENTS)
-                mine = Piece(piece.rows[some], piece.members[some], piece.bags)
-                terms = _decode(mine, numbers, len(vocabulary))
-                kernels.tally(terms.terms, found)
-                parts.append(Part(mine, numbers, codes[some], terms if keep else None))
-            return parts, found
+                documents = Documents(
+                    piece.rows[some], codes[some], piece.members[some], piece.bags.offsets, piece.bags.entries, numbers
+                )
+                counts = _counts(documents, len(vocabulary))
+                found += counts
+                parts.append(Part(documents, int(lengths[some].max()), counts if keep else None))
+            return parts, found, int(np.count_nonzero(lengths)), int(lengths.sum())
 
-        parts, frequencies = [], np.zeros(len(vocabulary), np.int64)
+        parts, frequencies, documents, tokens = [], np.zeros(len(vocabulary) + 1, np.int64), 0, 0
         with ThreadPoolExecutor(threads) as pool:
-            for read, found in pool.map(count, pieces, lengths, kept):
+            for read, found, some_documents, some_tokens in pool.map(count, pieces, kept):
                 parts += read
                 frequencies += found
-        documents, tokens = sum(int(np.count_nonzero(each)) for each in lengths), int(sizes.sum())
-        return cls(lucene_formula.idf(frequencies, documents), tokens / documents if documents else 1.0, parts)
+                documents += some_documents
+                tokens += some_tokens
+        return cls(lucene_formula.idf(frequencies[:-1], documents), tokens / documents if documents else 1.0, parts)
 
-    def documents(self, part: Part) -> Documents:
-        """Return the documents of a part with those of their terms that queries have."""
-        terms = _decode(part.piece, part.numbers, len(self.idf)) if part.terms is None else part.terms
-        return Documents(part.piece.rows, part.codes, terms)
+    def counts(self, part: Part) -> npt.NDArray[np.uint16]:
+        """Return how many documents of a part have each term, uint16 ``[terms + 1]``, the last those no query has."""
+        return _counts(part.documents, len(self.idf)) if part.counts is None else part.counts
 
     def block(self, part: Part) -> Block:
         """Return the documents of a part, turned round as well."""
-        documents = self.documents(part)
-        size = len(documents.bags.terms)
-        edges = np.zeros(len(self.idf) + 2, np.int64)
-        postings = Postings(edges, np.empty(size, np.uint16), np.empty(size, documents.bags.times.dtype))
-        kernels.invert(documents.bags, postings)
-        return Block(documents, postings)
+        edges = np.concatenate([[0], np.cumsum(self.counts(part)[:-1], dtype=np.int64)])
+        size, frequency = int(edges[-1]), _unsigned(part.longest)
+        postings = Postings(edges, np.empty(size, np.uint16), np.empty(size, frequency))
+        kernels.invert(part.documents, postings)
+        return Block(part.documents, postings)
 
 
 def removed_from(rows: Rows, excluded: Exclusions) -> Removed:
@@ -171,31 +170,28 @@ def removed_from(rows: Rows, excluded: Exclusions) -> Removed:
     return Removed(np.concatenate([[0], np.cumsum(here)])[offsets], place[here])
 
 
+def decoded(piece: Piece, numbers: npt.NDArray[np.integer]) -> Terms:
+    """Return the terms of papers, ``numbers[term]`` for each term of their block."""
+    bags, members = piece.bags, piece.members
+    room = int(np.diff(bags.offsets)[members].sum())
+    times = np.empty(room, _unsigned(int(bags.lengths[members].max(initial=0))))
+    read = Terms(np.zeros(len(members) + 1, np.int64), np.empty(room, numbers.dtype), times)
+    kernels.decode(bags.offsets, bags.entries, members, numbers, read)
+    starts, terms, times = read
+    return Terms(starts, terms[: starts[-1]], times[: starts[-1]])
+
+
 def _words_of(piece: Piece) -> tuple[npt.NDArray[np.bool_], pa.Array]:
     """Return which terms of a block the piece's papers have, and those."""
     used = np.zeros(len(piece.bags.vocabulary), bool)
-    kernels.mark(piece.bags.offsets, piece.bags.tokens, piece.members, used)
+    kernels.mark(piece.bags.offsets, piece.bags.entries, piece.members, used)
     return used, piece.bags.vocabulary.filter(pa.array(used))
 
 
-def _numbers(piece: Piece, vocabulary: pa.Array) -> Numbers:
-    found = pc.fill_null(pc.index_in(piece.bags.vocabulary, vocabulary), len(vocabulary))
-    numbers: Numbers = found.to_numpy(zero_copy_only=False).astype(_unsigned(len(vocabulary)))
-    return numbers
-
-
-def _decode(piece: Piece, numbers: Numbers, terms: int) -> Terms:
-    bags, members = piece.bags, piece.members
-    lengths = np.diff(bags.offsets)[members]
-    room = int(lengths.sum())
-    decoded = Terms(
-        np.zeros(len(members) + 1, np.int64),
-        np.empty(room, _unsigned(terms)),
-        np.empty(room, _unsigned(int(lengths.max(initial=0)))),
-    )
-    kernels.decode(bags.offsets, bags.tokens, members, numbers, terms, decoded)
-    starts, found, times = decoded
-    return Terms(starts, found[: starts[-1]], times[: starts[-1]])
+def _counts(documents: Documents, terms: int) -> npt.NDArray[np.uint16]:
+    counts = np.zeros(terms + 1, np.uint16)
+    kernels.tally(documents, counts)
+    return counts
 
 
 def _unsigned(most: int) -> type[np.uint16 | np.uint32]:

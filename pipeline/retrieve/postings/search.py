@@ -12,38 +12,66 @@ once in millions of scores.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import islice
+from queue import SimpleQueue
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.retrieve import lucene_formula
 from pipeline.retrieve.base import Exclusions, Ranking, check_depth
 from pipeline.retrieve.postings import kernels
+from pipeline.retrieve.postings.lines import TILE
 from pipeline.retrieve.postings.pool import Collection, Part, Queries, removed_from
-from pipeline.retrieve.postings.types import Best, Documents, Postings, Removed, Weights
+from pipeline.retrieve.postings.types import Best, Documents, Keys, Near, Offsets, Removed, Weights
 from pipeline.retrieve.toplists import unpack
 
 _QUERIES_TOGETHER = 16
 _T = TypeVar("_T")
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 _DENSE = 8
 """A term that one document in so many of a block has gets a line."""
 
+_ROOM = 64
+"""Documents more than four times the depth that may wait to be scored, for small depths."""
+
+_SHARES = 16
+"""Frequencies below this have their share of a weight in a table."""
+
 
 class _Weighed(NamedTuple):
-    """A block, and what is the same for all queries."""
+    """A block, the number of its first document, and what is the same for all queries."""
 
     documents: Documents
-    postings: Postings
+    number: int
     weights: Weights
     removed: Removed
+
+
+class _Room:
+    """Memory in which one block after the other is turned round: the system is asked for it once."""
+
+    def __init__(self) -> None:
+        self._postings, self._lines = np.empty(0, np.uint32), np.empty(0, np.uint16)
+
+    def weights(self, counts: npt.NDArray[np.uint16], documents: int) -> Weights:
+        """Return room for the documents of a block, of which so many have each term; it is valid until the next."""
+        dense = np.append(counts[:-1].astype(np.int64) * _DENSE > documents, False)
+        edges = np.concatenate([[0], np.cumsum(np.where(dense, 0, counts)[:-1], dtype=np.int64)])
+        line_of = np.where(dense, np.cumsum(dense) - 1, -1).astype(np.int32)
+        shape = -(-documents // TILE), int(np.count_nonzero(dense)), TILE
+        self._postings, self._lines = _at_least(self._postings, edges[-1]), _at_least(self._lines, math.prod(shape))
+        lines = self._lines[: math.prod(shape)].reshape(shape)
+        lines[:] = 0
+        return Weights(edges, self._postings[: edges[-1]], line_of, lines)
 
 
 def search(
@@ -80,41 +108,71 @@ def search(
         )
     norms = lucene_formula.inverse_norms(k1, b, collection.average)
     scale = _scale(collection, queries)
-    best = Best(
-        np.zeros((len(queries), 2 * depth), np.uint64),
-        np.zeros(len(queries), np.int64),
-        np.zeros(len(queries), np.uint64),
-    )
+    idf = np.append(collection.idf, np.float32(0))
+    units, shares = idf * np.float32(scale), _shares(norms)
+    near, best = _lists(queries, depth)
+    sizes = [len(part.documents.rows) for part in collection.parts]
+    numbers = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    tiles = -(-max(sizes, default=0) // TILE)
+    scratch: SimpleQueue[npt.NDArray[np.uint32]] = SimpleQueue()
+    for _ in range(threads):
+        scratch.put(np.empty((_QUERIES_TOGETHER, tiles * TILE), np.uint32))
 
-    def weigh(part: Part) -> _Weighed:
-        documents, postings = collection.block(part)
-        weights = _room(postings, len(collection.idf), norms[documents.codes])
-        kernels.weigh(postings, collection.idf, scale, weights)
-        return _Weighed(documents, postings, weights, removed_from(documents.rows, excluded))
+    def weigh(part: Part, number: int, room: _Room) -> _Weighed:
+        weights = room.weights(collection.counts(part), len(part.documents.rows))
+        kernels.weigh(part.documents, units, shares, norms, weights)
+        return _Weighed(part.documents, number, weights, removed_from(part.documents.rows, excluded))
 
-    def score(weighed: list[_Weighed], first: int, last: int) -> None:
-        for (rows, _, bags), postings, weights, removed in weighed:
-            kernels.score(
-                first,
-                last,
-                queries.bags,
-                collection.idf,
-                scale,
-                rows,
-                bags,
-                postings,
-                weights,
-                removed,
-                depth,
-                best,
-            )
+    def score(weighed: list[_Weighed], first: int) -> None:
+        last, sums = min(first + _QUERIES_TOGETHER, len(queries)), scratch.get()
+        try:
+            for documents, number, weights, removed in weighed:
+                kernels.score(
+                    first,
+                    last,
+                    queries.bags,
+                    idf,
+                    units,
+                    scale,
+                    norms,
+                    documents,
+                    number,
+                    weights,
+                    removed,
+                    depth,
+                    sums,
+                    near,
+                    best,
+                )
+        finally:
+            scratch.put(sums)
 
+    rooms = itertools.cycle([[_Room() for _ in range(threads)] for _ in range(2)])
+    groups = zip(grouped(zip(collection.parts, numbers.tolist(), strict=False), threads), rooms, strict=False)
     with ThreadPoolExecutor(threads) as pool:
-        for parts in grouped(collection.parts, threads):
-            weighed = list(pool.map(weigh, parts))
-            by_queries(pool, len(queries), partial(score, weighed))
+
+        def begin() -> list[Future[_Weighed]]:
+            return [pool.submit(weigh, *each, room) for each, room in zip(*next(groups, ([], [])), strict=False)]
+
+        under_way = begin()
+        while under_way:
+            weighed = [each.result() for each in under_way]
+            scored = [pool.submit(score, weighed, first) for first in range(0, len(queries), _QUERIES_TOGETHER)]
+            under_way = begin()  # by whichever thread has no queries left
+            for each in scored:
+                each.result()
             done(sum(len(each.documents.rows) for each in weighed))
-    return _ranking(best, depth)
+
+        def judge(part: Part, query: Offsets, document: Offsets) -> Keys:
+            keys = np.empty(len(query), np.uint64)
+            kernels.judge(query, document, queries.bags, idf, norms, part.documents, keys)
+            return keys
+
+        for query in range(len(queries)):
+            kernels.cut(query, depth, near)
+        pairs = _by_part(near, numbers)
+        judged = list(pool.map(judge, collection.parts, *pairs))
+    return _ranking(best, pairs[0], judged, depth)
 
 
 def check_parameters(k1: float, b: float) -> None:
@@ -146,16 +204,43 @@ def _scale(collection: Collection, queries: Queries) -> float:
     return largest / float(collection.idf.max(initial=np.float32(1e-30)))
 
 
-def _room(postings: Postings, terms: int, norms: lucene_formula.Floats) -> Weights:
-    size = len(postings.documents)
-    dense = np.diff(postings.edges)[:terms] * _DENSE > len(norms)
-    line_of = np.where(dense, np.cumsum(dense) - 1, -1).astype(np.int32)
-    lines = np.zeros((np.count_nonzero(dense) + 1, len(norms)), np.uint16)
-    return Weights(norms, np.empty(size, np.uint16), line_of, lines)
+def _lists(queries: Queries, depth: int) -> tuple[Near, Best]:
+    """Return lists of nothing."""
+    count, tokens = len(queries), np.concatenate([[0], np.cumsum(queries.bags.times, dtype=np.int64)])
+    slack = 2 * np.diff(tokens[queries.bags.starts])
+    keys = np.zeros((count, 4 * depth + _ROOM), np.uint64)
+    near = Near(keys, np.zeros(count, np.int64), np.zeros(count, np.int64), slack)
+    return near, Best(np.zeros((count, 2 * depth), np.uint64), np.zeros(count, np.int64), np.zeros(count, np.uint64))
 
 
-def _ranking(best: Best, depth: int) -> Ranking:
-    lists = zip(best.keys, best.counts.tolist(), strict=True)
-    found = [np.sort(keys[:count])[::-1][:depth] for keys, count in lists]
+def _by_part(near: Near, numbers: Offsets) -> tuple[list[Offsets], list[Offsets]]:
+    """Return for each part the queries for which documents of it wait, rising, and these by position."""
+    waiting = np.arange(near.keys.shape[1]) < near.counts[:, None]
+    query = np.nonzero(waiting)[0]
+    number = (near.keys[waiting] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    part = np.searchsorted(numbers, number, "right") - 1
+    order = np.argsort(part.astype(np.uint16 if len(numbers) < 1 << 16 else np.uint32), kind="stable")
+    edges = np.searchsorted(part[order], np.arange(1, len(numbers) - 1))
+    return np.split(query[order], edges), np.split((number - numbers[part])[order], edges)
+
+
+def _shares(norms: lucene_formula.Floats) -> lucene_formula.Floats:
+    """Return the part of a term's weight that a document has, by stored length and frequency."""
+    frequency = np.arange(_SHARES, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        shares: lucene_formula.Floats = (1 - 1 / (1 + frequency * norms[:, None].astype(np.float64))).astype(np.float32)
+    return shares
+
+
+def _ranking(best: Best, queries: list[Offsets], judged: list[Keys], depth: int) -> Ranking:
+    query, keys = np.concatenate([np.empty(0, np.int64), *queries]), np.concatenate([np.empty(0, np.uint64), *judged])
+    order = np.argsort(query, kind="stable")
+    waited = np.split(keys[order], np.searchsorted(query[order], np.arange(1, len(best.keys))))
+    lists = zip(best.keys, best.counts.tolist(), waited, strict=False)
+    found = [np.sort(np.concatenate([keys[:count], others]))[::-1][:depth] for keys, count, others in lists]
     scores, rows = unpack(np.concatenate([np.empty(0, np.uint64), *found]))
     return Ranking.from_counts(np.array([len(each) for each in found], np.int64), rows, scores)
+
+
+def _at_least(array: npt.NDArray[_Scalar], size: int) -> npt.NDArray[_Scalar]:
+    return array if len(array) >= size else np.empty(size + size // 4, array.dtype)

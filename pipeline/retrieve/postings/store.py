@@ -1,8 +1,8 @@
 """The terms of papers, kept for every pool to come: segments, each made for a pool, each holding what was missing then.
 
 A paper is analysed once, whatever number of pools it is in. What is kept of it is the bag of its terms, not postings: a
-pool of a hundredth of the corpus reads a hundredth of the store, and turning bags into postings takes a few percent of
-the time that searching them does.
+pool of a hundredth of the corpus reads a hundredth of the store, and turning bags into postings takes less
+time than searching them does.
 
 A segment is an artifact of the files ``rows.arrow`` (its papers) and, for every :data:`BLOCK_PAPERS` of them,
 ``bags-00012.arrow`` and ``vocabulary-00012.arrow`` (the terms that the numbers in the bags mean, block by block).
@@ -11,6 +11,7 @@ A segment is an artifact of the files ``rows.arrow`` (its papers) and, for every
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,13 +25,18 @@ from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.order import Rows
 from pipeline.core.schema import CANDIDATES
 from pipeline.core.workdir import Workdir
-from pipeline.retrieve.postings.types import Numbers, Offsets
+from pipeline.retrieve.postings.types import Entries, Offsets
 
 BLOCK_PAPERS = 65_536
 """Papers of a block; the last block of a segment has the rest."""
 
-BAGS = pa.schema([pa.field("terms", pa.large_list(pa.field("item", pa.uint32(), nullable=False)), nullable=False)])
-"""Bags of a block, in the order of its papers: one number a token, equal ones side by side."""
+BAGS = pa.schema(
+    [
+        pa.field("entries", pa.large_list(pa.field("item", pa.uint32(), nullable=False)), nullable=False),
+        pa.field("tokens", pa.uint32(), nullable=False),
+    ]
+)
+"""Bags of a block, in the order of its papers (:mod:`pipeline.retrieve.postings.entries`), and their lengths."""
 
 VOCABULARY = pa.schema([pa.field("term", pa.large_string(), nullable=False)])
 """Terms of a block by number."""
@@ -40,13 +46,15 @@ class Bags(NamedTuple):
     """The terms of some texts.
 
     Attributes:
-        offsets: int64 ``[texts + 1]``.
-        tokens: uint32 ``[offsets[-1]]``, the number of every token's term, a text's equal ones side by side.
+        offsets: int64 ``[texts + 1]``, where each text's entries start.
+        entries: uint32 ``[offsets[-1]]``, see :mod:`pipeline.retrieve.postings.entries`.
+        lengths: uint32 ``[texts]``, tokens of each.
         vocabulary: the terms by number, large strings.
     """
 
     offsets: Offsets
-    tokens: Numbers
+    entries: Entries
+    lengths: npt.NDArray[np.uint32]
     vocabulary: pa.Array
 
 
@@ -89,8 +97,9 @@ def write_block(out: Workdir, number: int, bags: Bags) -> None:
     """Write one block of a segment."""
     vocabulary = pa.table([bags.vocabulary], schema=VOCABULARY)
     out.arrow(_vocabulary_name(number), vocabulary, VOCABULARY)
-    lists = pa.LargeListArray.from_arrays(pa.array(bags.offsets), pa.array(bags.tokens), type=BAGS.field("terms").type)
-    out.arrow(_bags_name(number), pa.table([lists], schema=BAGS), BAGS, tokens=len(bags.tokens))
+    offsets, entries, lengths = map(pa.array, bags[:3])
+    lists = pa.LargeListArray.from_arrays(offsets, entries, type=BAGS.field("entries").type)
+    out.arrow(_bags_name(number), pa.table([lists, lengths], schema=BAGS), BAGS, tokens=int(bags.lengths.sum()))
 
 
 def _bags_name(number: int) -> str:
@@ -107,14 +116,14 @@ class _Segment:
         self.rows: Rows = artifact.arrow("rows.arrow").column("row").chunk(0).to_numpy()
 
     def bags(self, number: int) -> Bags:
-        lists = self._artifact.arrow(_bags_name(number)).column("terms").chunk(0)
+        lists, lengths = (column.chunk(0) for column in self._artifact.arrow(_bags_name(number)).columns)
         if len(lists) != min(BLOCK_PAPERS, len(self.rows) - number * BLOCK_PAPERS):
             raise CorruptError(
                 f"{_bags_name(number)} of {self._artifact.path} holds the terms of {len(lists):,} other papers",
                 "Remove that folder and run the same command again",
             )
         vocabulary = self._artifact.arrow(_vocabulary_name(number)).column("term").chunk(0)
-        return Bags(lists.offsets.to_numpy(), lists.values.to_numpy(), vocabulary)
+        return Bags(lists.offsets.to_numpy(), lists.values.to_numpy(), lengths.to_numpy(), vocabulary)
 
 
 class TermStore:
@@ -136,7 +145,7 @@ class TermStore:
 
     def missing(self, rows: npt.NDArray[np.integer]) -> Rows:
         """Return those of ``rows`` whose paper was not analysed."""
-        return np.asarray(rows, np.uint32)[self._owners(rows) < 0]
+        return np.asarray(rows, np.uint32)[self._find(rows)[0] < 0]
 
     def pieces(self, rows: npt.NDArray[np.integer]) -> Iterator[Piece]:
         """Yield the bags of the papers at ``rows``, block by block.
@@ -149,7 +158,7 @@ class TermStore:
             CorruptError: a file differs from its manifest.
         """
         asked: Rows = np.asarray(rows, np.uint32)
-        owners = self._owners(asked)
+        owners, places = self._find(asked)
         if np.any(owners < 0):
             raise StageError(
                 f"{np.count_nonzero(owners < 0):,} of {len(asked):,} papers have no terms in {self._folder} "
@@ -157,18 +166,20 @@ class TermStore:
                 "Index their pool: mdcr index; if a folder was removed there by hand, remove the whole store first",
             )
         for number, segment in enumerate(self._segments):
-            mine = asked[owners == number]
-            places = np.searchsorted(segment.rows, mine)
-            blocks = places // BLOCK_PAPERS
-            for block in np.unique(blocks).tolist():
-                here = blocks == block
-                yield Piece(mine[here], places[here] - block * BLOCK_PAPERS, segment.bags(block))
+            mine = slice(None) if np.all(owners == number) else owners == number
+            held, positions = asked[mine], places[mine]
+            edges = np.searchsorted(positions, range(0, len(segment.rows) + BLOCK_PAPERS, BLOCK_PAPERS)).tolist()
+            for block, (first, last) in enumerate(pairwise(edges)):
+                if last > first:
+                    members = positions[first:last] - block * BLOCK_PAPERS
+                    yield Piece(held[first:last], members, segment.bags(block))
 
-    def _owners(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-        """Return the number of the segment each row is read from, -1 where there is none."""
-        owners = np.full(len(rows), -1, np.int32)
+    def _find(self, rows: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.int32], Offsets]:
+        """Return the number of the segment each row is read from, -1 where there is none, and its position there."""
+        owners, places = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int64)
         for number, segment in enumerate(self._segments):
             if len(segment.rows):
                 place = np.minimum(np.searchsorted(segment.rows, rows), len(segment.rows) - 1)
-                owners[(segment.rows[place] == rows) & (owners < 0)] = number
-        return owners
+                new = (segment.rows[place] == rows) & (owners < 0)
+                owners[new], places[new] = number, place[new]
+        return owners, places

@@ -12,6 +12,7 @@ from pipeline.core.order import Rows
 Numbers = npt.NDArray[np.uint16 | np.uint32]
 """uint32, or uint16 where that is enough."""
 
+Entries = npt.NDArray[np.uint32]
 Offsets = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
 Keys = npt.NDArray[np.uint64]
@@ -33,24 +34,31 @@ class Terms(NamedTuple):
 
 
 class Documents(NamedTuple):
-    """Some documents of a pool.
+    """Some documents of a pool: where their bags are in a block of the store.
 
     Attributes:
         rows: uint32 ``[n]``, rising.
         codes: uint8 ``[n]``, stored length of each.
-        bags: those of their terms that queries have.
+        members: int64 ``[n]``, which of the block's bags is whose.
+        offsets: int64 ``[bags + 1]``, where each bag starts.
+        entries: uint32, the bags, see :mod:`pipeline.retrieve.postings.entries`.
+        numbers: ``[block's terms]``, number of each term among those of the queries; as many as there are of these
+            where no query has it.
     """
 
     rows: Rows
     codes: Codes
-    bags: Terms
+    members: Offsets
+    offsets: Offsets
+    entries: Entries
+    numbers: Numbers
 
 
 class Postings(NamedTuple):
-    """The same terms turned round.
+    """Documents turned round.
 
     Attributes:
-        edges: int64 ``[terms + 2]``; the postings of term ``t`` stand from ``edges[t]`` to ``edges[t + 1]``.
+        edges: int64 ``[terms + 1]``; the postings of term ``t`` stand from ``edges[t]`` to ``edges[t + 1]``.
         documents: uint16 ``[postings]``, position of the document, rising for each term.
         frequencies: ``[postings]``, how often the document has the term.
     """
@@ -61,18 +69,18 @@ class Postings(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What postings add to scores at most, as whole numbers.
+    """Documents turned round, and what terms add to their scores at most: impacts, whole numbers of 16 bits.
 
     Attributes:
-        norms: float32 ``[documents]``, inverse norm of each.
-        impacts: uint16 ``[postings]``, above what the term adds where the query has it once, in units of a scale.
-        line_of: int32 ``[terms]``, line of each term that many documents have, else -1.
-        lines: uint16 ``[lines + 1, documents]``, the impacts of such a term by document, 0 where it has it not; the
-            last line is of no term.
+        edges: int64 ``[terms + 1]``; the postings of term ``t`` stand from ``edges[t]`` to ``edges[t + 1]``; a term
+            that has a line has none.
+        postings: uint32, position of a document in the upper half and impact in the lower.
+        line_of: int32 ``[terms + 1]``, line of each term that many documents have, else -1.
+        lines: uint16 ``[tiles, lines, TILE]``, the impacts of such a term by document, 0 where it has it not.
     """
 
-    norms: npt.NDArray[np.float32]
-    impacts: npt.NDArray[np.uint16]
+    edges: Offsets
+    postings: npt.NDArray[np.uint32]
     line_of: npt.NDArray[np.int32]
     lines: npt.NDArray[np.uint16]
 
@@ -101,6 +109,22 @@ class Best(NamedTuple):
     keys: Keys
     counts: Offsets
     floors: Keys
+
+
+class Near(NamedTuple):
+    """Documents that may be among the best, to be scored when all documents were met.
+
+    Attributes:
+        keys: uint64 ``[queries, more than depth]``, in no order: units that a document has at most, and its number.
+        counts: int64 ``[queries]``, keys of each.
+        floors: int64 ``[queries]``, units that a document must have for it may be among the best.
+        slack: int64 ``[queries]``, how many units less than at most a document may have.
+    """
+
+    keys: Keys
+    counts: Offsets
+    floors: Offsets
+    slack: Offsets
 
 
 class Places(NamedTuple):

@@ -114,6 +114,13 @@ class WordTable:
             self.letters = np.resize(self.letters, 1 << wanted.bit_length())
 
 
+def text_bytes(texts: pa.Array) -> tuple[Bytes, Offsets]:
+    """Return the bytes of large strings and where each starts, by reference."""
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    data = texts.buffers()[2]
+    return np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8), offsets
+
+
 @compiled
 def place(slots: Any, hashes: Any, count: int) -> None:
     """Enter words into an empty table of slots, int32 ``[power of two]``, -1 where empty."""
@@ -193,7 +200,7 @@ def number(
 def collect(
     words: Any, ends: Any, term_starts: Any, terms: Any, numbers: Any, vocabulary: Any, known: int, bags: Any
 ) -> int:
-    """Write the bag of terms of each text, and number the terms of a block of texts by first use.
+    """Write the distinct terms of each text, and number the terms of a block of texts by first use.
 
     Args:
         words: uint32 ``[words]``, of all texts.
@@ -203,16 +210,17 @@ def collect(
         numbers: int32 ``[distinct terms]``, number of each term in the block, -1 where it has none yet; changed.
         vocabulary: uint32 ``[distinct terms]``, the reverse; changed.
         known: how many terms the block has.
-        bags: uint32 ``[tokens]``, written: each text's terms by number in the block, equal ones side by side.
+        bags: :class:`~pipeline.retrieve.postings.types.Terms` with room for all tokens, a zero at the start; written,
+            with terms by number in the block.
 
     Returns:
         How many terms the block has now.
     """
-    times = np.zeros(len(numbers), np.int32)
-    met = np.empty(len(numbers), np.int32)
+    starts, met, times_of = bags
+    times = np.zeros(len(numbers), np.uint32)
     done = 0
     for text in range(len(ends) - 1):
-        distinct = 0
+        first = done
         for place in range(ends[text], ends[text + 1]):
             word = words[place]
             for at in range(term_starts[word], term_starts[word + 1]):
@@ -223,13 +231,11 @@ def collect(
                     numbers[term], vocabulary[known] = local, term
                     known += 1
                 if times[local] == 0:
-                    met[distinct] = local
-                    distinct += 1
+                    met[done] = local
+                    done += 1
                 times[local] += 1
-        for i in range(distinct):
-            local = met[i]
-            for _ in range(times[local]):
-                bags[done] = local
-                done += 1
-            times[local] = 0
+        for at in range(first, done):
+            times_of[at] = times[met[at]]
+            times[met[at]] = 0
+        starts[text + 1] = done
     return known
