@@ -198,6 +198,8 @@ def score(
                 near.keys[query, held] = np.uint64(most[i]) << np.uint64(32) | np.uint64(number + i)
                 held += 1
             near.counts[query] = held
+            if held > 2 * depth or near.floors[query] == 0:
+                cut(query, depth, near)
         else:
             _keep(found[:count], query, queries, idf, norms, documents, depth, best)
 
