@@ -60,8 +60,8 @@ def blocks(vectors: np.ndarray, rows: np.ndarray | None = None) -> Iterator[Bloc
             yield rows[start : start + size], vectors[rows[start : start + size]]
 
 
-def ours(queries: np.ndarray, candidates: Iterator[Block], low: bool) -> Ranking:
-    engine = ExactEngine(low=low)
+def ours(queries: np.ndarray, candidates: Iterator[Block], low: tuple[bool,bool]) -> Ranking:
+    engine = ExactEngine(low=low[0], whole=low[1])
     return engine.search(queries, candidates, metric="l2", depth=DEPTH, excluded=EXCLUDED, resources=RESOURCES)
 
 

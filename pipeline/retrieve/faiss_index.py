@@ -16,9 +16,9 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
-from pipeline.retrieve import exact
+from pipeline.retrieve import reservoirs
 from pipeline.retrieve.base import Block, DenseEngine, Metric, Ranking, Subset, Vectors
-from pipeline.retrieve.frame import Doubles, Floats, FramedBlock
+from pipeline.retrieve.frame import FLOAT, Doubles, Floats, FramedBlock
 from pipeline.retrieve.scan import Search
 from pipeline.retrieve.toplists import Positions
 
@@ -96,20 +96,20 @@ def _restricted(block: Block, candidates: Rows | None) -> Block:
 
 def _collect_all(search: Search, block: FramedBlock, knn: Knn, resources: Resources, limit: int | None) -> None:
     """Absorb from a block what could be among the best of any query."""
-    fetched = search.depth + MARGIN + int(np.bincount(search.removed(block)[0], minlength=1).max())
+    fetched = search.depth + MARGIN + int(np.bincount(search.removed(block.rows)[0], minlength=1).max())
     fetched = min(fetched, len(block), limit or fetched)
     size = max(resources.memory // 4 // (64 * fetched), 1)
     for start in range(0, search.queries, size):
         some = np.arange(start, min(start + size, search.queries))
         unsure = _collect(search, block, some, knn, fetched)
-        exact.collect(search, block, unsure, resources.workers)
+        reservoirs.collect(search, block, unsure, resources.workers)
 
 
 def _collect(search: Search, block: FramedBlock, queries: Positions, knn: Knn, fetched: int) -> Positions:
     """Absorb what Faiss finds in a block; return the queries for which that may not be enough, left as they were."""
     frame = search.frame
     bound, shift = frame.bound(block.radius)[queries], frame.shift[queries]
-    values, positions = knn(frame.points[queries], block.points, fetched)
+    values, positions = knn(frame.rounded[FLOAT].points[queries], block.points, fetched)
     estimates: Doubles = values.astype(np.float64)
     if frame.metric == "l2":
         np.negative(estimates, out=estimates)
@@ -129,7 +129,7 @@ def _collect(search: Search, block: FramedBlock, queries: Positions, knn: Knn, f
 
 def _removed(search: Search, block: FramedBlock, queries: Positions, positions: Positions) -> np.ndarray[Any, Any]:
     """Return which of the positions ``[q, k]`` are excluded for their query."""
-    owner, removed = search.removed(block)
+    owner, removed = search.removed(block.rows)
     pairs = queries[:, None] * len(block) + positions
     return np.isin(pairs, owner * len(block) + removed)
 

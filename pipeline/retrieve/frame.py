@@ -19,6 +19,11 @@ and the lengths of what was lost are computed, not assumed: the second term is a
 ``|a - a'| / |a|`` of all queries times ``|b'|``, so that one number a candidate (its ``spread``) and one a query (its
 length) give the margin of a pair. A product stored in bfloat16 (8 bits of mantissa) has lost up
 to 2**-8 of itself more.
+
+A pass in whole numbers takes each point in units of 1/127 of its largest coordinate, rounded (int8), and multiplies
+exactly (int32); the same inequality bounds it. The product and the two units (:attr:`FramedBlock.grains`,
+:attr:`Rounded.grains`) are multiplied in float32, which with the rounding of the quotients is less than ``2**-19`` of
+the lengths' product: that is in ``spread``.
 """
 
 from __future__ import annotations
@@ -32,17 +37,15 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.order import Rows
-from pipeline.retrieve import kernels
+from pipeline.retrieve import framing, kernels
 from pipeline.retrieve.base import Block, Metric, Vectors
+from pipeline.retrieve.products import Points
 from pipeline.retrieve.toplists import Positions
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
-Halves = npt.NDArray[np.uint16]
-"""bfloat16, by its bits."""
-
-Points = npt.NDArray[Any]
-"""``Floats``, or in low precision ``Halves``."""
+FLOAT, HALF, WHOLE = np.dtype(np.float32), np.dtype(np.uint16), np.dtype(np.int8)
+"""Kinds of points: as they are, in bfloat16 (by its bits), in whole numbers."""
 
 CODES: dict[Metric, int] = {"l2": kernels.L2, "inner_product": kernels.INNER_PRODUCT, "cosine": kernels.COSINE}
 
@@ -64,10 +67,10 @@ class FramedBlock:
         rows: uint32 ``[m]``.
         vectors: float32 ``[m, d]``, the stored values.
         norms: float64 ``[m]``, lengths of ``vectors``, where the metric is about them.
-        points: float32 ``[m, d]``, or in low precision uint16 (bfloat16 by its bits), in the frame; overwritten by the
-            frame's next block.
+        points: ``[m, d]``, in the frame, of one of the kinds above; overwritten by the next block in the same buffer.
+        grains: float32 ``[m]``, the units of whole numbers, 1 for other points.
         bias: float32 ``[m]``, added to the products.
-        spread: float32 ``[m]``, what low precision can change of a product, as a share of the query's length.
+        spread: float32 ``[m]``, what rounded points can change of a product, as a share of the query's length.
         radius: greatest length of a point.
     """
 
@@ -75,6 +78,7 @@ class FramedBlock:
     vectors: Floats
     norms: Doubles
     points: Points
+    grains: Floats
     bias: Floats
     spread: Floats
     radius: float
@@ -91,41 +95,6 @@ class FramedBlock:
     def score_into(self, canonical: Doubles, frame: Frame, visits: Visits) -> None:
         """Write the canonical scores of pairs before their rounding (:func:`kernels.score`)."""
         kernels.score(CODES[frame.metric], frame.queries, frame.norms, self.vectors, self.norms, visits, canonical)
-
-
-class Stretch:
-    """Blocks that follow one another, whose candidates are scored together; their points may be overwritten by then."""
-
-    def __init__(self) -> None:
-        self._blocks: list[FramedBlock] = []
-        self._starts: list[int] = [0]
-        self._rows: Rows = np.empty(0, np.uint32)
-
-    def __len__(self) -> int:
-        return self._starts[-1]
-
-    @property
-    def rows(self) -> Rows:
-        """Rows of all candidates, uint32; joined when somebody asks."""
-        if len(self._rows) != len(self):
-            self._rows = np.concatenate([block.rows for block in self._blocks])
-        return self._rows
-
-    def add(self, block: FramedBlock) -> int:
-        """Add a block and return the position of its first candidate."""
-        self._blocks.append(block)
-        self._starts.append(self._starts[-1] + len(block))
-        return self._starts[-2]
-
-    def score(self, frame: Frame, visits: Visits) -> Doubles:
-        """Return the canonical scores of pairs before their rounding."""
-        canonical = np.empty(len(visits.packed))
-        above = visits.query_bits + visits.index_bits
-        for block, start in zip(self._blocks, self._starts, strict=False):
-            first, last = np.searchsorted(visits.packed, [start << above, (start + len(block)) << above])
-            here = visits._replace(packed=visits.packed[first:last] - (start << above))
-            block.score_into(canonical, frame, here)
-        return canonical
 
 
 class Visits(NamedTuple):
@@ -160,26 +129,37 @@ class Frame:
     Attributes:
         queries: float32 ``[q, d]``, the stored values.
         norms: float64 ``[q]``, lengths of ``queries``, where the metric is about them.
-        points: float32 ``[q, d]``, or in low precision uint16, in the frame.
+        kind: of the points of most products: float32, or bfloat16.
+        rounded: the queries' points by kind: ``kind``, and whole numbers where they are wanted.
         lengths: float32 ``[q]``, of the points.
         scale: 2 for L2, otherwise 1.
         shift: float64 ``[q]``.
     """
 
-    def __init__(self, queries: Vectors, metric: Metric, sample: Vectors, *, low: bool = False) -> None:
-        """Place the origin at the mean of ``sample`` (some candidates); ``low``: points are wanted in bfloat16."""
+    def __init__(
+        self, queries: Vectors, metric: Metric, sample: Vectors, *, low: bool = False, whole: bool = False
+    ) -> None:
+        """Place the origin at the mean of ``sample`` (some candidates).
+
+        Args:
+            queries: float16 or float32 ``[q, d]``.
+            metric: how vectors are compared.
+            sample: some candidates.
+            low: whether points are wanted in bfloat16, not in float32.
+            whole: whether they are wanted in whole numbers too.
+        """
         if metric not in CODES:
             raise InputError(f"there is no metric {metric!r}", f"Choose one of: {', '.join(CODES)}")
         if queries.ndim != 2 or queries.shape[1] == 0:
             raise InputError(f"the queries have shape {queries.shape}", "Give one vector a query")
         self.metric: Metric = metric
-        self.low = low
+        self.kind = HALF if low else FLOAT
         self.queries = np.ascontiguousarray(queries, np.float32)
         self.dimension = self.queries.shape[1]
-        self._buffer: Points = np.empty((0, self.dimension), np.uint16 if low else np.float32)
+        self._buffer: Points = np.empty((0, self.dimension), self.kind)
         nowhere = np.zeros(self.dimension, np.float32)
-        self._origin = self._mean(_stored(sample[:_SAMPLE], self.dimension))
-        moved = self._move(self.queries, self._origin if metric == "l2" else nowhere, low=False, whose="query")
+        self._origin = self._mean(stored(sample[:_SAMPLE], self.dimension))
+        moved = self._move(self.queries, self._origin if metric == "l2" else nowhere, FLOAT, whose="query")
         self.norms, self._point_norms = moved.norms, moved.point_norms
         points = moved.points
         self.scale = 2.0 if metric == "l2" else 1.0
@@ -188,13 +168,16 @@ class Frame:
             self.shift = points.astype(np.float64) @ self._origin.astype(np.float64)
         self._origin_norm = float(np.linalg.norm(self._origin.astype(np.float64)))
         self.lengths = (self._point_norms * _UP).astype(np.float32)
-        self._lost = 0.0
-        if low:
-            rounded = self._move(points, nowhere, low=True, whose="query", scaled=True)
-            points = rounded.points
-            filled = self._point_norms > 0
-            self._lost = float((rounded.residuals[filled] / self._point_norms[filled]).max(initial=0.0))
-        self.points = points
+        self.rounded = {FLOAT: Rounded(points, np.ones(len(points), np.float32), 0.0)}
+        for kind in (HALF,) * low + (WHOLE,) * whole:
+            self.rounded[kind] = self._round(points, kind)
+
+    def _round(self, points: Floats, kind: np.dtype[Any]) -> Rounded:
+        nowhere = np.zeros(self.dimension, np.float32)
+        moved = self._move(points, nowhere, kind, whose="query", scaled=True)
+        filled = self._point_norms > 0
+        lost = float((moved.residuals[filled] / self._point_norms[filled]).max(initial=0.0))
+        return Rounded(moved.points, moved.grains, lost)
 
     def block(self, block: Block, workers: int = 1) -> FramedBlock:
         """Return a block of candidates in the frame.
@@ -203,31 +186,30 @@ class Frame:
             InputError: its shape does not fit, or a vector is not finite or too large.
         """
         rows, matrix = block
-        vectors = _stored(matrix, self.dimension)
+        vectors = stored(matrix, self.dimension)
         if len(rows) != len(vectors):
             raise InputError(f"a block has {len(rows)} rows and {len(vectors)} vectors", "Give one vector a row")
         if len(self._buffer) < len(vectors):
-            self._buffer = np.empty(vectors.shape, self._buffer.dtype)
-        moved = self._move(
-            vectors,
-            self._origin,
-            low=self.low,
-            whose="candidate",
-            rows=rows,
-            out=self._buffer[: len(vectors)],
-            workers=workers,
-        )
+            self._buffer = np.empty(vectors.shape, self.kind)
+        return self.place(rows, vectors, self._buffer[: len(vectors)], workers)
+
+    def place(self, rows: Rows, vectors: Floats, points: Points, workers: int = 1) -> FramedBlock:
+        """Return candidates in the frame, their points of the kind of ``points`` ``[m, d]``, which is written."""
+        moved = self._move(vectors, self._origin, points.dtype, whose="candidate", rows=rows, out=points, workers=workers)
         bias = np.zeros(len(rows), np.float32)
         if self.metric == "l2":
             bias = (-0.5 * moved.point_norms**2).astype(np.float32)
-        spread = moved.residuals + self._lost * (moved.point_norms + moved.residuals)
+        spread = moved.residuals + self.rounded[points.dtype].lost * (moved.point_norms + moved.residuals)
+        if points.dtype == WHOLE:
+            spread += 2.0**-19 * moved.point_norms
         radius = float(moved.point_norms.max(initial=0.0))
-        return FramedBlock(rows, vectors, moved.norms, moved.points, bias, (spread * _UP).astype(np.float32), radius)
+        spread = (spread * _UP).astype(np.float32)
+        return FramedBlock(rows, vectors, moved.norms, moved.points, moved.grains, bias, spread, radius)
 
     def bound(self, radius: float) -> Doubles:
         """Return how far a pass in float32 can be from the canonical score before its rounding, float64 ``[q]``.
 
-        What low precision adds is in the margins (:func:`pipeline.retrieve.sieves.sieve`).
+        What rounded points add is in the margins (:func:`pipeline.retrieve.sieves.sieve`).
 
         Args:
             radius: greatest length of the candidates' points.
@@ -261,7 +243,7 @@ class Frame:
             )
 
     def _mean(self, sample: Floats) -> Floats:
-        points = self._move(sample, np.zeros(self.dimension, np.float32), low=False, whose="candidate").points
+        points = self._move(sample, np.zeros(self.dimension, np.float32), FLOAT, whose="candidate").points
         mean: Floats = points.mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
 
@@ -269,8 +251,8 @@ class Frame:
         self,
         vectors: Floats,
         origin: Floats,
+        kind: np.dtype[Any],
         *,
-        low: bool,
         whose: str,
         rows: Rows | None = None,
         out: Points | None = None,
@@ -283,29 +265,57 @@ class Frame:
             InputError: one is not finite or too large; it is named.
         """
         count = len(vectors)
-        points: Points = np.empty(vectors.shape, np.uint16 if low else np.float32) if out is None else out
-        nothing = np.empty((0, self.dimension), np.float32 if low else np.uint16)
+        points: Points = np.empty(vectors.shape, kind) if out is None else out
+        wanted = {each: points if each == kind else points[:0].astype(each) for each in (FLOAT, HALF, WHOLE)}
+        grains = np.ones(count, np.float32)
         norms, point_norms, residuals = np.empty(count), np.empty(count), np.empty(count)
 
         def part(start: int) -> None:
             here = slice(start, start + _TILE)
-            pair: tuple[Points, Points] = (nothing, points[here]) if low else (points[here], nothing)
-            cosine = self.metric == "cosine" and not scaled
-            kernels.frame_rows(
-                cosine, vectors[here], origin, pair[0], pair[1], norms[here], point_norms[here], residuals[here]
+            single, half, whole = (each[here] for each in wanted.values())
+            framing.move(
+                self.metric == "cosine" and not scaled,
+                vectors[here],
+                origin,
+                single,
+                half,
+                whole,
+                grains[here],
+                norms[here],
+                point_norms[here],
+                residuals[here],
             )
 
-        with ThreadPoolExecutor(workers) as threads:
-            list(threads.map(part, range(0, count, _TILE)))
+        if workers == 1 or count <= _TILE:
+            for start in range(0, count, _TILE):
+                part(start)
+        else:
+            with ThreadPoolExecutor(workers) as threads:
+                list(threads.map(part, range(0, count, _TILE)))
         for squares in (norms, point_norms, residuals):
             np.sqrt(squares, out=squares)
         for lengths in (norms, point_norms):
             _refuse_wild(lengths, whose, rows)
-        return _Moved(points, norms, point_norms, residuals)
+        return _Moved(points, grains, norms, point_norms, residuals)
+
+
+class Rounded(NamedTuple):
+    """Points of the queries.
+
+    Attributes:
+        points: ``[q, d]``, of one kind.
+        grains: float32 ``[q]``, the units of whole numbers, 1 for other points.
+        lost: the largest share of its length that a point lost by rounding.
+    """
+
+    points: Points
+    grains: Floats
+    lost: float
 
 
 class _Moved(NamedTuple):
     points: Points
+    grains: Floats
     norms: Doubles
     point_norms: Doubles
     residuals: Doubles
@@ -321,7 +331,8 @@ def _refuse_wild(lengths: Doubles, whose: str, rows: Rows | None) -> None:
         )
 
 
-def _stored(matrix: Vectors, dimension: int) -> Floats:
+def stored(matrix: Vectors, dimension: int) -> Floats:
+    """Return candidates as float32, or refuse those of another dimension than the queries'."""
     if matrix.ndim != 2 or matrix.shape[1] != dimension:
         raise InputError(
             f"candidates have shape {matrix.shape}, queries {dimension} dimensions", "Embed both with the same encoder"

@@ -19,8 +19,8 @@ from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import kernels, products, sieves
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset, Vectors, block_rows
-from pipeline.retrieve.exact import ROW_TILE, Reservoir, affordable, in_threads, multiply, tiles
-from pipeline.retrieve.frame import CODES, Doubles, Floats, Frame, FramedBlock, Visits
+from pipeline.retrieve.frame import CODES, HALF, Doubles, Floats, Frame, FramedBlock, Visits
+from pipeline.retrieve.reservoirs import ROW_TILE, Reservoir, affordable, in_threads, tiles
 from pipeline.retrieve.scan import Members, Search
 from pipeline.retrieve.toplists import Positions
 
@@ -81,7 +81,7 @@ class GroupedEngine:
     """
 
     def __init__(self, operations: float = 0.0, *, low: bool | None = None) -> None:
-        self.low = products.low_precision_pays(operations) if low is None else low
+        self.low = products.halves() and products.rounding_pays(operations) if low is None else low
 
     def search_pools(
         self,
@@ -115,9 +115,17 @@ class GroupedEngine:
             if not len(counts):
                 break
             share = tiles(len(counts), resources.workers, vectors=float(counts.mean()), most=affordable(search))
-            work = functools.partial(_collect, search, block, search.members(block))
+            work = functools.partial(_collect, search, block, search.members(block.rows))
             in_threads(search, resources.workers, work, np.array_split(np.arange(len(counts)), share))
         return search.rankings()
+
+
+class _Papers(NamedTuple):
+    """What is known of papers: estimates of pairs are whole, and in float32."""
+
+    bias: Floats
+    spread: Floats
+    grains: Floats
 
 
 def _papers(
@@ -139,7 +147,7 @@ def _papers(
             here = slice(starts[first], ends[last - 1])
             placed = search.place((repeated[here], matrix[here]), resources.workers)
             offsets = np.append(starts[first:last], ends[last - 1]) - starts[first]
-            lost = products.ROUNDING * placed.radius * (1 + 2.0**-6) if search.frame.low else 0.0
+            lost = products.ROUNDING * placed.radius * (1 + 2.0**-6) if search.frame.kind == HALF else 0.0
             spread = np.maximum.reduceat(placed.spread, offsets[:-1]) + np.float32(lost)
             yield GroupedBlock(rows[first:last], offsets, placed, spread, query_offsets)
             first = last
@@ -159,17 +167,18 @@ def _collect(search: Search, block: GroupedBlock, members: Members, queries: Pos
         np.maximum.reduceat(each, query_offsets[:-1])
         for each in (frame.lengths[here], frame.bound(vectors.radius)[here] + rounded)
     )
-    reservoir = Reservoir(search, queries, lengths, np.zeros(len(queries)), rounding=0.0)
+    reservoir = Reservoir(search, queries, lengths, np.zeros(len(queries)))
     reservoir.enter(bound)
-    points, nothing = frame.points[here], np.zeros(len(block.rows), np.float32)
+    points, nothing = frame.rounded[frame.kind].points[here], np.zeros(len(block.rows), np.float32)
+    papers = _Papers(nothing, block.spread, nothing + np.float32(1.0))
     first = 0
     while first < len(block.rows):
         last = max(first + 1, int(np.searchsorted(block.offsets, block.offsets[first] + ROW_TILE, "right")) - 1)
         inside = slice(block.offsets[first], block.offsets[last])
-        tile = multiply(search, points, vectors.points[inside])
+        tile = products.product(points, vectors.points[inside])
         best = np.empty((len(queries), last - first), np.float32)
         offsets = block.offsets[first : last + 1] - inside.start
         sieves.best_pairs(tile, vectors.bias[inside], shift, query_offsets, offsets, best)
-        reservoir.sift(best, first, nothing, block.spread, members, block, 0)
+        reservoir.sift(best, first, papers, members, block, 0)
         first = last
     reservoir.flush(block)

@@ -1,4 +1,4 @@
-"""Compiled kernels: canonical scores, and the frame of a block.
+"""Compiled kernels: canonical scores.
 
 They do what :mod:`pipeline.retrieve.reference` states, bit for bit; nothing here may be compiled with fast-math, which
 would let the compiler choose the order of a sum.
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from pipeline.core.compiled import compiled
@@ -20,12 +21,19 @@ LANES = 64
 
 L2, INNER_PRODUCT, COSINE = 0, 1, 2
 
-_SMALLEST_NORMAL = np.float32(2.0**-126)
+_LINE = 64
+"""Bytes of a line of the cache."""
+
+_AHEAD = 2
+"""How many pairs before it is scored a candidate is asked for."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def widened(_typing: Any, value: Any) -> Any:
-    """Return a product as float32: it is one, or it is the 16 bits of a bfloat16, the upper half of one."""
+    """Return a product as float32: it is one, or the 16 bits of a bfloat16, the upper half of one, or an int32."""
+
+    def from_whole(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.sitofp(arguments[0], ir.FloatType())
 
     def as_it_is(_context: Any, _builder: Any, _signature: Any, arguments: Any) -> Any:
         return arguments[0]
@@ -34,15 +42,27 @@ def widened(_typing: Any, value: Any) -> Any:
         word = builder.shl(builder.zext(arguments[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
         return builder.bitcast(word, ir.FloatType())
 
-    return types.float32(value), as_it_is if value == types.float32 else from_half
+    kinds = {types.float32: as_it_is, types.uint16: from_half, types.int32: from_whole}
+    return types.float32(value), kinds[value]
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _bits(_typing: Any, value: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(32))
+def _ask_for(_typing: Any, matrix: Any, _row: Any) -> Any:
+    """Have a row of a float32 matrix brought into the cache while something else is computed."""
 
-    return types.uint32(value), generate
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        word, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        start = builder.mul(arguments[1], builder.extract_value(array.strides, 0))
+        row = builder.gep(builder.bitcast(array.data, byte), [start])
+        size = builder.mul(builder.extract_value(array.shape, 1), ir.Constant(ir.IntType(64), 4))
+        with cgutils.for_range_slice(builder, size.type(0), size, size.type(_LINE)) as (place, _):
+            builder.call(ask, [builder.gep(row, [place]), word(0), word(2), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(matrix, types.int64), generate
 
 
 @compiled
@@ -115,8 +135,10 @@ def score(
     packed, query_bits, index_bits = visits
     lanes = np.empty(LANES)
     last, value = np.int64(-1), 0.0
-    for visit in packed:
+    for at, visit in enumerate(packed):
         pair = visit >> index_bits
+        if at + _AHEAD < len(packed):
+            _ask_for(matrix, packed[at + _AHEAD] >> (index_bits + query_bits))
         if pair != last:
             last = pair
             q, position = pair & ((np.int64(1) << query_bits) - 1), pair >> query_bits
@@ -175,56 +197,3 @@ def score_groups(
                     value = _score(metric, queries, query_norms, matrix, matrix_norms, q, position, lanes)
                     best = max(best, value)
         canonical[visit & ((np.int64(1) << index_bits) - 1)] = best
-
-
-@compiled
-def frame_rows(
-    cosine: bool,
-    vectors: Any,
-    origin: Any,
-    points: Any,
-    low: Any,
-    norms: Any,
-    point_norms: Any,
-    residuals: Any,
-) -> None:
-    """Move vectors into the frame, and round them to bfloat16 where that is asked for.
-
-    Args:
-        cosine: whether they are scaled to length 1 first (zero stays zero).
-        vectors: float32 ``[m, d]``.
-        origin: float32 ``[d]``, taken from each.
-        points: float32 ``[m, d]``, written: what results, rounded once; ``[0, d]``: it is not wanted.
-        low: uint16 ``[m, d]``, written: the points as bfloat16, to the nearest, those below the normal range as zero;
-            ``[0, d]``: it is not wanted.
-        norms: float64 ``[m]``, written: squared lengths of the vectors, in the canonical order, where they are scaled;
-            else those of the points.
-        point_norms: float64 ``[m]``, written: squared lengths of the points.
-        residuals: float64 ``[m]``, written: squared lengths of what the points lose to bfloat16.
-    """
-    lanes = np.empty(LANES)
-    point, lost = np.empty(vectors.shape[1], np.float32), np.zeros(vectors.shape[1], np.float32)
-    for i in range(len(vectors)):
-        vector = vectors[i]
-        if cosine:
-            norms[i] = _dot(vector, vector, lanes)
-            inverse = 1.0 / np.sqrt(norms[i]) if norms[i] > 0.0 else 0.0
-            for j in range(len(vector)):
-                point[j] = np.float32(np.float64(vector[j]) * inverse - np.float64(origin[j]))
-        else:
-            for j in range(len(vector)):
-                point[j] = vector[j] - origin[j]
-        point_norms[i] = _dot(point, point, lanes)
-        if not cosine:
-            norms[i] = point_norms[i]
-        if len(points):
-            points[i] = point
-        if len(low):
-            for j in range(len(point)):
-                word = _bits(point[j])
-                half = np.uint16((word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
-                if abs(widened(half)) < _SMALLEST_NORMAL:
-                    half = np.uint16(0)
-                low[i, j] = half
-                lost[j] = point[j] - widened(half)
-        residuals[i] = _dot(lost, lost, lanes) if len(low) else 0.0

@@ -1,6 +1,7 @@
-"""Matrix products in bfloat16 on the CPU, by torch: the one place of this room that knows it.
+"""Matrix products on the CPU in float32 by NumPy, in bfloat16 and of whole numbers by torch, which no other module of
+this room knows.
 
-NumPy has no such product, and torch is there in any case (the encoders need it). Loading it takes seconds, so a search
+NumPy has no such products, and torch is there in any case (the encoders need it). Loading it takes seconds, so a search
 that is done in less goes without.
 """
 
@@ -11,53 +12,94 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from pipeline.retrieve.frame import Halves
+Points = npt.NDArray[Any]
+"""Vectors that are multiplied: float32, bfloat16 by its bits (uint16), or whole numbers (int8)."""
 
 ROUNDING = 2.0**-8 * (1 + 2.0**-7)
 """What a product stored in bfloat16 can have lost, relative to what is stored."""
 
+STORED = {np.dtype(one): np.dtype(other) for one, other in (("f4", "f4"), ("u2", "u2"), ("i1", "i4"))}
+"""What products of points are stored as."""
+
 _WORTH_LOADING = 4e11
-"""Operations of a search from which what bfloat16 saves is more than what loading torch takes."""
+"""Operations of a search from which what torch's products save is more than what loading torch takes."""
 
 _WORTH_ROUNDING = 4e9
 
-_INSTRUCTIONS = {"avx512_bf16", "amx_bf16"}
+_HALVES = {"avx512_bf16", "amx_bf16"}
+_WHOLES = {"avx512_vnni", "avx_vnni", "amx_int8"}
+"""Older instructions for int8 add pairs of products in 16 bits, which can overflow."""
 
 
 @functools.cache
 def instructions() -> frozenset[str]:
-    """Return the names of this processor's bfloat16 instructions, as Linux gives them; empty where it has none."""
+    """Return the names of this processor's instructions for such products, as Linux gives them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return frozenset()
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
-    return frozenset(_INSTRUCTIONS.intersection(flags))
+    return frozenset((_HALVES | _WHOLES).intersection(flags))
 
 
-def low_precision_pays(operations: float) -> bool:
-    """Whether a search of that many operations is faster with products in bfloat16."""
-    return bool(instructions()) and operations >= (_WORTH_ROUNDING if "torch" in sys.modules else _WORTH_LOADING)
+def halves() -> bool:
+    """Whether this processor multiplies bfloat16."""
+    return bool(_HALVES & instructions())
 
 
-def product(a: Halves, b: Halves) -> Halves:
-    """Return ``a @ b.T`` of uint16 ``[m, d]`` and ``[n, d]``: summed in float32, stored in bfloat16, ``[m, n]``."""
+@functools.cache
+def wholes() -> bool:
+    """Whether this processor multiplies int8 and adds in int32, and torch does so without an error (tried once)."""
+    if not _WHOLES & instructions():
+        return False
+    try:
+        largest = np.full((17, 1_000), 127, np.int8)
+        return bool((product(largest, -largest) == -127 * 127 * 1_000).all())
+    except (AttributeError, RuntimeError):  # torch makes no promise of this product
+        return False
+
+
+def rounding_pays(operations: float) -> bool:
+    """Whether a search of that many operations is long enough for torch's products."""
+    return operations >= (_WORTH_ROUNDING if "torch" in sys.modules else _WORTH_LOADING)
+
+
+def product(a: Points, b: Points, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+    """Return ``a @ b.T`` of ``[m, d]`` and ``[n, d]``, in ``out`` if given: float32, uint16 or int32 ``[m, n]``.
+
+    bfloat16 is summed in float32 and stored in bfloat16; whole numbers are summed in int32.
+    """
+    if out is None:
+        out = np.empty((len(a), len(b)), STORED[a.dtype])
+    if a.dtype == np.float32:
+        np.matmul(a, b.T, out=out)
+        return out
+    if a.dtype == np.int8 and a.shape[1] == 1:  # torch 2.13 takes the wrong numbers then
+        np.multiply(a, b.T, out=out, dtype=np.int32)
+        return out
     import torch
 
-    one, other = (torch.from_numpy(half.view(np.int16)).view(torch.bfloat16) for half in (a, b))
-    found: Halves = (one @ other.T).view(torch.int16).numpy().view(np.uint16)
-    return found
+    if a.dtype == np.int8:
+        torch._int_mm(torch.from_numpy(a), torch.from_numpy(b).T, out=torch.from_numpy(out))
+    else:
+        one, other, found = (torch.from_numpy(half.view(np.int16)).view(torch.bfloat16) for half in (a, b, out))
+        torch.mm(one, other.T, out=found)
+    return out
 
 
 @contextmanager
-def single_threaded(low: bool) -> Iterator[Callable[[], None] | None]:
-    """Let each product be made by the thread that asks for it; yield what a new thread has to call first."""
-    if not low:
+def single_threaded(rounded: bool) -> Iterator[Callable[[], None] | None]:
+    """Let each product be made by the thread that asks for it; yield what a new thread has to call first.
+
+    Args:
+        rounded: whether there are products of other points than float32.
+    """
+    if not rounded:
         yield None
         return
     import torch

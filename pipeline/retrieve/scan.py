@@ -11,6 +11,7 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
+from pipeline.retrieve import sieves
 from pipeline.retrieve.base import (
     LARGEST_BLOCK,
     MAX_SUBSETS,
@@ -51,6 +52,7 @@ class Search:
         best: the best of each list among the candidates absorbed.
         queries: how many.
         pools: how many.
+        whole: whether points may be whole numbers.
     """
 
     def __init__(
@@ -61,13 +63,24 @@ class Search:
         subsets: Sequence[Subset],
         *,
         low: bool = False,
+        whole: bool = False,
         count: int | None = None,
     ) -> None:
-        """Start a search; ``count`` is the number of queries where one has several vectors."""
+        """Start a search.
+
+        Args:
+            queries: float16 or float32 ``[n, d]``.
+            metric: how vectors are compared.
+            depth: entries of a list.
+            subsets: the pools.
+            low: whether points are bfloat16, not float32.
+            whole: whether they may be whole numbers, too.
+            count: the number of queries where one has several vectors.
+        """
         check_depth(depth)
         if not 1 <= len(subsets) <= MAX_SUBSETS:
             raise ValueError(f"{len(subsets)} pools in one pass")
-        self._queries, self._metric, self._low = queries, metric, low
+        self._queries, self._metric, self._low, self.whole = queries, metric, low, whole
         self.queries = len(queries) if count is None else count
         self.pools = len(subsets)
         owners = []
@@ -102,9 +115,18 @@ class Search:
 
     def place(self, block: Block, workers: int) -> FramedBlock:
         """Return a block in the frame; the first one decides where that is."""
+        return self.start(block[1]).block(block, workers)
+
+    def start(self, sample: Vectors) -> Frame:
+        """Place the frame by the first candidates, unless that is done, and return it."""
         if self._frame is None:
-            self._frame = Frame(self._queries, self._metric, block[1], low=self._low)
-        return self._frame.block(block, workers)
+            self._frame = Frame(self._queries, self._metric, sample, low=self._low, whole=self.whole)
+        return self._frame
+
+    @property
+    def rounded(self) -> bool:
+        """Whether there are products of other points than float32."""
+        return self._low or self.whole
 
     @property
     def frame(self) -> Frame:
@@ -124,19 +146,16 @@ class Search:
             )
         self._last = int(rows[-1])
 
-    def members(self, block: Scored) -> Members:
-        """Return which pools each candidate of a block is in, uint64 ``[m]``, a bit a pool."""
-        found = np.zeros(len(block.rows), np.uint64)
-        for number, rows in enumerate(self._subsets):
+    def members(self, rows: Rows) -> Members:
+        """Return which pools each candidate is in, uint64 ``[m]``, a bit a pool, of rows that rise."""
+        found = np.zeros(len(rows), np.uint64)
+        for number, subset in enumerate(self._subsets):
             bit = np.uint64(1 << number)
-            if rows is None:
+            if subset is None:
                 found |= bit
-                continue
-            first, last = np.searchsorted(rows, block.rows[[0, -1]])
-            here = rows[first : last + 1]
-            positions = np.searchsorted(block.rows, here[here <= block.rows[-1]])
-            exact = block.rows[positions] == here[: len(positions)]
-            found[positions[exact]] |= bit
+            elif len(rows):
+                first, last = np.searchsorted(subset, rows[[0, -1]])
+                sieves.mark(rows, subset[first : last + 1], bit, found)
         return found
 
     @property
@@ -144,12 +163,12 @@ class Search:
         """How many rows are excluded from each list, int64 ``[lists]``."""
         return np.bincount(self._owner, minlength=self.queries * self.pools)
 
-    def removed(self, block: Scored) -> tuple[Positions, Positions]:
-        """Return the exclusions that fall in a block: lists (rising) and positions in the block."""
+    def removed(self, rows: Rows) -> tuple[Positions, Positions]:
+        """Return the exclusions that are among some rows, which rise: lists (rising) and positions there."""
         if not len(self._removed):
             return self._owner, self._owner
-        positions = np.searchsorted(block.rows, self._removed)
-        here = block.rows[np.minimum(positions, len(block.rows) - 1)] == self._removed
+        positions = np.searchsorted(rows, self._removed)
+        here = rows[np.minimum(positions, len(rows) - 1)] == self._removed
         return self._owner[here], positions[here]
 
     def absorb(self, block: Scored, lists: Positions, positions: Positions, estimates: Doubles, bound: Doubles) -> None:

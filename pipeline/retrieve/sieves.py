@@ -37,6 +37,17 @@ def _reaching(_typing: Any, values: Any, _least: Any) -> Any:
 
 
 @compiled
+def mark(rows: Any, subset: Any, bit: Any, found: Any) -> None:
+    """Set a bit of uint64 ``found`` for each of ``rows`` that is in ``subset``; both rise."""
+    at = 0
+    for i in range(len(rows)):
+        while at < len(subset) and subset[at] < rows[i]:
+            at += 1
+        if at < len(subset) and subset[at] == rows[i]:
+            found[i] |= bit
+
+
+@compiled
 def best_pairs(tile: Any, bias: Any, shift: Any, query_offsets: Any, offsets: Any, out: Any) -> None:
     """Write the greatest estimate of any pair of vectors of two groups, float32 ``[query groups, groups]``.
 
@@ -120,7 +131,9 @@ def sieve(
     keep: int,
     bias: Any,
     spread: Any,
+    grains: Any,
     members: Any,
+    query_grains: Any,
     lengths: Any,
     rounding: Any,
     wanted: Any,
@@ -129,24 +142,26 @@ def sieve(
     thresholds: Any,
     records: Any,
     counts: Any,
-) -> None:
+) -> int:
     """Add to each list's reservoir the candidates of a tile that could be among its best.
 
-    A list is one query in one of ``p`` pools. What is known of a pair is its estimate, the product and the bias, and
-    that it is off by at most its margin, ``length * spread + rounding * |product|``, and half the slack.
+    A list is one query in one of ``p`` pools. What is known of a pair is its estimate, the product in units
+    of both grains and the bias, and that it is off by at most its margin, ``length * spread + rounding * |product|``, and half the slack.
 
     A reservoir that holds more than ``keep`` times what is wanted after a tile is trimmed: as many candidates as are
     wanted, each of them surely ``x`` or better, leave no place for one that is surely below ``x`` by the slack. More
     may stay, where the bound separates too little.
 
     Args:
-        tile: float32, or uint16 for bfloat16, ``[q, w]``, products.
+        tile: float32, uint16 (bfloat16) or int32 ``[q, w]``, products.
         start: position of the tile in the block.
         base: position of the block among the candidates that are kept.
         keep: from how many times ``wanted`` a reservoir is trimmed.
         bias: float32 ``[m]``, of the block, added to the products.
-        spread: float32 ``[m]``, what the candidates lost to low precision.
+        spread: float32 ``[m]``, what the candidates lost by rounding.
+        grains: float32 ``[m]``, units of the candidates' points.
         members: uint64 ``[m]``, bit ``i`` for the candidates of pool ``i``.
+        query_grains: float32 ``[q]``, units of the queries' points.
         lengths: float32 ``[q]``, lengths of the queries' points.
         rounding: float32, what a product can have lost when it was stored, relative to it.
         wanted: int64 ``[p, q]``.
@@ -157,24 +172,29 @@ def sieve(
             positions (beside each other, for they are met together, and in float32, which is exact below
             2**24); changed.
         counts: int64 ``[p, q]``, entries of each reservoir; changed.
+
+    Returns:
+        How many pairs came near the best of any list of all pools.
     """
-    pools = len(thresholds)
+    pools, reached = len(thresholds), 0
     uppers = np.empty(_STRIDE, np.float32)
     for q in range(len(tile)):
-        lowest, length = thresholds[:, q].min(), lengths[q]
+        lowest, length, unit = thresholds[:, q].min(), lengths[q], query_grains[q]
         for first in range(0, tile.shape[1], _STRIDE):
             products = tile[q, first : first + _STRIDE]
             addends = bias[start + first : start + first + _STRIDE]
             spreads = spread[start + first : start + first + _STRIDE]
+            units = grains[start + first : start + first + _STRIDE]
             uppers[len(products) :] = -np.inf
             for i in range(len(products)):
-                product = widened(products[i])
+                product = widened(products[i]) * (unit * units[i])
                 uppers[i] = (product + addends[i]) + (length * spreads[i] + rounding * abs(product))
             near = _reaching(uppers, lowest)
             while near:
                 i = lowest_bit(near)
                 near &= near - np.uint64(1)
-                product = widened(products[i])
+                product = widened(products[i]) * (unit * units[i])
+                reached += 1
                 estimate, margin = product + addends[i], length * spreads[i] + rounding * abs(product)
                 belongs = members[start + first + i]
                 while belongs:
@@ -194,6 +214,7 @@ def sieve(
                     offset[q],
                     thresholds[p, q],
                 )
+    return reached
 
 
 @compiled

@@ -79,6 +79,11 @@ def make_case(name: str, dimension: int = 40, candidates: int = 5_000, queries: 
     elif name == "zeros":
         x[::3] = 0
         q[0] = 0
+    elif name == "outlying dimension":
+        x[:, dimension // 2] *= 300
+    elif name == "clusters":
+        centres = 3 * rng.standard_normal((20, dimension), np.float32)
+        x, q = 0.3 * x + centres[rng.integers(0, 20, candidates)], 0.3 * q + centres[rng.integers(0, 20, queries)]
     elif name == "queries are candidates":
         q = x[:queries].copy()
     elif name != "random":

@@ -13,7 +13,7 @@ from pipeline.core import order
 from pipeline.core.errors import InputError, StageError
 from pipeline.retrieve import kernels, products, sieves
 from pipeline.retrieve.base import Metric, Ranking
-from pipeline.retrieve.frame import CODES, Frame, Visits
+from pipeline.retrieve.frame import CODES, FLOAT, HALF, WHOLE, Frame, Visits
 from pipeline.retrieve.reference import canonical_scores, fixed_sum
 from pipeline.retrieve.toplists import TopLists, pack, unpack
 from tests.retrieve.cases import METRICS, make_case
@@ -60,8 +60,8 @@ def test_estimates_are_within_the_bound(name: str, metric: Metric) -> None:
     case = make_case(name, dimension=100, candidates=400)
     frame = Frame(case.queries, metric, case.vectors[:100])
     block = frame.block((case.rows, case.vectors))
-    products = frame.points @ block.points.T + block.bias
-    estimates = frame.scale * products.astype(float) + frame.shift[:, None]
+    found = frame.rounded[FLOAT].points @ block.points.T + block.bias
+    estimates = frame.scale * found.astype(float) + frame.shift[:, None]
     exact = np.array([_exact(q, case.vectors, metric) for q in case.queries.astype(float)])
     bound = frame.bound(block.radius)[:, None]
     assert (np.abs(estimates - exact) <= bound).all()
@@ -75,7 +75,7 @@ def test_low_precision_is_within_its_margin_which_is_no_guess(name: str, metric:
     case = make_case(name, dimension=100, candidates=400)
     frame = Frame(case.queries, metric, case.vectors[:100], low=True)
     block = frame.block((case.rows, case.vectors))
-    found = (products.product(frame.points, block.points).astype(np.uint32) << 16).view(np.float32).astype(float)
+    found = (products.product(frame.rounded[HALF].points, block.points).astype(np.uint32) << 16).view(np.float32).astype(float)
     estimates = frame.scale * (found + block.bias) + frame.shift[:, None]
     exact = np.array([_exact(q, case.vectors, metric) for q in case.queries.astype(float)])
     margin = frame.lengths[:, None].astype(float) * block.spread + products.ROUNDING * np.abs(found)
@@ -83,6 +83,38 @@ def test_low_precision_is_within_its_margin_which_is_no_guess(name: str, metric:
     off = np.abs(estimates - exact)
     assert (off <= bound + frame.scale * margin).all()
     assert name in ("tiny", "one giant") or off.max() > 0.05 * (frame.scale * margin).max()
+
+
+@pytest.mark.parametrize("dimension", [1, 65, 1_100])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(
+    "name", ["random", "far from the origin", "one giant", "tiny", "zeros", "half precision", "outlying dimension"]
+)
+def test_whole_numbers_are_within_their_margin_which_is_no_guess(name: str, metric: Metric, dimension: int) -> None:
+    case = make_case(name, dimension=dimension, candidates=400)
+    frame = Frame(case.queries, metric, case.vectors[:100], whole=True)
+    points = np.empty(case.vectors.shape, np.int8)
+    block = frame.place(case.rows, case.vectors.astype(np.float32), points)
+    queries = frame.rounded[WHOLE]
+    found = products.product(queries.points, block.points)
+    assert (found == queries.points.astype(int) @ points.T.astype(int)).all()
+    units = queries.grains[:, None] * block.grains
+    estimates = frame.scale * (found.astype(np.float32) * units + block.bias).astype(float) + frame.shift[:, None]
+    exact = np.array([_exact(q, case.vectors, metric) for q in case.queries.astype(float)])
+    margin = frame.lengths[:, None].astype(float) * block.spread
+    off = np.abs(estimates - exact)
+    assert (off <= frame.bound(block.radius)[:, None] + frame.scale * margin).all()
+    assert name in ("tiny", "one giant", "outlying dimension") or dimension == 1 or off.max() > 0.05 * (frame.scale * margin).max()
+
+
+def test_whole_numbers_use_their_range() -> None:
+    vectors = np.array([[1, -2.0, 0.49 / 127], [0, 0, 0], [1e-35, 0, 0], [-1e15, 1e13, 0]], np.float32)
+    frame = Frame(np.zeros((1, 3), np.float32), "inner_product", np.zeros((1, 3), np.float32), whole=True)
+    block = frame.place(np.arange(4, dtype=np.uint32), vectors, np.empty((4, 3), np.int8))
+    assert block.points.tolist() == [[64, -127, 0], [0, 0, 0], [0, 0, 0], [-127, 1, 0]]
+    lost = vectors - block.points * block.grains[:, None].astype(float)
+    np.testing.assert_allclose(block.spread, np.linalg.norm(lost, axis=1), rtol=1e-3)
+    assert (block.spread >= np.linalg.norm(lost, axis=1)).all()
 
 
 def test_points_are_rounded_to_the_nearest() -> None:
@@ -116,7 +148,7 @@ def test_a_product_in_too_few_bits_is_noticed() -> None:
     frame = Frame(case.queries, "inner_product", case.vectors)
     block = frame.block((case.rows, case.vectors))
     coarse = (block.points.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)  # TF32: ten bits of mantissa
-    estimates = (frame.points @ coarse.T).astype(float) + frame.shift[:, None]
+    estimates = (frame.rounded[FLOAT].points @ coarse.T).astype(float) + frame.shift[:, None]
     exact = np.array([_exact(q, case.vectors, "inner_product") for q in case.queries.astype(float)])
     with pytest.raises(StageError, match="NVIDIA_TF32_OVERRIDE"):
         frame.check(estimates, exact, frame.bound(block.radius)[:, None])

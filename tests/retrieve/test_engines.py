@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
+from pipeline.retrieve import exact
 from pipeline.retrieve.base import Block, DenseEngine, Metric, no_exclusions
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.exact import ExactEngine
@@ -29,17 +30,23 @@ NAMES = (
     "one giant",
     "tiny",
     "zeros",
+    "outlying dimension",
+    "clusters",
     "queries are candidates",
 )
+ENGINES = ("exact", "low precision", "whole numbers", "any precision", "faiss")
 
 
-@pytest.fixture(params=["exact", "low precision", "faiss"])
-def engine(request: pytest.FixtureRequest) -> DenseEngine:
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DenseEngine:
+    if request.param == "whole numbers":
+        monkeypatch.setattr(exact, "NEAR", np.inf)  # however little they separate
     return named(request.param)
 
 
 def named(name: str) -> DenseEngine:
-    return ExactEngine(low=True) if name == "low precision" else dense_engine(name, CPU)
+    kinds = {"low precision": (True, False), "whole numbers": (False, True), "any precision": (True, True)}
+    return ExactEngine(low=kinds[name][0], whole=kinds[name][1]) if name in kinds else dense_engine(name, CPU)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -104,7 +111,7 @@ def test_small_whole_numbers_tie_everywhere(data: st.DataObject) -> None:
     metric, depth = data.draw(st.sampled_from(METRICS)), data.draw(st.integers(1, 70))
     size = data.draw(st.integers(1, 61))
     expected = brute_force(case.queries, case.rows, case.vectors, metric, depth, case.excluded)
-    for name in ("exact", "low precision", "faiss"):
+    for name in ENGINES:
         assert same(case.search(named(name), metric, depth, size=size), expected)
 
 

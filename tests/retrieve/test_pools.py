@@ -6,18 +6,20 @@ import numpy as np
 import pytest
 
 from pipeline.core.resources import Resources
+from pipeline.retrieve import exact
 from pipeline.retrieve.base import DenseEngine, Subset, no_exclusions
-from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.exact import ExactEngine
 from pipeline.retrieve.reference import brute_force
 from tests.retrieve.cases import METRICS, Case, exclusions, make_case, same
+from tests.retrieve.test_engines import ENGINES, named
 
 CPU = Resources(memory=64 << 20, workers=2, device="cpu")
 
 
-@pytest.fixture(params=["exact", "low precision", "faiss"])
-def engine(request: pytest.FixtureRequest) -> DenseEngine:
-    return ExactEngine(low=True) if request.param == "low precision" else dense_engine(request.param, CPU)
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DenseEngine:
+    if request.param == "whole numbers":
+        monkeypatch.setattr(exact, "NEAR", np.inf)
+    return named(request.param)
 
 
 def subsets_of(case: Case, rng: np.random.Generator) -> list[Subset]:

@@ -1,0 +1,220 @@
+"""Candidates that could be among the best of some queries, kept by estimate until they are scored."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import threadpoolctl  # type: ignore[import-untyped]
+
+from pipeline.retrieve import products, sieves
+from pipeline.retrieve.frame import WHOLE, Doubles, Floats, FramedBlock
+from pipeline.retrieve.scan import Members, Scored, Search
+from pipeline.retrieve.toplists import Positions
+
+_Share = TypeVar("_Share")
+
+QUERY_TILE = 256
+SMALLEST_QUERY_TILE = 32
+ROW_TILE = 1_024
+"""A tile of products, 1 MiB at most: it stays in a core's cache between the product and the comparison."""
+
+KEEP = 3
+"""How many times its depth a reservoir holds before it is trimmed."""
+
+ENTRY = 12
+"""Bytes of an entry of a reservoir."""
+
+_SCORED = 200_000
+"""Pairs that are scored together."""
+
+_POSITION = 32
+"""Bits of a position beside the number of a list."""
+
+_LOWEST = -3e38
+"""Below any estimate."""
+
+_RESERVOIRS = 64 << 20
+"""Bytes of the reservoirs of one tile of queries, unless there are very many pools."""
+
+
+def collect(search: Search, block: FramedBlock, queries: Positions, workers: int) -> None:
+    """Absorb from a block every candidate that could be among the best of some of the queries, in every pool.
+
+    Args:
+        search: the search under way.
+        block: the candidates.
+        queries: int64 ``[n]``, which queries, rising.
+        workers: threads.
+    """
+    if not len(queries):
+        return
+    members, bound = search.members(block.rows), search.frame.bound(block.radius)
+
+    def work(share: Positions) -> None:
+        held = reservoir(search, share)
+        held.enter(bound[share])
+        points = search.frame.rounded[block.points.dtype].points[share]
+        for start in range(0, len(block), ROW_TILE):
+            tile = products.product(points, block.points[start : start + ROW_TILE])
+            held.sift(tile, start, block, members, block, 0)
+        held.flush(block)
+
+    in_threads(search, workers, work, np.array_split(queries, tiles(len(queries), workers, most=affordable(search))))
+
+
+def affordable(search: Search) -> int:
+    """Return of how many queries a thread may hold reservoirs."""
+    return _RESERVOIRS // (ENTRY * search.pools * room(search.depth))
+
+
+def tiles(queries: int, workers: int, *, vectors: float = 1.0, most: int = QUERY_TILE) -> int:
+    """Return into how many tiles to divide queries of so many vectors each: a whole number for every thread."""
+    size = max(int(SMALLEST_QUERY_TILE / vectors), min(int(QUERY_TILE / vectors), most), 1)
+    count = -(-max(queries, 1) // size)
+    return min(-(-max(count, min(workers, queries)) // workers) * workers, max(queries, 1))
+
+
+@contextmanager
+def threads(search: Search, workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Yield threads whose products have no further threads."""
+    with (
+        threadpoolctl.threadpool_limits(1, "blas"),
+        products.single_threaded(search.rounded) as initializer,
+        ThreadPoolExecutor(workers, initializer=initializer) as found,
+    ):
+        yield found
+
+
+def in_threads(search: Search, workers: int, work: Callable[[_Share], None], shares: Iterable[_Share]) -> None:
+    """Do the work of each share in a thread of its own."""
+    with threads(search, workers) as found:
+        list(found.map(work, shares))
+
+
+def room(wanted: int) -> int:
+    """Return how many entries a reservoir has room for, of which so many are wanted."""
+    return KEEP * wanted + ROW_TILE
+
+
+class Estimated(Protocol):
+    """What is known of candidates beside their products (:class:`pipeline.retrieve.frame.FramedBlock`)."""
+
+    @property
+    def bias(self) -> Floats:
+        """Float32 ``[m]``, added."""
+
+    @property
+    def spread(self) -> Floats:
+        """Float32 ``[m]``, how far off a product can be, as a share of the query's length."""
+
+    @property
+    def grains(self) -> Floats:
+        """Float32 ``[m]``, units of whole numbers."""
+
+
+class Reservoir:
+    """Candidates that could be among the best of some lists, by estimate; not yet scored.
+
+    Args:
+        search: the search under way.
+        queries: int64 ``[n]``, whose lists, rising.
+        lengths: float32 ``[n]``, of the queries' points.
+        shift: float64 ``[n]``, added to estimates.
+
+    Attributes:
+        lock: held by who changes a reservoir that several threads share.
+    """
+
+    def __init__(self, search: Search, queries: Positions, lengths: Floats, shift: Doubles) -> None:
+        self.search, self.queries = search, queries
+        self.lock = threading.Lock()
+        self.lengths, self.shift = lengths, shift
+        self.units = {np.dtype(np.int32): search.frame.rounded[WHOLE].grains[queries]} if search.whole else {}
+        self.ones = np.ones(len(queries), np.float32)
+        self.scale = search.frame.scale
+        self.lists = np.arange(search.pools)[:, None] * search.queries + queries
+        self.wanted = search.depth + search.excluded[self.lists]
+        self.records = np.empty((*self.lists.shape, room(int(self.wanted.max())), 3), np.float32)
+        self.counts = np.zeros(self.lists.shape, np.int64)
+        self.bound = np.zeros(len(queries))
+        self.thresholds = np.full(self.lists.shape, _LOWEST, np.float32)
+        self._raise_thresholds()
+
+    def enter(self, bound: Doubles) -> None:
+        """Prepare for candidates with another bound; those met before keep theirs, so the larger one counts."""
+        larger = np.maximum(self.bound, bound)
+        if (larger > self.bound).any():
+            self.thresholds = _down(self.thresholds - 2.0 * (larger - self.bound) / self.scale)
+            self.bound = larger
+
+    def _raise_thresholds(self) -> None:
+        """Let in only what can be better than the worst of each list."""
+        floors = self.search.best.floors(self.lists.ravel()).reshape(self.lists.shape)
+        self.thresholds = np.maximum(self.thresholds, _down((floors - self.shift - self.bound) / self.scale))
+
+    def sift(self, tile: Any, start: int, block: Estimated, members: Members, scored: Scored, base: int) -> int:
+        """Sift a tile of products (:func:`pipeline.retrieve.sieves.sieve`); score if too much stays.
+
+        Args:
+            tile: ``[n, w]``.
+            start: of its first candidate, in the block.
+            block: what is known of the candidates.
+            members: uint64 ``[m]``, the pools of each.
+            scored: what scores them, and those met before.
+            base: position of the block's first there.
+
+        Returns:
+            How many pairs could be among the best.
+        """
+        units = self.units.get(tile.dtype, self.ones)
+        rounding = np.float32(products.ROUNDING if tile.dtype == np.uint16 else 0.0)
+        addends = block.bias, block.spread, block.grains
+        reached = sieves.sieve(
+            tile, start, base, KEEP, *addends, members, units, self.lengths, rounding, *self._reservoirs()
+        )
+        if (self.counts > KEEP * self.wanted).any():
+            self.flush(scored)
+        return reached
+
+    def flush(self, scored: Scored) -> None:
+        """Score what is kept canonically, a few queries at a time, so that memory is used again."""
+        owner, place = self.search.removed(scored.rows)
+        removed = owner << _POSITION | place
+        step = max(1, _SCORED // int(self.wanted.sum(axis=0).max(initial=1)))
+        for first in range(0, len(self.queries), step):
+            found = sieves.settle(first, min(first + step, len(self.queries)), *self._reservoirs())
+            self._score(scored, removed, found)
+        self.counts[:] = 0
+        self._raise_thresholds()
+
+    def _score(self, scored: Scored, removed: Positions, found: tuple[Any, ...]) -> None:
+        pool, query, position, estimate, margin = found
+        lists = self.lists[pool, query]
+        if len(removed):
+            kept = ~np.isin(lists << _POSITION | position, removed)
+            query, position, estimate, margin, lists = (
+                each[kept] for each in (query, position, estimate, margin, lists)
+            )
+        near = self.scale * estimate.astype(np.float64) + self.shift[query]
+        bound = self.bound[query] + self.scale * margin.astype(np.float64)
+        self.search.absorb(scored, lists, position, near, bound)
+
+    def _reservoirs(self) -> tuple[Any, ...]:
+        slack = 2.0 * self.bound / self.scale * (1.0 + 2.0**-20)
+        return self.wanted, slack, self.shift / self.scale, self.thresholds, self.records, self.counts
+
+
+def reservoir(search: Search, queries: Positions) -> Reservoir:
+    """Return a reservoir of some queries with one vector each."""
+    return Reservoir(search, queries, search.frame.lengths[queries], search.frame.shift[queries])
+
+
+def _down(values: Doubles) -> Floats:
+    """Return float32 that are less, and finite."""
+    found: Floats = np.nextafter(np.maximum(values, _LOWEST).astype(np.float32), np.float32(-np.inf))
+    return found
