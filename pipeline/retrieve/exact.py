@@ -45,9 +45,8 @@ CHUNK = 3 << 20
 TRIAL = 256
 """Candidates of a chunk that are tried in whole numbers."""
 
-NEAR = 1 / 64
-"""Where more of the pairs tried come near than this, scoring those that a finer product rules out costs more than
-whole numbers save."""
+NEAR = 1 / 20
+"""Where more of the pairs tried come near than this, multiplying those again costs more than whole numbers save."""
 
 _LONGEST = 1 << 24
 """Positions from here on are not exact in float32."""

@@ -54,7 +54,7 @@ _TOO_LARGE = 1e18
 """Lengths from here on could overflow float32 when squared."""
 
 _TILE = 4_096
-_SAMPLE = 16_384
+_SAMPLE = 2_048
 _UP = 1 + 2.0**-18
 """More than what is lost by rounding a bound to float32."""
 
@@ -71,6 +71,7 @@ class FramedBlock:
         grains: float32 ``[m]``, the units of whole numbers, 1 for other points.
         bias: float32 ``[m]``, added to the products.
         spread: float32 ``[m]``, what rounded points can change of a product, as a share of the query's length.
+        closer: what makes products again in float32.
         radius: greatest length of a point.
     """
 
@@ -81,6 +82,7 @@ class FramedBlock:
     grains: Floats
     bias: Floats
     spread: Floats
+    closer: Closer
     radius: float
 
     def __len__(self) -> int:
@@ -158,7 +160,7 @@ class Frame:
         self.dimension = self.queries.shape[1]
         self._buffer: Points = np.empty((0, self.dimension), self.kind)
         nowhere = np.zeros(self.dimension, np.float32)
-        self._origin = self._mean(stored(sample[:_SAMPLE], self.dimension))
+        self._origin = self._mean(stored(sample[:: -(-len(sample) // _SAMPLE) or 1], self.dimension))
         moved = self._move(self.queries, self._origin if metric == "l2" else nowhere, FLOAT, whose="query")
         self.norms, self._point_norms = moved.norms, moved.point_norms
         points = moved.points
@@ -204,7 +206,19 @@ class Frame:
             spread += 2.0**-19 * moved.point_norms
         radius = float(moved.point_norms.max(initial=0.0))
         spread = (spread * _UP).astype(np.float32)
-        return FramedBlock(rows, vectors, moved.norms, moved.points, moved.grains, bias, spread, radius)
+        closer = self._closer(vectors, moved.norms)
+        return FramedBlock(rows, vectors, moved.norms, moved.points, moved.grains, bias, spread, closer, radius)
+
+    def _closer(self, vectors: Floats, norms: Doubles) -> Closer:
+        """Return what makes a product again in float32: of points as the frame made them, but for the scale of cosine.
+
+        That is rounded to float32 here: with the product that is off by less than ``2**-22`` of a vector of length 1.
+        """
+        scales = np.ones(len(vectors), np.float32)
+        if self.metric != "cosine":
+            return Closer(vectors, scales, self._origin, np.float32(0.0))
+        scales = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0).astype(np.float32)
+        return Closer(vectors, scales, self._origin, np.float32(2.0**-22 * _UP))
 
     def bound(self, radius: float) -> Doubles:
         """Return how far a pass in float32 can be from the canonical score before its rounding, float64 ``[q]``.
@@ -297,6 +311,22 @@ class Frame:
         for lengths in (norms, point_norms):
             _refuse_wild(lengths, whose, rows)
         return _Moved(points, grains, norms, point_norms, residuals)
+
+
+class Closer(NamedTuple):
+    """What makes the product of a point and a candidate again in float32 (:func:`pipeline.retrieve.sieves.sieve`).
+
+    Attributes:
+        vectors: float32 ``[m, d]``, the stored values.
+        scales: float32 ``[m]``, what they are multiplied by.
+        origin: float32 ``[d]``, taken from each.
+        away: float32, how far off a product can be beside the bound of float32, as a share of the query's length.
+    """
+
+    vectors: Floats
+    scales: Floats
+    origin: Floats
+    away: np.float32
 
 
 class Rounded(NamedTuple):

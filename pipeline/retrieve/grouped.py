@@ -19,7 +19,7 @@ from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import kernels, products, sieves
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset, Vectors, block_rows
-from pipeline.retrieve.frame import CODES, HALF, Doubles, Floats, Frame, FramedBlock, Visits
+from pipeline.retrieve.frame import CODES, HALF, Closer, Doubles, Floats, Frame, FramedBlock, Visits
 from pipeline.retrieve.reservoirs import ROW_TILE, Reservoir, affordable, in_threads, tiles
 from pipeline.retrieve.scan import Members, Search
 from pipeline.retrieve.toplists import Positions
@@ -126,6 +126,7 @@ class _Papers(NamedTuple):
     bias: Floats
     spread: Floats
     grains: Floats
+    closer: Closer
 
 
 def _papers(
@@ -170,7 +171,7 @@ def _collect(search: Search, block: GroupedBlock, members: Members, queries: Pos
     reservoir = Reservoir(search, queries, lengths, np.zeros(len(queries)))
     reservoir.enter(bound)
     points, nothing = frame.rounded[frame.kind].points[here], np.zeros(len(block.rows), np.float32)
-    papers = _Papers(nothing, block.spread, nothing + np.float32(1.0))
+    papers = _Papers(nothing, block.spread, nothing + np.float32(1.0), vectors.closer)
     first = 0
     while first < len(block.rows):
         last = max(first + 1, int(np.searchsorted(block.offsets, block.offsets[first] + ROW_TILE, "right")) - 1)

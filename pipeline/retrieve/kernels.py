@@ -47,7 +47,7 @@ def widened(_typing: Any, value: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _ask_for(_typing: Any, matrix: Any, _row: Any) -> Any:
+def ask_for(_typing: Any, matrix: Any, _row: Any) -> Any:
     """Have a row of a float32 matrix brought into the cache while something else is computed."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -138,7 +138,7 @@ def score(
     for at, visit in enumerate(packed):
         pair = visit >> index_bits
         if at + _AHEAD < len(packed):
-            _ask_for(matrix, packed[at + _AHEAD] >> (index_bits + query_bits))
+            ask_for(matrix, packed[at + _AHEAD] >> (index_bits + query_bits))
         if pair != last:
             last = pair
             q, position = pair & ((np.int64(1) << query_bits) - 1), pair >> query_bits

@@ -12,7 +12,7 @@ import numpy as np
 import threadpoolctl  # type: ignore[import-untyped]
 
 from pipeline.retrieve import products, sieves
-from pipeline.retrieve.frame import WHOLE, Doubles, Floats, FramedBlock
+from pipeline.retrieve.frame import FLOAT, WHOLE, Closer, Doubles, Floats, FramedBlock
 from pipeline.retrieve.scan import Members, Scored, Search
 from pipeline.retrieve.toplists import Positions
 
@@ -116,6 +116,10 @@ class Estimated(Protocol):
     def grains(self) -> Floats:
         """Float32 ``[m]``, units of whole numbers."""
 
+    @property
+    def closer(self) -> Closer:
+        """What makes products of whole numbers again in float32."""
+
 
 class Reservoir:
     """Candidates that could be among the best of some lists, by estimate; not yet scored.
@@ -134,7 +138,10 @@ class Reservoir:
         self.search, self.queries = search, queries
         self.lock = threading.Lock()
         self.lengths, self.shift = lengths, shift
-        self.units = {np.dtype(np.int32): search.frame.rounded[WHOLE].grains[queries]} if search.whole else {}
+        self.units, self.points = {}, np.empty((0, search.frame.dimension), np.float32)
+        if search.whole:
+            self.units[np.dtype(np.int32)] = search.frame.rounded[WHOLE].grains[queries]
+            self.points = search.frame.rounded[FLOAT].points[queries]
         self.ones = np.ones(len(queries), np.float32)
         self.scale = search.frame.scale
         self.lists = np.arange(search.pools)[:, None] * search.queries + queries
@@ -173,9 +180,10 @@ class Reservoir:
         """
         units = self.units.get(tile.dtype, self.ones)
         rounding = np.float32(products.ROUNDING if tile.dtype == np.uint16 else 0.0)
-        addends = block.bias, block.spread, block.grains
-        reached = sieves.sieve(
-            tile, start, base, KEEP, *addends, members, units, self.lengths, rounding, *self._reservoirs()
+        known = block.bias, block.spread, block.grains, members
+        again = self.points if tile.dtype == np.int32 else self.points[:0], tuple(block.closer)
+        reached: int = sieves.sieve(
+            tile, start, base, KEEP, *known, units, self.lengths, rounding, *again, *self._reservoirs()
         )
         if (self.counts > KEEP * self.wanted).any():
             self.flush(scored)

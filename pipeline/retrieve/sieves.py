@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from pipeline.core.compiled import compiled, lowest_bit
-from pipeline.retrieve.kernels import widened
+from pipeline.retrieve.kernels import ask_for, widened
 from pipeline.retrieve.select import best_first
 
 _STRIDE = 64
@@ -124,6 +125,20 @@ def _trim(
 
 
 @compiled
+def _moved(value: Any, scale: Any, origin: Any) -> Any:
+    return value * scale - origin
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+def _closer(point: Any, vector: Any, scale: Any, origin: Any) -> Any:
+    """Return the product of two points in float32, the second made anew; its bound holds for sums in any order."""
+    total = np.float32(0.0)
+    for j in range(len(point)):
+        total += point[j] * _moved(vector[j], scale, origin[j])
+    return total
+
+
+@compiled
 def sieve(
     tile: Any,
     start: int,
@@ -136,6 +151,8 @@ def sieve(
     query_grains: Any,
     lengths: Any,
     rounding: Any,
+    points: Any,
+    closer: Any,
     wanted: Any,
     slack: Any,
     offset: Any,
@@ -164,6 +181,9 @@ def sieve(
         query_grains: float32 ``[q]``, units of the queries' points.
         lengths: float32 ``[q]``, lengths of the queries' points.
         rounding: float32, what a product can have lost when it was stored, relative to it.
+        points: float32 ``[q, d]``, the queries' points, where what comes near is multiplied again in float32; else
+            ``[0, d]``.
+        closer: :class:`pipeline.retrieve.frame.Closer` of the block, for that.
         wanted: int64 ``[p, q]``.
         slack: float64 ``[q]``.
         offset: float64 ``[q]``, what lies between an estimate and its score; its size decides how scores are rounded.
@@ -177,6 +197,7 @@ def sieve(
         How many pairs came near the best of any list of all pools.
     """
     pools, reached = len(thresholds), 0
+    vectors, scales, origin, away = closer
     uppers = np.empty(_STRIDE, np.float32)
     for q in range(len(tile)):
         lowest, length, unit = thresholds[:, q].min(), lengths[q], query_grains[q]
@@ -190,17 +211,27 @@ def sieve(
                 product = widened(products[i]) * (unit * units[i])
                 uppers[i] = (product + addends[i]) + (length * spreads[i] + rounding * abs(product))
             near = _reaching(uppers, lowest)
+            if len(points):
+                asked = near
+                while asked:
+                    ask_for(vectors, start + first + lowest_bit(asked))
+                    asked &= asked - np.uint64(1)
             while near:
                 i = lowest_bit(near)
                 near &= near - np.uint64(1)
                 product = widened(products[i]) * (unit * units[i])
                 reached += 1
                 estimate, margin = product + addends[i], length * spreads[i] + rounding * abs(product)
+                if len(points):
+                    at = start + first + i
+                    estimate = _closer(points[q], vectors[at], scales[at], origin) + addends[i]
+                    margin = length * away
+                upper = estimate + margin
                 belongs = members[start + first + i]
                 while belongs:
                     p = lowest_bit(belongs)
                     belongs &= belongs - np.uint64(1)
-                    if uppers[i] >= thresholds[p, q]:
+                    if upper >= thresholds[p, q]:
                         record = records[p, q, counts[p, q]]
                         record[0], record[1], record[2] = estimate, margin, np.float32(base + start + first + i)
                         counts[p, q] += 1
