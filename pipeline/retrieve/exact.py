@@ -45,7 +45,7 @@ CHUNK = 3 << 20
 TRIAL = 256
 """Candidates of a chunk that are tried in whole numbers."""
 
-NEAR = 1 / 20
+NEAR = 1 / 32
 """Where more of the pairs tried come near than this, multiplying those again costs more than whole numbers save."""
 
 _LONGEST = 1 << 24
@@ -156,22 +156,26 @@ class _Together:
 
     def _sweep(self, chunk: Chunk, first: int, last: int, kind: np.dtype[Any]) -> int:
         """Sift some candidates of a chunk, multiplied as points of a kind; return how many pairs came near."""
-        search, frame, here = self._search, self._search.frame, slice(first, last)
-        points = self._room("points", kind, (last - first, frame.dimension))
+        return sum(
+            self._sift_tile(chunk, slice(start, min(start + ROW_TILE, last)), kind)
+            for start in range(first, last, ROW_TILE)
+        )
+
+    def _sift_tile(self, chunk: Chunk, here: slice, kind: np.dtype[Any]) -> int:
+        search, frame = self._search, self._search.frame
+        points = self._room("points", kind, (here.stop - here.start, frame.dimension))
         block = frame.place(chunk.rows[here], chunk.vectors[here], points)
         chunk.norms[here] = block.norms
         members, bound = search.members(block.rows), frame.bound(block.radius)
-        reached = 0
-        for start in range(0, len(block), ROW_TILE):
-            tile = block.points[start : start + ROW_TILE]
-            for group in self._groups[chunk.number % 2 :] + self._groups[: chunk.number % 2]:
-                queries = frame.rounded[kind].points[group.queries]
-                out = self._room("products", products.STORED[kind], (len(queries), len(tile)))
-                products.product(queries, tile, out)
-                for held, rows in zip(group.reservoirs, group.rows, strict=True):
-                    with held.lock:
-                        held.enter(bound[held.queries])
-                        reached += held.sift(out[rows], start, block, members, self._stretch, chunk.start + first)
+        reached, turn = 0, chunk.number % len(self._groups) if self._groups else 0
+        for group in self._groups[turn:] + self._groups[:turn]:
+            queries = frame.rounded[kind].points[group.queries]
+            tile = self._room("products", products.STORED[kind], (len(queries), len(block)))
+            products.product(queries, block.points, tile)
+            for held, rows in zip(group.reservoirs, group.rows, strict=True):
+                with held.lock:
+                    held.enter(bound[held.queries])
+                    reached += held.sift(tile[rows], 0, block, members, self._stretch, chunk.start + here.start)
         return reached
 
     def _room(self, use: str, kind: np.dtype[Any], shape: tuple[int, int]) -> Any:

@@ -20,7 +20,7 @@ _Share = TypeVar("_Share")
 
 QUERY_TILE = 256
 SMALLEST_QUERY_TILE = 32
-ROW_TILE = 1_024
+ROW_TILE = 2_048
 """A tile of products, 1 MiB at most: it stays in a core's cache between the product and the comparison."""
 
 KEEP = 3

@@ -19,6 +19,8 @@ from pipeline.retrieve.select import best_first
 
 _STRIDE = 64
 _BUCKETS = 512
+_AHEAD = 3
+"""How many candidates before it is multiplied again one is asked for."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -198,43 +200,40 @@ def sieve(
     """
     pools, reached = len(thresholds), 0
     vectors, scales, origin, away = closer
-    uppers = np.empty(_STRIDE, np.float32)
+    width = tile.shape[1]
+    addends, spreads, units = bias[start : start + width], spread[start : start + width], grains[start : start + width]
+    uppers, places = np.full(width + _STRIDE, -np.inf, np.float32), np.empty(width + _AHEAD, np.int64)
     for q in range(len(tile)):
-        lowest, length, unit = thresholds[:, q].min(), lengths[q], query_grains[q]
-        for first in range(0, tile.shape[1], _STRIDE):
-            products = tile[q, first : first + _STRIDE]
-            addends = bias[start + first : start + first + _STRIDE]
-            spreads = spread[start + first : start + first + _STRIDE]
-            units = grains[start + first : start + first + _STRIDE]
-            uppers[len(products) :] = -np.inf
-            for i in range(len(products)):
-                product = widened(products[i]) * (unit * units[i])
-                uppers[i] = (product + addends[i]) + (length * spreads[i] + rounding * abs(product))
-            near = _reaching(uppers, lowest)
-            if len(points):
-                asked = near
-                while asked:
-                    ask_for(vectors, start + first + lowest_bit(asked))
-                    asked &= asked - np.uint64(1)
+        lowest, length, unit, products = thresholds[:, q].min(), lengths[q], query_grains[q], tile[q]
+        for i in range(width):
+            product = widened(products[i]) * (unit * units[i])
+            uppers[i] = (product + addends[i]) + (length * spreads[i] + rounding * abs(product))
+        count = 0
+        for first in range(0, width, _STRIDE):
+            near = _reaching(uppers[first : first + _STRIDE], lowest)
             while near:
-                i = lowest_bit(near)
+                places[count] = first + lowest_bit(near)
                 near &= near - np.uint64(1)
-                product = widened(products[i]) * (unit * units[i])
-                reached += 1
-                estimate, margin = product + addends[i], length * spreads[i] + rounding * abs(product)
-                if len(points):
-                    at = start + first + i
-                    estimate = _closer(points[q], vectors[at], scales[at], origin) + addends[i]
-                    margin = length * away
-                upper = estimate + margin
-                belongs = members[start + first + i]
-                while belongs:
-                    p = lowest_bit(belongs)
-                    belongs &= belongs - np.uint64(1)
-                    if upper >= thresholds[p, q]:
-                        record = records[p, q, counts[p, q]]
-                        record[0], record[1], record[2] = estimate, margin, np.float32(base + start + first + i)
-                        counts[p, q] += 1
+                count += 1
+        reached += count
+        places[count : count + _AHEAD] = places[count - 1]
+        for n in range(count):
+            at = start + places[n]
+            if len(points):
+                ask_for(vectors, start + places[n + _AHEAD])
+                estimate = _closer(points[q], vectors[at], scales[at], origin) + bias[at]
+                margin = length * away
+            else:
+                product = widened(products[places[n]]) * (unit * grains[at])
+                estimate, margin = product + bias[at], length * spread[at] + rounding * abs(product)
+            belongs = members[at] if estimate + margin >= lowest else np.uint64(0)
+            while belongs:
+                p = lowest_bit(belongs)
+                belongs &= belongs - np.uint64(1)
+                if estimate + margin >= thresholds[p, q]:
+                    record = records[p, q, counts[p, q]]
+                    record[0], record[1], record[2] = estimate, margin, np.float32(base + at)
+                    counts[p, q] += 1
         for p in range(pools):
             if counts[p, q] > keep * wanted[p, q]:
                 counts[p, q], thresholds[p, q] = _trim(
