@@ -1,6 +1,8 @@
 """Exact dense search against faiss.IndexFlatL2: same vectors, same queries, same run, two threads each.
 
-    python bench/retrieve_dense.py [--quick]
+    python bench/retrieve_dense.py [faiss-20000 | faiss-200000 | faiss-1000000 | pools | growth] [--quick]
+
+Each part ends within five minutes on two cores; without one, all are measured.
 
 Vectors: a mixture of 500 Gaussians in 768 dimensions whose centres have 0.7 times the spread of their points, shifted
 by a common mean as encoders' vectors are. A query is a vector and noise of half the spread. Isotropic noise is the hard
@@ -8,7 +10,8 @@ case for an error bound: nearest neighbours are hardly nearer than the rest, so 
 than with real vectors. Rounds are interleaved; medians of wall time and of processor time (which other work on the
 machine moves less) are compared.
 
-Measured: 20k, 200k and 1M vectors against Faiss, in bfloat16 and in float32; twelve pools (three samples of four nested
+Measured: 20k, 200k and 1M vectors against Faiss, with products of every kind that the processor has (whole numbers where
+they separate enough, else bfloat16), in bfloat16 alone and in float32 alone; twelve pools (three samples of four nested
 sizes) in one pass against twelve searches, beside the limit, which is the sum of the pool sizes over the size of their
 union; four pool sizes; and what part of the rate of a plain matrix product a search reaches.
 """
@@ -32,6 +35,10 @@ from pipeline.retrieve import products
 from pipeline.retrieve.base import Block, Ranking, Subset, block_rows, no_exclusions
 from pipeline.retrieve.exact import ExactEngine
 
+Kind = tuple[bool, bool]
+"""Whether products may be bfloat16, and whole numbers."""
+
+PARTS = ("faiss-20000", "faiss-200000", "faiss-1000000", "pools", "growth")
 DIMENSION, QUERIES, DEPTH, THREADS, TOPICS = 768, 380, 500, 2, 500
 RESOURCES = Resources(memory=8 << 30, workers=THREADS, device="cpu")
 EXCLUDED = no_exclusions(QUERIES)
@@ -60,8 +67,8 @@ def blocks(vectors: np.ndarray, rows: np.ndarray | None = None) -> Iterator[Bloc
             yield rows[start : start + size], vectors[rows[start : start + size]]
 
 
-def ours(queries: np.ndarray, candidates: Iterator[Block], low: tuple[bool,bool]) -> Ranking:
-    engine = ExactEngine(low=low[0], whole=low[1])
+def ours(queries: np.ndarray, candidates: Iterator[Block], kind: Kind) -> Ranking:
+    engine = ExactEngine(low=kind[0], whole=kind[1])
     return engine.search(queries, candidates, metric="l2", depth=DEPTH, excluded=EXCLUDED, resources=RESOURCES)
 
 
@@ -80,28 +87,28 @@ def interleaved(runs: dict[str, Callable[[], Any]], rounds: int) -> tuple[dict[s
     return results, medians
 
 
-def against_faiss(queries: np.ndarray, vectors: np.ndarray, precisions: dict[str, bool], rounds: int) -> dict[str, Any]:
+def against_faiss(queries: np.ndarray, vectors: np.ndarray, kinds: dict[str, Kind], rounds: int) -> dict[str, Any]:
     index = faiss.IndexFlatL2(DIMENSION)
     index.add(vectors)
     runs: dict[str, Callable[[], Any]] = {"faiss": lambda: index.search(queries, DEPTH)}
-    for label, low in precisions.items():
-        runs[label] = lambda low=low: ours(queries, blocks(vectors), low)
+    for label, kind in kinds.items():
+        runs[label] = lambda kind=kind: ours(queries, blocks(vectors), kind)
     results, medians = interleaved(runs, rounds)
     figures: dict[str, Any] = {"vectors": len(vectors)}
     for label, (wall, used) in medians.items():
         figures[f"{label} s"], figures[f"{label} processor s"] = round(wall, 2), round(used, 2)
-    for label in precisions:
+    for label in kinds:
         for what, number in (("", 0), (" (processor time)", 1)):
             figures[f"{label} over faiss{what}"] = round(medians["faiss"][number] / medians[label][number], 2)
-    tables = [results[label].table() for label in precisions]
-    figures["both precisions equal in every bit"] = all(table.equals(tables[0]) for table in tables)
-    rows = results[next(iter(precisions))].row.reshape(QUERIES, DEPTH)
+    tables = [results[label].table() for label in kinds]
+    figures["all kinds equal in every bit"] = all(table.equals(tables[0]) for table in tables)
+    rows = results[next(iter(kinds))].row.reshape(QUERIES, DEPTH)
     found = [len(np.intersect1d(a, b)) for a, b in zip(rows, results["faiss"][1], strict=True)]
     figures["share of faiss's entries"] = round(sum(found) / rows.size, 6)
     return figures
 
 
-def pools(queries: np.ndarray, vectors: np.ndarray, low: bool, rounds: int) -> dict[str, Any]:
+def pools(queries: np.ndarray, vectors: np.ndarray, kind: Kind, rounds: int) -> dict[str, Any]:
     """Three samples of four nested sizes: one pass against twelve."""
     rng = np.random.default_rng(5)
     sizes = [len(vectors) // part for part in (16, 8, 4, 2)]
@@ -111,13 +118,13 @@ def pools(queries: np.ndarray, vectors: np.ndarray, low: bool, rounds: int) -> d
     subsets = [Subset(rows, EXCLUDED) for rows in candidates]
 
     def together() -> list[Ranking]:
-        engine = ExactEngine(low=low)
+        engine = ExactEngine(low=kind[0], whole=kind[1])
         return engine.search_pools(
             queries, blocks(vectors, union), subsets, metric="l2", depth=DEPTH, resources=RESOURCES
         )
 
     def apart() -> list[Ranking]:
-        return [ours(queries, blocks(vectors, rows), low) for rows in candidates]
+        return [ours(queries, blocks(vectors, rows), kind) for rows in candidates]
 
     results, medians = interleaved({"one pass": together, "twelve searches": apart}, rounds)
     limit = sum(map(len, candidates)) / len(union)
@@ -134,59 +141,71 @@ def pools(queries: np.ndarray, vectors: np.ndarray, low: bool, rounds: int) -> d
     return figures
 
 
-def growth(queries: np.ndarray, vectors: np.ndarray, low: bool, rounds: int) -> dict[str, Any]:
+def growth(queries: np.ndarray, vectors: np.ndarray, kind: Kind, rounds: int) -> dict[str, Any]:
     sizes = [len(vectors) // part for part in (8, 4, 2, 1)]
-    runs = {str(size): lambda size=size: ours(queries, blocks(vectors[:size]), low) for size in sizes}
+    runs = {str(size): lambda size=size: ours(queries, blocks(vectors[:size]), kind) for size in sizes}
     _, medians = interleaved(runs, rounds)
     return {f"{size} candidates, microseconds each": round(1e6 * medians[str(size)][0] / size, 2) for size in sizes}
 
 
-def machine(queries: np.ndarray, vectors: np.ndarray, low: bool, rounds: int) -> dict[str, float]:
-    """Return the rates of a plain product, in GFLOP/s, and of reading and writing memory, in GB/s."""
+def machine(queries: np.ndarray, vectors: np.ndarray, rounds: int) -> dict[str, float]:
+    """Return the rates of plain products on all threads, in 10**9 operations a second, and of memory, in GB/s."""
     torch.set_num_threads(THREADS)
-    kind = torch.bfloat16 if low else torch.float32
-    some = torch.from_numpy(vectors[:65_536]).to(kind)
-    other = torch.from_numpy(queries).to(kind)
+    some, other = torch.from_numpy(vectors[:8_192]), torch.from_numpy(queries)
+    scaled = [(20 * each).to(torch.int8) for each in (some, other)]
+    halves = [each.to(torch.bfloat16) for each in (some, other)]
     copy = np.empty_like(vectors[:131_072])
-    runs = {"product": lambda: some @ other.T, "copy": lambda: np.copyto(copy, vectors[: len(copy)])}
-    _, medians = interleaved(runs, max(rounds, 3))
-    return {
-        "plain product GFLOP/s": round(2e-9 * len(some) * QUERIES * DIMENSION / medians["product"][0], 1),
-        "copy GB/s (one thread, read and written)": round(2e-9 * copy.nbytes / medians["copy"][0], 1),
+    runs = {
+        "float32": lambda: some @ other.T,
+        "bfloat16": lambda: halves[0] @ halves[1].T,
+        "int8": lambda: torch._int_mm(scaled[0], scaled[1].T),
+        "copy": lambda: np.copyto(copy, vectors[: len(copy)]),
     }
+    _, medians = interleaved(runs, max(rounds, 5))
+    rates = {
+        f"plain product of {label}, GFLOP/s": round(2e-9 * len(some) * QUERIES * DIMENSION / medians[label][0], 1)
+        for label in ("float32", "bfloat16", "int8")
+    }
+    return {**rates, "copy GB/s (one thread, read and written)": round(2e-9 * copy.nbytes / medians["copy"][0], 1)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", nargs="?", choices=PARTS, help="one part alone")
     parser.add_argument("--quick", action="store_true", help="fewer vectors and one round")
     options = parser.parse_args()
     progress.set_quiet(True)
-    counts, rounds = ((20_000, 60_000), 1) if options.quick else ((20_000, 200_000, 1_000_000), 3)
+    parts = [options.part] if options.part else list(PARTS)
+    rounds = 1 if options.quick else 3
     faiss.omp_set_num_threads(THREADS)
-    low = bool(products.instructions())
-    precisions = {"bfloat16": True, "float32": False} if low else {"float32": False}
+    usual = (products.halves(), products.wholes())
+    kinds: dict[str, Kind] = {"every kind": usual, "bfloat16": (True, False), "float32": (False, False)}
+    if not usual[0]:
+        kinds.pop("bfloat16")
+    if not any(usual):
+        kinds.pop("every kind")
     report: dict[str, Any] = {
         "machine": provenance.processor(),
-        "bf16 instructions": sorted(products.instructions()),
+        "instructions": sorted(products.instructions()),
         "threads": THREADS,
         "queries": QUERIES,
         "depth": DEPTH,
         "rounds": rounds,
     }
-    queries, vectors = make_vectors(max(counts))
-    for precision in precisions.values():
-        ours(queries, blocks(vectors[:4_096]), precision)  # compiled code and torch load once
-    for count in counts:
-        report[f"against faiss, {count}"] = against_faiss(queries, vectors[:count], precisions, rounds)
-    report["twelve pools"] = pools(queries, vectors, low, 1 if options.quick else 2)
-    report["growth"] = growth(queries, vectors, low, 1 if options.quick else 2)
-    report["machine's limits"] = machine(queries, vectors, low, rounds)
-    best = report[f"against faiss, {counts[-1]}"]["bfloat16 s" if low else "float32 s"]
-    rate = 2e-9 * counts[-1] * QUERIES * DIMENSION / best
-    report["machine's limits"]["search GFLOP/s"] = round(rate, 1)
-    report["machine's limits"]["share of a plain product"] = round(
-        rate / report["machine's limits"]["plain product GFLOP/s"], 3
-    )
+    largest = 60_000 if options.quick else 1_000_000
+    counts = {part: min(int(part.partition("-")[2]), largest) for part in parts if part.startswith("faiss-")}
+    queries, vectors = make_vectors(largest if set(parts) - set(counts) else max(counts.values()))
+    for kind in kinds.values():
+        ours(queries, blocks(vectors[:4_096]), kind)  # compiled code and torch load once
+    for part in parts:
+        if part in counts:
+            several = rounds if counts[part] == largest else 2 * rounds + 1
+            report[f"against faiss, {counts[part]}"] = against_faiss(queries, vectors[: counts[part]], kinds, several)
+        elif part == "pools":
+            report["twelve pools"] = pools(queries, vectors, usual, rounds)
+        else:
+            report["growth"] = growth(queries, vectors, usual, rounds)
+    report["machine's limits"] = machine(queries, vectors, rounds)
     for title, figures in report.items():
         if isinstance(figures, dict):
             print(title)

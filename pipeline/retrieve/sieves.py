@@ -196,25 +196,29 @@ def sieve(
         counts: int64 ``[p, q]``, entries of each reservoir; changed.
 
     Returns:
-        How many pairs came near the best of any list of all pools.
+        How many pairs came near the best of a list.
     """
     pools, reached = len(thresholds), 0
     vectors, scales, origin, away = closer
     width = tile.shape[1]
     addends, spreads, units = bias[start : start + width], spread[start : start + width], grains[start : start + width]
-    uppers, places = np.full(width + _STRIDE, -np.inf, np.float32), np.empty(width + _AHEAD, np.int64)
+    uppers, places = np.full(width + _STRIDE, -np.inf, np.float32), np.empty(width + _AHEAD + 1, np.int64)
+    negated = np.full(_STRIDE, -np.inf, np.float32)
     for q in range(len(tile)):
         lowest, length, unit, products = thresholds[:, q].min(), lengths[q], query_grains[q], tile[q]
         for i in range(width):
             product = widened(products[i]) * (unit * units[i])
             uppers[i] = (product + addends[i]) + (length * spreads[i] + rounding * abs(product))
+        for p in range(pools):
+            negated[p] = -thresholds[p, q]
         count = 0
         for first in range(0, width, _STRIDE):
             near = _reaching(uppers[first : first + _STRIDE], lowest)
             while near:
-                places[count] = first + lowest_bit(near)
+                place: Any = first + lowest_bit(near)
                 near &= near - np.uint64(1)
-                count += 1
+                places[count] = place
+                count += (_reaching(negated, -uppers[place]) & members[start + place]) != 0
         reached += count
         places[count : count + _AHEAD] = places[count - 1]
         for n in range(count):
@@ -226,14 +230,13 @@ def sieve(
             else:
                 product = widened(products[places[n]]) * (unit * grains[at])
                 estimate, margin = product + bias[at], length * spread[at] + rounding * abs(product)
-            belongs = members[at] if estimate + margin >= lowest else np.uint64(0)
+            belongs = _reaching(negated, -(estimate + margin)) & members[at]
             while belongs:
                 p = lowest_bit(belongs)
                 belongs &= belongs - np.uint64(1)
-                if estimate + margin >= thresholds[p, q]:
-                    record = records[p, q, counts[p, q]]
-                    record[0], record[1], record[2] = estimate, margin, np.float32(base + at)
-                    counts[p, q] += 1
+                record = records[p, q, counts[p, q]]
+                record[0], record[1], record[2] = estimate, margin, np.float32(base + at)
+                counts[p, q] += 1
         for p in range(pools):
             if counts[p, q] > keep * wanted[p, q]:
                 counts[p, q], thresholds[p, q] = _trim(
