@@ -35,14 +35,24 @@ from pipeline.core.resources import Resources
 from pipeline.retrieve import products
 from pipeline.retrieve.base import Block, DenseEngine, Metric, Ranking, Subset, Vectors
 from pipeline.retrieve.frame import WHOLE, stored
-from pipeline.retrieve.reservoirs import ENTRY, QUERY_TILE, ROW_TILE, Reservoir, collect, reservoir, room, threads, tiles
+from pipeline.retrieve.reservoirs import (
+    ENTRY,
+    QUERY_TILE,
+    ROW_TILE,
+    Reservoir,
+    collect,
+    reservoir,
+    room,
+    threads,
+    tiles,
+)
 from pipeline.retrieve.scan import Search
 from pipeline.retrieve.stretch import Chunk, Stretch
 
 CHUNK = 3 << 20
 """Coordinates of the candidates that a thread moves into the frame at once."""
 
-TRIAL = 256
+TRIAL = 128
 """Candidates of a chunk that are tried in whole numbers."""
 
 NEAR = 1 / 32
@@ -62,9 +72,8 @@ class ExactEngine(DenseEngine):
     """
 
     def __init__(self, operations: float = 0.0, *, low: bool | None = None, whole: bool | None = None) -> None:
-        pays = products.rounding_pays(operations)
-        self.low = pays and products.halves() if low is None else low
-        self.whole = pays and products.wholes() if whole is None else whole
+        self.low = products.rounding_pays(operations) and products.halves() if low is None else low
+        self.whole = products.counting_pays(operations) and products.wholes() if whole is None else whole
 
     def search_pools(
         self,
@@ -204,7 +213,7 @@ class _Group(NamedTuple):
 def _groups(search: Search, workers: int) -> list[_Group]:
     """Return reservoirs of all queries: as many as threads, so that they seldom wait, in groups worth a product."""
     shares = np.array_split(np.arange(search.queries), tiles(search.queries, workers))
-    together = max(1, QUERY_TILE // max(len(shares[0]), 1))
+    together = max(1, (QUERY_TILE if search.rounded else 2 * QUERY_TILE) // max(len(shares[0]), 1))
     groups = []
     for first in range(0, len(shares), together):
         some = [share for share in shares[first : first + together] if len(share)]

@@ -44,6 +44,10 @@ from pipeline.retrieve.toplists import Positions
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
+Kind = np.dtype[Any]
+FLOAT: Kind
+HALF: Kind
+WHOLE: Kind
 FLOAT, HALF, WHOLE = np.dtype(np.float32), np.dtype(np.uint16), np.dtype(np.int8)
 """Kinds of points: as they are, in bfloat16 (by its bits), in whole numbers."""
 
@@ -170,11 +174,11 @@ class Frame:
             self.shift = points.astype(np.float64) @ self._origin.astype(np.float64)
         self._origin_norm = float(np.linalg.norm(self._origin.astype(np.float64)))
         self.lengths = (self._point_norms * _UP).astype(np.float32)
-        self.rounded = {FLOAT: Rounded(points, np.ones(len(points), np.float32), 0.0)}
+        self.rounded: dict[Kind, Rounded] = {FLOAT: Rounded(points, np.ones(len(points), np.float32), 0.0)}
         for kind in (HALF,) * low + (WHOLE,) * whole:
             self.rounded[kind] = self._round(points, kind)
 
-    def _round(self, points: Floats, kind: np.dtype[Any]) -> Rounded:
+    def _round(self, points: Floats, kind: Kind) -> Rounded:
         nowhere = np.zeros(self.dimension, np.float32)
         moved = self._move(points, nowhere, kind, whose="query", scaled=True)
         filled = self._point_norms > 0
@@ -197,27 +201,39 @@ class Frame:
 
     def place(self, rows: Rows, vectors: Floats, points: Points, workers: int = 1) -> FramedBlock:
         """Return candidates in the frame, their points of the kind of ``points`` ``[m, d]``, which is written."""
-        moved = self._move(vectors, self._origin, points.dtype, whose="candidate", rows=rows, out=points, workers=workers)
-        bias = np.zeros(len(rows), np.float32)
+        moved = self._move(
+            vectors, self._origin, points.dtype, whose="candidate", rows=rows, out=points, workers=workers
+        )
+        bias: Floats = np.zeros(len(rows), np.float32)
         if self.metric == "l2":
             bias = (-0.5 * moved.point_norms**2).astype(np.float32)
         spread = moved.residuals + self.rounded[points.dtype].lost * (moved.point_norms + moved.residuals)
         if points.dtype == WHOLE:
             spread += 2.0**-19 * moved.point_norms
         radius = float(moved.point_norms.max(initial=0.0))
-        spread = (spread * _UP).astype(np.float32)
         closer = self._closer(vectors, moved.norms)
-        return FramedBlock(rows, vectors, moved.norms, moved.points, moved.grains, bias, spread, closer, radius)
+        return FramedBlock(
+            rows,
+            vectors,
+            moved.norms,
+            moved.points,
+            moved.grains,
+            bias,
+            (spread * _UP).astype(np.float32),
+            closer,
+            radius,
+        )
 
     def _closer(self, vectors: Floats, norms: Doubles) -> Closer:
         """Return what makes a product again in float32: of points as the frame made them, but for the scale of cosine.
 
         That is rounded to float32 here: with the product that is off by less than ``2**-22`` of a vector of length 1.
         """
-        scales = np.ones(len(vectors), np.float32)
+        scales: Floats = np.ones(len(vectors), np.float32)
         if self.metric != "cosine":
             return Closer(vectors, scales, self._origin, np.float32(0.0))
-        scales = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0).astype(np.float32)
+        inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)
+        scales = inverse.astype(np.float32)
         return Closer(vectors, scales, self._origin, np.float32(2.0**-22 * _UP))
 
     def bound(self, radius: float) -> Doubles:
@@ -265,7 +281,7 @@ class Frame:
         self,
         vectors: Floats,
         origin: Floats,
-        kind: np.dtype[Any],
+        kind: Kind,
         *,
         whose: str,
         rows: Rows | None = None,

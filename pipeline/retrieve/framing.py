@@ -30,7 +30,7 @@ def _bits(_typing: Any, value: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _float(_typing: Any, bits: Any) -> Any:
+def _float(_typing: Any, _word: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 

@@ -24,7 +24,7 @@ L2, INNER_PRODUCT, COSINE = 0, 1, 2
 _LINE = 64
 """Bytes of a line of the cache."""
 
-_AHEAD = 2
+_AHEAD = 6
 """How many pairs before it is scored a candidate is asked for."""
 
 

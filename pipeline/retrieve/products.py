@@ -1,8 +1,7 @@
-"""Matrix products on the CPU in float32 by NumPy, in bfloat16 and of whole numbers by torch, which no other module of
-this room knows.
+"""Matrix products on the CPU: float32 by NumPy, bfloat16 and whole numbers by torch.
 
-NumPy has no such products, and torch is there in any case (the encoders need it). Loading it takes seconds, so a search
-that is done in less goes without.
+No other module of this room knows torch. NumPy has no such products, and torch is there in any case (the encoders need
+it). Loading it takes seconds, so a search that is done in less goes without.
 """
 
 from __future__ import annotations
@@ -30,6 +29,9 @@ _WORTH_LOADING = 4e11
 """Operations of a search from which what torch's products save is more than what loading torch takes."""
 
 _WORTH_ROUNDING = 4e9
+
+_WORTH_COUNTING = 4e10
+"""Operations of a search from which its best are known well enough, most of the time, for whole numbers to pay."""
 
 _HALVES = {"avx512_bf16", "amx_bf16"}
 _WHOLES = {"avx512_vnni", "avx_vnni", "amx_int8"}
@@ -62,6 +64,11 @@ def wholes() -> bool:
         return bool((product(largest, -largest) == -127 * 127 * 1_000).all())
     except (AttributeError, RuntimeError):  # torch makes no promise of this product
         return False
+
+
+def counting_pays(operations: float) -> bool:
+    """Whether a search of that many operations is long enough for products of whole numbers."""
+    return rounding_pays(operations) and operations >= _WORTH_COUNTING
 
 
 def rounding_pays(operations: float) -> bool:

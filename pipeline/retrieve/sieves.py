@@ -164,8 +164,9 @@ def sieve(
 ) -> int:
     """Add to each list's reservoir the candidates of a tile that could be among its best.
 
-    A list is one query in one of ``p`` pools. What is known of a pair is its estimate, the product in units
-    of both grains and the bias, and that it is off by at most its margin, ``length * spread + rounding * |product|``, and half the slack.
+    A list is one query in one of ``p`` pools. What is known of a pair is its estimate, the product in units of both
+    grains and the bias, and that it is off by at most its margin, ``length * spread + rounding * |product|``, and half
+    the slack. Where points are given, whatever comes near is multiplied again in float32, and its margin is small.
 
     A reservoir that holds more than ``keep`` times what is wanted after a tile is trimmed: as many candidates as are
     wanted, each of them surely ``x`` or better, leave no place for one that is surely below ``x`` by the slack. More

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,11 +57,13 @@ class Stretch:
     def add(self, rows: Rows, vectors: Vectors, count: int) -> list[Chunk]:
         """Add candidates and return them in so many chunks."""
         limits = np.linspace(0, len(rows), count + 1).astype(np.int64).tolist()
-        added = []
-        for first, last in zip(limits[:-1], limits[1:], strict=True):
+        added: list[Chunk] = []
+        for first, last in itertools.pairwise(limits):
             if last > first:
                 here, start = slice(first, last), self._length + first
-                added.append(Chunk(len(self._chunks) + len(added), start, rows[here], vectors[here], np.empty(last - first)))
+                added.append(
+                    Chunk(len(self._chunks) + len(added), start, rows[here], vectors[here], np.empty(last - first))
+                )
         self._chunks.extend(added)
         self._length += len(rows)
         return added
@@ -75,5 +78,7 @@ class Stretch:
         for chunk, first, last in zip(chunks, places[:-1], places[1:], strict=True):
             if last > first:
                 here = visits._replace(packed=visits.packed[first:last] - (chunk.start << above))
-                kernels.score(CODES[frame.metric], frame.queries, frame.norms, chunk.vectors, chunk.norms, here, canonical)
+                kernels.score(
+                    CODES[frame.metric], frame.queries, frame.norms, chunk.vectors, chunk.norms, here, canonical
+                )
         return canonical

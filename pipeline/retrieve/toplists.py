@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.order import Rows, Scores
+from pipeline.retrieve import select
 from pipeline.retrieve.base import Ranking
 
 Keys = npt.NDArray[np.uint64]
@@ -55,15 +56,8 @@ class TopLists:
         """
         if not len(queries):
             return
-        first = np.flatnonzero(np.diff(queries, prepend=-1))
-        owners, counts = queries[first], np.diff(first, append=len(queries))
-        depth = self.keys.shape[1]
-        merged = np.zeros((len(owners), depth + counts.max()), np.uint64)
-        merged[:, :depth] = self.keys[owners]
-        line = np.repeat(np.arange(len(owners)), counts)
-        merged[line, depth + np.arange(len(queries)) - np.repeat(first, counts)] = keys
-        merged.partition(merged.shape[1] - depth, axis=1)
-        self.keys[owners] = merged[:, -depth:]
+        starts = np.flatnonzero(np.diff(queries, prepend=-1))
+        select.merge(self.keys, queries[starts], np.append(starts, len(queries)), keys)
 
     def floors(self, queries: Positions) -> npt.NDArray[np.float64]:
         """Return a number that the exact score of any further entry must exceed, -inf where a list is not full.

@@ -75,7 +75,11 @@ def test_low_precision_is_within_its_margin_which_is_no_guess(name: str, metric:
     case = make_case(name, dimension=100, candidates=400)
     frame = Frame(case.queries, metric, case.vectors[:100], low=True)
     block = frame.block((case.rows, case.vectors))
-    found = (products.product(frame.rounded[HALF].points, block.points).astype(np.uint32) << 16).view(np.float32).astype(float)
+    found = (
+        (products.product(frame.rounded[HALF].points, block.points).astype(np.uint32) << 16)
+        .view(np.float32)
+        .astype(float)
+    )
     estimates = frame.scale * (found + block.bias) + frame.shift[:, None]
     exact = np.array([_exact(q, case.vectors, metric) for q in case.queries.astype(float)])
     margin = frame.lengths[:, None].astype(float) * block.spread + products.ROUNDING * np.abs(found)
@@ -104,7 +108,11 @@ def test_whole_numbers_are_within_their_margin_which_is_no_guess(name: str, metr
     margin = frame.lengths[:, None].astype(float) * block.spread
     off = np.abs(estimates - exact)
     assert (off <= frame.bound(block.radius)[:, None] + frame.scale * margin).all()
-    assert name in ("tiny", "one giant", "outlying dimension") or dimension == 1 or off.max() > 0.05 * (frame.scale * margin).max()
+    assert (
+        name in ("tiny", "one giant", "outlying dimension")
+        or dimension == 1
+        or off.max() > 0.05 * (frame.scale * margin).max()
+    )
 
 
 def test_whole_numbers_use_their_range() -> None:
@@ -174,6 +182,7 @@ def test_keys_order_as_scores_and_rows_do(entries: list[tuple[float, int]]) -> N
     assert back[1].tolist() == rows.tolist()
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1_000), st.integers(1, 9))
 def test_lists_keep_the_best_however_they_are_fed(seed: int, depth: int) -> None:
     rng = np.random.default_rng(seed)
