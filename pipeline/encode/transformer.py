@@ -124,14 +124,14 @@ class TransformerEncoder(Encoder):
         return int(self._network.config.hidden_size)
 
     def describe(self) -> Mapping[str, Any]:
-        """Return device, precision, attention and batch size."""
+        """Return device, precision, attention and batch size; a packed network has its weights twice."""
         name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
         return {
             "device": name,
             "compute": str(self._network.dtype).removeprefix("torch."),
             "attention": "packed" if self._packed else self._network.config._attn_implementation,
             "batch_tokens": self._batch_tokens,
-            "weight_bytes": sum(weight.numel() * weight.element_size() for weight in self._network.parameters()),
+            "weight_bytes": (2 if self._packed else 1) * sum(weight.nbytes for weight in self._network.parameters()),
             "threads": self._workers,
         }
 
