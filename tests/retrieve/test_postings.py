@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.corpus.reader import Text
 from pipeline.retrieve.base import Ranking, no_exclusions
 from pipeline.retrieve.postings import pool as postings_pool
+from pipeline.retrieve.postings import search as postings_search
 from pipeline.retrieve.postings import store as postings_store
 from pipeline.retrieve.postings.pool import Collection, Queries
 from pipeline.retrieve.postings.search import search
@@ -137,6 +139,34 @@ def test_blocks_and_threads_change_no_byte(
     monkeypatch.setattr(postings_pool, "BLOCK_DOCUMENTS", block)
     for memory in (0, 1 << 30):
         assert same(by_postings(store, asked, depth=50, threads=threads, memory=memory), whole)
+
+
+@pytest.mark.parametrize("block", [127, 128, 129])
+@pytest.mark.parametrize("dense", [1, 10**6])
+def test_tiles_lines_and_lists_without_room_change_no_byte(
+    monkeypatch: pytest.MonkeyPatch, store: TermStore, asked: Asked, block: int, dense: int
+) -> None:
+    """Blocks of about a tile, lines for no term or for all, lists that are full at once, queries judged by sevens."""
+    whole = by_postings(store, asked, depth=50, threads=1)
+    monkeypatch.setattr(postings_pool, "BLOCK_DOCUMENTS", block)
+    for name, value in (("_DENSE", dense), ("_ROOM", 0), ("_JUDGED_TOGETHER", 7)):
+        monkeypatch.setattr(postings_search, name, value)
+    assert same(by_postings(store, asked, depth=50), whole)
+
+
+def test_pairs_of_all_queries_are_never_held_at_once(monkeypatch: pytest.MonkeyPatch, store: TermStore) -> None:
+    everyone = Asked.of(range(2_980), range(2_980))
+    queries = Queries.read(store, everyone.queries)
+    collection = Collection.read(store, everyone.candidates, queries.vocabulary)
+    found, peaks = [], []
+    for together in (50, 10**6):
+        monkeypatch.setattr(postings_search, "_JUDGED_TOGETHER", together)
+        tracemalloc.start()
+        found.append(search(collection, queries, everyone.excluded, k1=0.9, b=0.4, depth=200, threads=1))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert same(*found)
+    assert peaks[0] < 0.85 * peaks[1], peaks
 
 
 def test_a_cut_is_a_prefix(store: TermStore, asked: Asked) -> None:

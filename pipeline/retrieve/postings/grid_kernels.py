@@ -209,9 +209,9 @@ def _add(query: Any, queries: Any, weights: Any, postings: Any, lines: Any, plac
         for i in range(postings.edges[term], postings.edges[term + 1]):
             document, frequency = np.int64(postings.documents[i]), np.int64(postings.frequencies[i])
             line = np.int64(lines[document])
-            entry = frequency * nodes.size + line * NODES
-            if entry < len(table):
-                _add_row(sums, document * NODES, table, entry, weight)
+            share_at = frequency * nodes.size + line * NODES
+            if share_at < len(table):
+                _add_row(sums, document * NODES, table, share_at, weight)
             else:
                 for node in range(NODES):
                     share = np.float32(frequency / (frequency + nodes[line, node]))

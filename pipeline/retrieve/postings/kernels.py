@@ -65,7 +65,7 @@ def tally(documents: Any, counts: Any) -> None:
 
     Args:
         documents: :class:`~pipeline.retrieve.postings.types.Documents`.
-        counts: ``[terms + 1]``, raised; the last is of terms that no query has.
+        counts: ``[terms + 1]``, raised; the last takes all terms that no query has, so that none is asked for.
     """
     entries, numbers = documents.entries, documents.numbers
     for member in documents.members:

@@ -24,7 +24,10 @@ from pipeline.retrieve.postings.store import Piece, TermStore
 from pipeline.retrieve.postings.types import Documents, Offsets, Postings, Removed, Terms
 
 BLOCK_DOCUMENTS = 16_384
-"""Documents scored together: their scores stay in a core's cache, and their postings in the processor's."""
+"""Documents scored together: their scores stay in a core's cache, and their postings in the processor's.
+
+Fewer than 65,536: positions in a block, and counts of its documents, have 16 bits.
+"""
 
 
 class Queries(NamedTuple):
@@ -72,8 +75,8 @@ class Part(NamedTuple):
     Attributes:
         documents: up to :data:`BLOCK_DOCUMENTS` of them.
         longest: tokens of the longest.
-        counts: uint16 ``[terms + 1]``, how many of them have each term, where that is kept; the last is of terms that
-            no query has.
+        counts: uint16 ``[terms + 1]``, how many of them have each term, where that is kept; the last takes all terms
+            that no query has, overflows, and means nothing.
     """
 
     documents: Documents
@@ -148,7 +151,7 @@ class Collection:
         return cls(lucene_formula.idf(frequencies[:-1], documents), tokens / documents if documents else 1.0, parts)
 
     def counts(self, part: Part) -> npt.NDArray[np.uint16]:
-        """Return how many documents of a part have each term, uint16 ``[terms + 1]``, the last those no query has."""
+        """Return how many documents of a part have each term, uint16 ``[terms + 1]``, the last without meaning."""
         return _counts(part.documents, len(self.idf)) if part.counts is None else part.counts
 
     def block(self, part: Part) -> Block:

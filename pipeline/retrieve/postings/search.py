@@ -3,7 +3,8 @@
 A query of a hundred terms finds most documents, so skipping those that cannot be among the best, as Lucene does, costs
 more than it saves. Here every posting of a query's terms is read and added: one load, one addition, one store, in a
 block of documents whose scores fit a core's cache. The postings of a term that many documents have, which are most of
-what is read, lie as a line over all documents of the block, so that eight are added at a time.
+what is read, lie as lines over the documents, of which many are added at a time
+(:mod:`pipeline.retrieve.postings.lines`).
 
 The scores are Lucene's in every bit where a sum of a query's float32 terms is exact in float64, whatever its order:
 that is, unless a term adds less than about a millionth of the whole score. Then two orders of adding might round apart,
@@ -33,6 +34,9 @@ from pipeline.retrieve.postings.types import Best, Documents, Keys, Near, Offset
 from pipeline.retrieve.toplists import unpack
 
 _QUERIES_TOGETHER = 16
+_JUDGED_TOGETHER = 1_024
+"""Queries whose waiting documents are scored at a time: all pairs at once would take several times what is kept."""
+
 _T = TypeVar("_T")
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -168,11 +172,16 @@ def search(
             kernels.judge(query, document, queries.bags, idf, norms, part.documents, keys)
             return keys
 
-        for query in range(len(queries)):
-            kernels.cut(query, depth, near)
-        pairs = _by_part(near, numbers)
-        judged = list(pool.map(judge, collection.parts, *pairs))
-    return _ranking(best, pairs[0], judged, depth)
+        found: list[Keys] = []
+        for first in range(0, len(queries), _JUDGED_TOGETHER):
+            some = range(first, min(first + _JUDGED_TOGETHER, len(queries)))
+            for query in some:
+                kernels.cut(query, depth, near)
+            pairs = _by_part(near, numbers, some)
+            judged = list(pool.map(judge, collection.parts, *pairs))
+            found += _merged(best, some, pairs[0], judged, depth)
+    scores, rows = unpack(np.concatenate([np.empty(0, np.uint64), *found]))
+    return Ranking.from_counts(np.array([len(each) for each in found], np.int64), rows, scores)
 
 
 def check_parameters(k1: float, b: float) -> None:
@@ -213,11 +222,12 @@ def _lists(queries: Queries, depth: int) -> tuple[Near, Best]:
     return near, Best(np.zeros((count, 2 * depth), np.uint64), np.zeros(count, np.int64), np.zeros(count, np.uint64))
 
 
-def _by_part(near: Near, numbers: Offsets) -> tuple[list[Offsets], list[Offsets]]:
-    """Return for each part the queries for which documents of it wait, rising, and these by position."""
-    waiting = np.arange(near.keys.shape[1]) < near.counts[:, None]
-    query = np.nonzero(waiting)[0]
-    number = (near.keys[waiting] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+def _by_part(near: Near, numbers: Offsets, some: range) -> tuple[list[Offsets], list[Offsets]]:
+    """Return for each part those of some queries for which documents of it wait, rising, and these by position."""
+    keys, counts = (each[some.start : some.stop] for each in (near.keys, near.counts))
+    waiting = np.arange(keys.shape[1]) < counts[:, None]
+    query = np.nonzero(waiting)[0] + some.start
+    number = (keys[waiting] & np.uint64(0xFFFFFFFF)).astype(np.int64)
     part = np.searchsorted(numbers, number, "right") - 1
     order = np.argsort(part.astype(np.uint16 if len(numbers) < 1 << 16 else np.uint32), kind="stable")
     edges = np.searchsorted(part[order], np.arange(1, len(numbers) - 1))
@@ -232,14 +242,13 @@ def _shares(norms: lucene_formula.Floats) -> lucene_formula.Floats:
     return shares
 
 
-def _ranking(best: Best, queries: list[Offsets], judged: list[Keys], depth: int) -> Ranking:
-    query, keys = np.concatenate([np.empty(0, np.int64), *queries]), np.concatenate([np.empty(0, np.uint64), *judged])
+def _merged(best: Best, some: range, queries: list[Offsets], judged: list[Keys], depth: int) -> list[Keys]:
+    """Return the best keys of some queries, falling: of those scored at once and of those that waited."""
+    query, keys = np.concatenate(queries), np.concatenate([np.empty(0, np.uint64), *judged])
     order = np.argsort(query, kind="stable")
-    waited = np.split(keys[order], np.searchsorted(query[order], np.arange(1, len(best.keys))))
-    lists = zip(best.keys, best.counts.tolist(), waited, strict=False)
-    found = [np.sort(np.concatenate([keys[:count], others]))[::-1][:depth] for keys, count, others in lists]
-    scores, rows = unpack(np.concatenate([np.empty(0, np.uint64), *found]))
-    return Ranking.from_counts(np.array([len(each) for each in found], np.int64), rows, scores)
+    waited = np.split(keys[order], np.searchsorted(query[order], np.arange(some.start + 1, some.stop)))
+    at_once = (best.keys[query, : best.counts[query]] for query in some)
+    return [np.sort(np.concatenate(each))[::-1][:depth] for each in zip(at_once, waited, strict=True)]
 
 
 def _at_least(array: npt.NDArray[_Scalar], size: int) -> npt.NDArray[_Scalar]:
