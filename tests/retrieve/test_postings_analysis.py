@@ -15,7 +15,7 @@ from pipeline.retrieve.lucene_classes import Lucene
 from pipeline.retrieve.postings import analysis as postings_analysis
 from pipeline.retrieve.postings import words as postings_words
 from pipeline.retrieve.postings.analysis import Analysis, LuceneAnalyzer
-from pipeline.retrieve.postings.entries import entry, pack
+from pipeline.retrieve.postings.entries import entry, pack, sound
 from pipeline.retrieve.postings.store import Bags
 from pipeline.retrieve.postings.words import WordTable
 from tests.retrieve.postings import MEMORY, pairs_of, real_texts
@@ -144,6 +144,24 @@ def test_entries_of_any_size(term: int, times: int) -> None:
     assert entry(entries, 0) == (term, times, offsets[1])
     assert entry(entries, offsets[2]) == (3, 2, offsets[2] + 1)
     assert entry(entries, offsets[2] + 1) == ((1 << 24) + 5, 256, offsets[3])
+
+
+def test_what_is_no_bag_is_told() -> None:
+    numbers = np.arange(5)
+    starts, terms, times = np.array([0, 2, 2, 3]), np.array([4, 1, 2], np.uint32), np.array([300, 2, 7], np.uint32)
+    offsets, entries = pack(starts, terms, times, numbers)
+    lengths = np.array([302, 0, 7], np.uint32)
+    assert offsets.tolist() == [0, 4, 4, 5]
+    assert sound(offsets, entries, lengths, 5)
+    assert not sound(offsets, entries, lengths, 4), "a term beyond the vocabulary"
+    for place, value in ((0, -1), (1, 1), (1, 3), (1, 5), (1, 2**40), (2, 0), (3, 4), (3, 6)):
+        wrong = offsets.copy()
+        wrong[place] = value
+        assert not sound(wrong, entries, lengths, 5), (place, value)
+    for place, value in ((0, 5 | 1 << 24), (0, 4 | 2 << 24), (0, 0), (1, 9), (2, 5), (2, 1), (3, 299), (4, 0)):
+        other = entries.copy()
+        other[place] = value
+        assert not sound(offsets, other, lengths, 5), (place, value)
 
 
 def test_no_texts(analyzer: LuceneAnalyzer) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError
+from pipeline.core.manifest import MANIFEST
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
 from pipeline.core.workspace import TERMS
@@ -156,9 +158,25 @@ def test_a_block_of_other_papers_is_refused(tmp_path: Path) -> None:
         list(store.pieces(np.arange(3)))
 
 
+def test_numbers_that_mean_no_terms_are_refused_whatever_the_checksum_says(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, PAPERS)
+    segment = make(tmp_path, terms_tasks(corpus, make_pool(tmp_path, corpus, [0], list(range(10))))["paper"])
+    entries = segment.arrow("bags-00000.arrow").column("entries").chunk(0).values.to_numpy()
+    victim = segment.path / "bags-00000.arrow"
+    whole, checksum = victim.read_bytes(), files.sha256(victim)
+    assert whole.count(entries.tobytes()) == 1
+    wrong = np.where(entries == entries[5], 0xFFFFFFFF, entries).astype(np.uint32)
+    victim.write_bytes(whole.replace(entries.tobytes(), wrong.tobytes()))
+    manifest = segment.path / MANIFEST
+    manifest.write_text(manifest.read_text().replace(checksum, files.sha256(victim)))
+    with pytest.raises(CorruptError, match=r"bags-00000\.arrow of .* holds numbers that mean no terms"):
+        list(terms_of(Artifact.open(segment.path)).pieces(np.arange(3)))
+
+
 _KILLED = """
 import sys
 from pathlib import Path
+from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.retrieve.postings import store as postings_store

@@ -72,5 +72,32 @@ def pack(starts: Any, terms: Any, times: Any, numbers: Any) -> Any:
 
 
 @compiled
+def sound(offsets: Any, entries: Any, lengths: Any, terms: int) -> Any:
+    """Return whether bags are such as :func:`pack` makes, so that no kernel leaves its arrays on them.
+
+    Args:
+        offsets: int64 ``[bags + 1]``, where each starts.
+        entries: uint32.
+        lengths: uint32 ``[bags]``, tokens of each.
+        terms: size of the vocabulary.
+    """
+    for bag in range(len(lengths)):
+        at, end = offsets[bag], offsets[bag + 1]
+        before, tokens = np.int64(-1), np.int64(0)
+        if at < 0 or end > len(entries):
+            return False
+        while at < end:
+            if entries[at] < _TERMS and (entries[at] != 0 or at + 3 > end):
+                return False
+            term, times, at = entry(entries, at)
+            if term <= before or term >= terms:
+                return False
+            before, tokens = term, tokens + times
+        if at != end or tokens != lengths[bag]:
+            return False
+    return True
+
+
+@compiled
 def _fits(number: Any, times: Any) -> Any:
     return number < _TERMS and times <= _MOST
