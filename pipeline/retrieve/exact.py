@@ -41,8 +41,8 @@ from pipeline.retrieve.reservoirs import (
     ROW_TILE,
     Reservoir,
     collect,
+    entries,
     reservoir,
-    room,
     threads,
     tiles,
 )
@@ -86,9 +86,9 @@ class ExactEngine(DenseEngine):
         resources: Resources,
     ) -> list[Ranking]:
         """Return the rankings of several pools (:meth:`pipeline.retrieve.base.DenseEngine.search_pools`)."""
-        search = Search(queries, metric, depth, subsets, low=self.low, whole=self.whole)
-        entries = search.queries * search.pools * room(search.depth)
-        if ENTRY * entries > resources.memory // 8:
+        whole = self.whole and queries.shape[-1] <= products.MOST_WHOLES
+        search = Search(queries, metric, depth, subsets, low=self.low, whole=whole)
+        if ENTRY * search.queries * entries(search) > resources.memory // 8:
             for block in search.framed(blocks, resources):
                 collect(search, block, np.arange(search.queries), resources.workers)
             return search.rankings()
@@ -121,6 +121,8 @@ class _Together:
         search = self._search
         if len(rows) != len(vectors):
             raise InputError(f"a block has {len(rows)} rows and {len(vectors)} vectors", "Give one vector a row")
+        if not len(rows):
+            return  # no mean to place the frame at
         search.check_rise(rows)
         dimension = search.start(vectors).dimension
         self._finish()

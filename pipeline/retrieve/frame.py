@@ -57,6 +57,8 @@ _UNIT = 2.0**-24
 _TOO_LARGE = 1e18
 """Lengths from here on could overflow float32 when squared."""
 
+_LARGEST_SCALE = 2.0**127
+
 _TILE = 4_096
 _SAMPLE = 2_048
 _UP = 1 + 2.0**-18
@@ -173,7 +175,7 @@ class Frame:
         if metric != "l2":
             self.shift = points.astype(np.float64) @ self._origin.astype(np.float64)
         self._origin_norm = float(np.linalg.norm(self._origin.astype(np.float64)))
-        self.lengths = (self._point_norms * _UP).astype(np.float32)
+        self.lengths = _above(self._point_norms)
         self.rounded: dict[Kind, Rounded] = {FLOAT: Rounded(points, np.ones(len(points), np.float32), 0.0)}
         for kind in (HALF,) * low + (WHOLE,) * whole:
             self.rounded[kind] = self._round(points, kind)
@@ -219,7 +221,7 @@ class Frame:
             moved.points,
             moved.grains,
             bias,
-            (spread * _UP).astype(np.float32),
+            _above(spread),
             closer,
             radius,
         )
@@ -228,13 +230,15 @@ class Frame:
         """Return what makes a product again in float32: of points as the frame made them, but for the scale of cosine.
 
         That is rounded to float32 here: with the product that is off by less than ``2**-22`` of a vector of length 1.
+        Where it is beyond float32 the vector counts as zero, and products can be off by a whole vector of length 1.
         """
         scales: Floats = np.ones(len(vectors), np.float32)
         if self.metric != "cosine":
             return Closer(vectors, scales, self._origin, np.float32(0.0))
-        inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)
-        scales = inverse.astype(np.float32)
-        return Closer(vectors, scales, self._origin, np.float32(2.0**-22 * _UP))
+        scalable = norms > 1 / _LARGEST_SCALE
+        scales = np.divide(1.0, norms, out=np.zeros(len(norms)), where=scalable).astype(np.float32)
+        away = 2.0**-22 + float((norms[~scalable] > 0).any())
+        return Closer(vectors, scales, self._origin, np.float32(away * _UP))
 
     def bound(self, radius: float) -> Doubles:
         """Return how far a pass in float32 can be from the canonical score before its rounding, float64 ``[q]``.
@@ -365,6 +369,12 @@ class _Moved(NamedTuple):
     norms: Doubles
     point_norms: Doubles
     residuals: Doubles
+
+
+def _above(values: Doubles) -> Floats:
+    """Return float32 that are more, below the normal range too."""
+    found: Floats = np.nextafter((values * _UP).astype(np.float32), np.float32(np.inf))
+    return found
 
 
 def _refuse_wild(lengths: Doubles, whose: str, rows: Rows | None) -> None:

@@ -7,6 +7,7 @@ it). Loading it takes seconds, so a search that is done in less goes without.
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ ROUNDING = 2.0**-8 * (1 + 2.0**-7)
 
 STORED = {np.dtype(one): np.dtype(other) for one, other in (("f4", "f4"), ("u2", "u2"), ("i1", "i4"))}
 """What products of points are stored as."""
+
+MOST_WHOLES = (2**31 - 1) // 127**2
+"""Dimensions from which products of whole numbers up to 127 fit int32."""
 
 _WORTH_LOADING = 4e11
 """Operations of a search from which what torch's products save is more than what loading torch takes."""
@@ -59,11 +63,16 @@ def wholes() -> bool:
     """Whether this processor multiplies int8 and adds in int32, and torch does so without an error (tried once)."""
     if not _WHOLES & instructions():
         return False
+    random = np.random.default_rng(0)
     try:
-        largest = np.full((17, 1_000), 127, np.int8)
-        return bool((product(largest, -largest) == -127 * 127 * 1_000).all())
+        for m, n, d in itertools.product((1, 2, 17), (1, 3, 130), (2, 63, 1_000)):
+            a, b = (random.integers(-127, 128, (count, d)).astype(np.int8) for count in (m, n))
+            a[0], b[-1] = 127, -127
+            if (_by_torch(a, b, np.zeros((m, n), np.int32)) != _by_numpy(a, b, np.zeros((m, n), np.int32))).any():
+                return False
     except (AttributeError, RuntimeError):  # torch makes no promise of this product
         return False
+    return True
 
 
 def counting_pays(operations: float) -> bool:
@@ -79,16 +88,20 @@ def rounding_pays(operations: float) -> bool:
 def product(a: Points, b: Points, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
     """Return ``a @ b.T`` of ``[m, d]`` and ``[n, d]``, in ``out`` if given: float32, uint16 or int32 ``[m, n]``.
 
-    bfloat16 is summed in float32 and stored in bfloat16; whole numbers are summed in int32.
+    bfloat16 is summed in float32 and stored in bfloat16; whole numbers are summed in int32, exactly on any processor
+    (slowly where :func:`wholes` is false) up to :data:`MOST_WHOLES` dimensions.
     """
     if out is None:
         out = np.empty((len(a), len(b)), STORED[a.dtype])
     if a.dtype == np.float32:
         np.matmul(a, b.T, out=out)
         return out
-    if a.dtype == np.int8 and a.shape[1] == 1:  # torch 2.13 takes the wrong numbers then
-        np.multiply(a, b.T, out=out, dtype=np.int32)
-        return out
+    if a.dtype == np.int8 and (a.shape[1] == 1 or not wholes()):  # of one dimension torch 2.13 takes the wrong numbers
+        return _by_numpy(a, b, out)
+    return _by_torch(a, b, out)
+
+
+def _by_torch(a: Points, b: Points, out: npt.NDArray[Any]) -> npt.NDArray[Any]:
     import torch
 
     if a.dtype == np.int8:
@@ -96,6 +109,12 @@ def product(a: Points, b: Points, out: npt.NDArray[Any] | None = None) -> npt.ND
     else:
         one, other, found = (torch.from_numpy(half.view(np.int16)).view(torch.bfloat16) for half in (a, b, out))
         torch.mm(one, other.T, out=found)
+    return out
+
+
+def _by_numpy(a: Points, b: Points, out: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Multiply whole numbers in float64, which is exact: no sum of an int32 is too long for it."""
+    out[:] = a.astype(np.float64) @ b.T.astype(np.float64)
     return out
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import threadpoolctl  # type: ignore[import-untyped]
 
+from pipeline.core.errors import StageError
 from pipeline.retrieve import products, sieves
 from pipeline.retrieve.frame import FLOAT, WHOLE, Closer, Doubles, Floats, FramedBlock
 from pipeline.retrieve.scan import Members, Scored, Search
@@ -21,7 +22,8 @@ _Share = TypeVar("_Share")
 QUERY_TILE = 256
 SMALLEST_QUERY_TILE = 32
 ROW_TILE = 2_048
-"""A tile of products, 1 MiB at most: it stays in a core's cache between the product and the comparison."""
+"""A tile of products, 1 MiB in bfloat16, 2 in int32, 4 in float32: between the product and the comparison it stays in a
+core's cache, or most of it does."""
 
 KEEP = 3
 """How many times its depth a reservoir holds before it is trimmed."""
@@ -69,7 +71,12 @@ def collect(search: Search, block: FramedBlock, queries: Positions, workers: int
 
 def affordable(search: Search) -> int:
     """Return of how many queries a thread may hold reservoirs."""
-    return _RESERVOIRS // (ENTRY * search.pools * room(search.depth))
+    return _RESERVOIRS // (ENTRY * entries(search))
+
+
+def entries(search: Search) -> int:
+    """Return how many entries a query's reservoirs have room for, in all pools together."""
+    return search.pools * room(search.depth + int(search.excluded.max(initial=0)))
 
 
 def tiles(queries: int, workers: int, *, vectors: float = 1.0, most: int = QUERY_TILE) -> int:
@@ -177,6 +184,9 @@ class Reservoir:
 
         Returns:
             How many pairs could be among the best.
+
+        Raises:
+            StageError: products of whole numbers are wrong.
         """
         units = self.units.get(tile.dtype, self.ones)
         rounding = np.float32(products.ROUNDING if tile.dtype == np.uint16 else 0.0)
@@ -185,6 +195,11 @@ class Reservoir:
         reached: int = sieves.sieve(
             tile, start, base, KEEP, *known, units, self.lengths, rounding, *again, *self._reservoirs()
         )
+        if reached < 0:
+            raise StageError(
+                "products of whole numbers are further from those in float32 than rounding can be",
+                "Unset ONEDNN_ settings, or search with the engine 'faiss'",
+            )
         if (self.counts > KEEP * self.wanted).any():
             self.flush(scored)
         return reached

@@ -197,7 +197,8 @@ def sieve(
         counts: int64 ``[p, q]``, entries of each reservoir; changed.
 
     Returns:
-        How many pairs came near the best of a list.
+        How many pairs came near the best of a list; -1 where the two products of a pair are further apart than their
+        margins and the slack allow, so that one of them is wrong.
     """
     pools, reached = len(thresholds), 0
     vectors, scales, origin, away = closer
@@ -224,13 +225,15 @@ def sieve(
         places[count : count + _AHEAD] = places[count - 1]
         for n in range(count):
             at = start + places[n]
+            product = widened(products[places[n]]) * (unit * grains[at])
+            estimate, margin = product + bias[at], length * spread[at] + rounding * abs(product)
             if len(points):
                 ask_for(vectors, start + places[n + _AHEAD])
+                rough, most = np.float64(estimate), np.float64(margin) + slack[q]
                 estimate = _closer(points[q], vectors[at], scales[at], origin) + bias[at]
                 margin = length * away
-            else:
-                product = widened(products[places[n]]) * (unit * grains[at])
-                estimate, margin = product + bias[at], length * spread[at] + rounding * abs(product)
+                if not abs(estimate - rough) <= most + margin:
+                    return -1
             belongs = _reaching(negated, -(estimate + margin)) & members[at]
             while belongs:
                 p = lowest_bit(belongs)

@@ -76,6 +76,9 @@ def make_case(name: str, dimension: int = 40, candidates: int = 5_000, queries: 
         x[candidates // 3] *= 1e12
     elif name == "tiny":
         x, q = x * np.float32(1e-25), q * np.float32(1e-25)
+    elif name == "below the normal range":
+        x[::2] = x[::2].astype(float) * 1e-41
+        q[::2] = q[::2].astype(float) * 1e-41
     elif name == "zeros":
         x[::3] = 0
         q[0] = 0

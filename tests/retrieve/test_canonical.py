@@ -18,6 +18,9 @@ from pipeline.retrieve.reference import canonical_scores, fixed_sum
 from pipeline.retrieve.toplists import TopLists, pack, unpack
 from tests.retrieve.cases import METRICS, make_case
 
+HARD = ["random", "far from the origin", "one giant", "tiny", "below the normal range", "zeros", "half precision"]
+"""Cases that try the bound of an estimate."""
+
 
 @pytest.mark.parametrize("dimension", [1, 63, 64, 65, 128, 200, 768])
 @pytest.mark.parametrize("metric", METRICS)
@@ -55,7 +58,7 @@ def test_fixed_sum_is_a_sum() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("name", ["random", "far from the origin", "one giant", "tiny", "zeros", "half precision"])
+@pytest.mark.parametrize("name", HARD)
 def test_estimates_are_within_the_bound(name: str, metric: Metric) -> None:
     case = make_case(name, dimension=100, candidates=400)
     frame = Frame(case.queries, metric, case.vectors[:100])
@@ -70,7 +73,7 @@ def test_estimates_are_within_the_bound(name: str, metric: Metric) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("name", ["random", "far from the origin", "one giant", "tiny", "zeros", "half precision"])
+@pytest.mark.parametrize("name", HARD)
 def test_low_precision_is_within_its_margin_which_is_no_guess(name: str, metric: Metric) -> None:
     case = make_case(name, dimension=100, candidates=400)
     frame = Frame(case.queries, metric, case.vectors[:100], low=True)
@@ -86,14 +89,12 @@ def test_low_precision_is_within_its_margin_which_is_no_guess(name: str, metric:
     bound = frame.bound(block.radius)[:, None]
     off = np.abs(estimates - exact)
     assert (off <= bound + frame.scale * margin).all()
-    assert name in ("tiny", "one giant") or off.max() > 0.05 * (frame.scale * margin).max()
+    assert name in ("tiny", "below the normal range", "one giant") or off.max() > 0.05 * (frame.scale * margin).max()
 
 
 @pytest.mark.parametrize("dimension", [1, 65, 1_100])
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize(
-    "name", ["random", "far from the origin", "one giant", "tiny", "zeros", "half precision", "outlying dimension"]
-)
+@pytest.mark.parametrize("name", [*HARD, "outlying dimension"])
 def test_whole_numbers_are_within_their_margin_which_is_no_guess(name: str, metric: Metric, dimension: int) -> None:
     case = make_case(name, dimension=dimension, candidates=400)
     frame = Frame(case.queries, metric, case.vectors[:100], whole=True)
@@ -109,7 +110,7 @@ def test_whole_numbers_are_within_their_margin_which_is_no_guess(name: str, metr
     off = np.abs(estimates - exact)
     assert (off <= frame.bound(block.radius)[:, None] + frame.scale * margin).all()
     assert (
-        name in ("tiny", "one giant", "outlying dimension")
+        name in ("tiny", "below the normal range", "one giant", "outlying dimension")
         or dimension == 1
         or off.max() > 0.05 * (frame.scale * margin).max()
     )
@@ -121,7 +122,7 @@ def test_whole_numbers_use_their_range() -> None:
     block = frame.place(np.arange(4, dtype=np.uint32), vectors, np.empty((4, 3), np.int8))
     assert block.points.tolist() == [[64, -127, 0], [0, 0, 0], [0, 0, 0], [-127, 1, 0]]
     lost = vectors - block.points * block.grains[:, None].astype(float)
-    np.testing.assert_allclose(block.spread, np.linalg.norm(lost, axis=1), rtol=1e-3)
+    np.testing.assert_allclose(block.spread, np.linalg.norm(lost, axis=1), rtol=1e-3, atol=2e-45)
     assert (block.spread >= np.linalg.norm(lost, axis=1)).all()
 
 

@@ -29,6 +29,7 @@ NAMES = (
     "far from the origin",
     "one giant",
     "tiny",
+    "below the normal range",
     "zeros",
     "outlying dimension",
     "clusters",
@@ -146,6 +147,12 @@ def test_nothing_to_search(engine: DenseEngine) -> None:
     assert len(found) == 0
     case = Case(queries[:0], np.ones((4, 3), np.float32), no_exclusions(0))
     assert len(case.search(engine, "l2", 5)) == 0
+    nothing = (np.empty(0, np.uint32), np.empty((0, 40), np.float32))
+    case = make_case("random", candidates=90)
+    for blocks in ([nothing], [nothing, *case.blocks(50)], [*case.blocks(50), nothing]):
+        found = engine.search(case.queries, blocks, metric="l2", depth=5, excluded=case.excluded, resources=CPU)
+        assert len(blocks) == 1 or same(found, case.search(engine, "l2", 5))
+        assert len(blocks) > 1 or len(found) == 0
     everything = exclusions([[7, 10, 13, 16]])
     assert len(Case(queries[:1], np.ones((4, 3), np.float32), everything).search(engine, "l2", 5)) == 0
 
