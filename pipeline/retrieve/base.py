@@ -26,7 +26,7 @@ Metric = Literal["l2", "inner_product", "cosine"]
 Vectors = npt.NDArray[np.floating]
 Block = tuple[Rows, Vectors]
 """Candidates that follow one another: rows uint32 ``[m]``, rising over all blocks, and vectors float16 or float32
-``[m, d]``."""
+``[m, d]``. Engines may keep both, uncopied, while further blocks are read: nobody writes to them afterwards."""
 
 Exclusions = tuple[npt.NDArray[np.int64], Rows]
 """CSR of the rows removed from each query's ranking before ranks are counted: offsets int64 ``[queries + 1]``, rows

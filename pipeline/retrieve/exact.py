@@ -50,7 +50,7 @@ from pipeline.retrieve.scan import Search
 from pipeline.retrieve.stretch import Chunk, Stretch
 
 CHUNK = 3 << 20
-"""Coordinates of the candidates that a thread moves into the frame at once."""
+"""Coordinates of the candidates that a thread takes at once, at most."""
 
 TRIAL = 128
 """Candidates of a chunk that are tried in whole numbers."""

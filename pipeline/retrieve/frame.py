@@ -23,7 +23,8 @@ to 2**-8 of itself more.
 A pass in whole numbers takes each point in units of 1/127 of its largest coordinate, rounded (int8), and multiplies
 exactly (int32); the same inequality bounds it. The product and the two units (:attr:`FramedBlock.grains`,
 :attr:`Rounded.grains`) are multiplied in float32, which with the rounding of the quotients is less than ``2**-19`` of
-the lengths' product: that is in ``spread``.
+the lengths' product: that is in ``spread``. Each pair that comes near is multiplied in float32 too, and the two have to
+agree (:func:`pipeline.retrieve.sieves.sieve`).
 """
 
 from __future__ import annotations

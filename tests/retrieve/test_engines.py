@@ -177,6 +177,24 @@ def test_memory_is_bounded_by_the_setting() -> None:
     assert peak < memory + own_block + (2 << 20) < candidates * dimension * 4 / 2
 
 
+def test_memory_is_bounded_where_a_query_excludes_much() -> None:
+    """Every reservoir has room for what the query with the most exclusions needs."""
+    queries, candidates, memory = 300, 31_000, 16 << 20
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((candidates, 4), np.float32)
+    excluded = exclusions([range(7, 7 + 3 * 30_000, 3), *[[]] * (queries - 1)])
+    case = Case(rng.standard_normal((queries, 4), np.float32), x, excluded)
+    engine = dense_engine("exact", CPU)
+    first = case.search(engine, "l2", 5, workers=2, memory=memory)
+    tracemalloc.start()
+    assert same(case.search(engine, "l2", 5, workers=2, memory=memory), first)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    everything = queries * 3 * 30_000 * 12
+    assert peak < memory + 2 * (64 << 20) + (16 << 20) < everything
+    assert first.row[:5].min() >= 7 + 3 * 30_000
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -50,7 +50,10 @@ def search(
 
 @pytest.mark.parametrize("low", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("name", ["random", "duplicates", "identical", "few values", "far from the origin", "zeros"])
+@pytest.mark.parametrize(
+    "name",
+    ["random", "duplicates", "identical", "few values", "far from the origin", "zeros", "below the normal range"],
+)
 def test_equals_brute_force_in_every_bit(name: str, metric: Metric, low: bool) -> None:
     rng = np.random.default_rng(2)
     case = make_case(name, candidates=1_500, queries=23, dimension=12)
@@ -61,7 +64,7 @@ def test_equals_brute_force_in_every_bit(name: str, metric: Metric, low: bool) -
     expected = brute_force_groups(queries, rows, groups, metric, 40, excluded)
     inside = np.flatnonzero(np.isin(rows, some))
     of_some = brute_force_groups(queries, some, [groups[n] for n in inside], metric, 40, excluded)
-    for how in ({}, {"size": 37, "workers": 3}, {"memory": 1}):
+    for how in ({}, {"size": 37, "workers": 3}, {"memory": 1}, {"workers": 1}, {"workers": 5}):
         found = search(
             queries, groups, rows, metric, 40, [Subset(None, excluded), Subset(some, excluded)], low=int(low), **how
         )
