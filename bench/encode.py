@@ -10,6 +10,9 @@ lines of its AutoDocumentEncoder); the model's maximal length is ours. Pyserini 
 and without, but for the BERT-base, where they take 15 GB, only without. Rounds are interleaved and medians compared, of
 wall time and of processor time (which other work on the machine moves less). Then a store is written by the stage
 itself, to see what overlaps what.
+
+Where fresh memory is slow (a virtual machine), the peers lose by giving theirs back; ``--keep-memory`` takes that from
+the comparison.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from sentence_transformers import SentenceTransformer, models
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
 from pipeline.core import progress, provenance
-from pipeline.core.resources import Resources
+from pipeline.core.resources import Resources, keep_freed_memory
 from pipeline.corpus.reader import Text
 from pipeline.encode import hub, registry
 from pipeline.encode.batching import padding_share
@@ -126,10 +129,10 @@ def joined(texts: list[Text]) -> list[str]:
 class Contender:
     """An encoder in a process of its own, so that none is helped or hindered by what another sets."""
 
-    def __init__(self, build: Callable[[], Encode], texts: list[Text]) -> None:
+    def __init__(self, build: Callable[[], Encode], texts: list[Text], keep: bool) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        context.Process(target=_serve, args=(theirs, build, texts), daemon=True).start()
+        context.Process(target=_serve, args=(theirs, build, texts, keep), daemon=True).start()
         self._connection.recv()
         self.wall: list[float] = []
         self.processor: list[float] = []
@@ -147,7 +150,9 @@ class Contender:
         self._connection.send(None)
 
 
-def _serve(connection: Any, build: Callable[[], Encode], texts: list[Text]) -> None:
+def _serve(connection: Any, build: Callable[[], Encode], texts: list[Text], keep: bool) -> None:
+    if keep:
+        keep_freed_memory()
     encode = build()
     encode(texts[:4])
     connection.send("ready")
@@ -162,7 +167,7 @@ def cosine(one: Any, other: Any) -> float:
     return float(((one * other).sum(1) / lengths).min())
 
 
-def measure(name: str, texts: list[Text], rounds: int, room: Path) -> dict[str, Any]:
+def measure(name: str, texts: list[Text], rounds: int, keep: bool, room: Path) -> dict[str, Any]:
     folder = save_model(name, room / name, texts)
     pooling, length = ("cls", 512) if name == "bert-base" else ("mean", 256)
     builds: dict[str, Callable[..., Encode]] = {
@@ -173,7 +178,7 @@ def measure(name: str, texts: list[Text], rounds: int, room: Path) -> dict[str, 
         builds["pyserini"] = pyserini
     peers = list(builds)
     builds |= {f"ours {name}": partial(ours, compute=compute) for name, compute in OURS.items()}
-    run = {label: Contender(partial(build, folder, pooling, length), texts) for label, build in builds.items()}
+    run = {label: Contender(partial(build, folder, pooling, length), texts, keep) for label, build in builds.items()}
     for _ in range(rounds):
         for contender in run.values():
             contender.run()
@@ -237,8 +242,11 @@ def overlap(texts: list[Text], room: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer texts and rounds")
-    parser.add_argument("--texts", type=int, nargs=2, default=(256, 1024), help="of the BERT-base and of MiniLM")
+    parser.add_argument(
+        "--texts", type=int, nargs=2, default=(256, 1024), help="of the BERT-base and of MiniLM; 0: none"
+    )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keep-memory", action="store_true", help="all contenders keep the memory they free, as we do")
     options = parser.parse_args()
     progress.set_quiet(True)
     sizes, rounds = ((32, 128), 1) if options.quick else (options.texts, options.rounds)
@@ -247,8 +255,10 @@ def main() -> None:
     report["bf16 instructions"] = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     with tempfile.TemporaryDirectory() as name:
         for model, count in counts.items():
+            if not count:
+                continue
             report["texts from"], texts = read_texts(count)
-            report[model] = measure(model, texts, rounds, Path(name))
+            report[model] = measure(model, texts, rounds, options.keep_memory, Path(name))
             print(model, flush=True)
             for label, figure in report[model].items():
                 print(f"  {label:52}{figure:>14}", flush=True)

@@ -30,8 +30,8 @@ _NEVER, _LARGE = 2**31 - 1, 1 << 30
 def keep_freed_memory() -> None:
     """Have this process keep the memory it frees, for its next arrays, instead of giving each back to the system.
 
-    Fresh memory costs a page fault every 4 KiB: a tenth of the time where arrays of some megabytes come and go, and
-    threads wait for each other on top. It acts on glibc; elsewhere nothing happens.
+    Fresh memory costs a page fault every 4 KiB, a burden where arrays of some megabytes come and go, above all on a
+    virtual machine. It acts on glibc; elsewhere nothing happens.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

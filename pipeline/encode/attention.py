@@ -21,8 +21,8 @@ _CACHED = 1 << 19
 def attention(device: torch.device, compute: torch.dtype) -> Attend:
     """Return what computes attention soonest there.
 
-    PyTorch's fused kernel, but for bfloat16 on a processor: of its time there two thirds go into exponentials, so two
-    plain products with a compiled softmax between them take half of it. Without Numba it stays with the fused one.
+    PyTorch's fused kernel, but for bfloat16 on a processor: more than half of its time there lies between the two
+    products, so that plain products with a compiled softmax between them are faster. Without Numba it stays with it.
     """
     if device.type == "cpu" and compute == torch.bfloat16:
         try:
