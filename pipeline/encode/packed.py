@@ -41,8 +41,9 @@ class PackedBert:
     def __init__(self, network: Any) -> None:
         self._network = network
         self._heads = int(network.config.num_attention_heads)
-        self._joined = [_joined(layer.attention.self) for layer in network.encoder.layer]
-        self._projections = [linear(weight, bias) for weight, bias in self._joined]
+        joined = [_joined(layer.attention.self) for layer in network.encoder.layer]
+        self._projections = [linear(weight, bias) for weight, bias in joined]
+        self._last = joined[-1]
         self._mixes = _mixes(network)
         self._attention = attention(network.device, network.dtype)
 
@@ -80,8 +81,8 @@ class PackedBert:
         )
         states: Tensor = embedded[0]
         for number, (project, mix) in enumerate(zip(self._projections, self._mixes, strict=True)):
-            if number == len(self._joined) - 1 and wanted is not None:
-                weight, bias = self._joined[number]
+            if number == len(self._projections) - 1 and wanted is not None:
+                weight, bias = self._last
                 asked = states[wanted]
                 width = asked.shape[1]
                 keys = functional.linear(states, weight[width:], bias[width:])

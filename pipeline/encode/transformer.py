@@ -83,8 +83,8 @@ class TransformerEncoder(Encoder):
         reader: Reader = (
             PlainReader(spec, tokenizer) if isinstance(spec, TransformerSpec) else SentenceReader(spec, tokenizer)
         )
-        self._cpu = device.type == "cpu"
-        self._reader: Reader = reader if self._cpu or not workers else ReaderPool(reader, workers)
+        cpu = device.type == "cpu"
+        self._reader: Reader = reader if cpu or not workers else ReaderPool(reader, workers)
         self._pad = tokenizer.pad_token_id or 0
         self._normalise = isinstance(spec, TransformerSpec) and spec.normalise
         packs = PackedBert.fits(network)
@@ -96,9 +96,9 @@ class TransformerEncoder(Encoder):
         except torch.OutOfMemoryError as error:
             raise StageError(f"the model does not fit on {device}", _FREE) from error
         self._device, self._batch_tokens = device, BATCH_TOKENS[device.type]
-        self._workers = workers if self._cpu else 1
-        self._threads = ThreadPoolExecutor(workers, "encode", torch.set_num_threads, (1,)) if self._cpu else None
-        if self._cpu:
+        self._workers = workers if cpu else 1
+        self._threads = ThreadPoolExecutor(workers, "encode", torch.set_num_threads, (1,)) if cpu else None
+        if cpu:
             keep_freed_memory()
 
     @classmethod
@@ -178,7 +178,7 @@ class TransformerEncoder(Encoder):
 
     def _batches(self, tokens: Tokens, among: Sequence[int]) -> list[list[int]]:
         budget = self._batch_tokens
-        if self._cpu:
+        if self._threads is not None:
             share = sum(len(tokens.ids[position]) for position in among) // _BATCHES
             budget = min(budget, max(_LEAST_TOKENS, share))
         return token_batches(tokens.ids, budget, among, padded=self._packed is None)

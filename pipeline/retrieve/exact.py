@@ -72,8 +72,8 @@ class ExactEngine(DenseEngine):
     """
 
     def __init__(self, operations: float = 0.0, *, low: bool | None = None, whole: bool | None = None) -> None:
-        self.low = products.rounding_pays(operations) and products.halves() if low is None else low
-        self.whole = products.counting_pays(operations) and products.wholes() if whole is None else whole
+        self.low = products.halves_pay(operations) if low is None else low
+        self.whole = products.wholes_pay(operations) if whole is None else whole
 
     def search_pools(
         self,

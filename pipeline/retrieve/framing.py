@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from pipeline.core.compiled import compiled
-from pipeline.retrieve.kernels import _dot, widened
+from pipeline.core.compiled import as_bits, as_float, compiled, relaxed
+from pipeline.retrieve.kernels import dot, widened
 
 LARGEST = 127
 """The largest whole number: that an int8 can be -128 is not used."""
@@ -21,26 +17,10 @@ _SMALLEST_NORMAL = np.float32(2.0**-126)
 _SMALLEST_GRAIN = np.float32(2.0**-100)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _bits(_typing: Any, value: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.uint32(value), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _float(_typing: Any, _word: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.uint32), generate
-
-
 @compiled
 def _halve(point: Any, half: Any, lost: Any) -> None:
     for j in range(len(point)):
-        word = _bits(point[j])
+        word = np.uint32(as_bits(point[j]))
         near = np.uint16((word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
         if abs(widened(near)) < _SMALLEST_NORMAL:
             near = np.uint16(0)
@@ -48,7 +28,7 @@ def _halve(point: Any, half: Any, lost: Any) -> None:
         lost[j] = point[j] - widened(near)
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@relaxed
 def _squared_length(values: Any) -> Any:
     """Return the squared length of a float32 vector in float64, added in any order."""
     total = 0.0
@@ -61,8 +41,8 @@ def _squared_length(values: Any) -> Any:
 def _grain(point: Any) -> Any:
     largest = np.uint32(0)  # the bits of floats above zero order as they do
     for j in range(len(point)):
-        largest = max(largest, _bits(point[j]) & np.uint32(0x7FFFFFFF))
-    size = _float(largest)
+        largest = max(largest, np.uint32(as_bits(point[j])) & np.uint32(0x7FFFFFFF))
+    size = as_float(np.uint32(largest))
     return size / np.float32(LARGEST) if size > _SMALLEST_GRAIN else np.float32(0.0)
 
 
@@ -114,7 +94,7 @@ def move(
     for i in range(len(vectors)):
         vector, point = vectors[i], points[i] if len(points) else row[0]
         if cosine:
-            norms[i] = _dot(vector, vector, lanes)
+            norms[i] = dot(vector, vector, lanes)
             inverse = 1.0 / np.sqrt(norms[i]) if norms[i] > 0.0 else 0.0
             for j in range(len(vector)):
                 point[j] = np.float32(np.float64(vector[j]) * inverse - np.float64(origin[j]))

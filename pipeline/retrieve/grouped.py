@@ -81,7 +81,7 @@ class GroupedEngine:
     """
 
     def __init__(self, operations: float = 0.0, *, low: bool | None = None) -> None:
-        self.low = products.halves() and products.rounding_pays(operations) if low is None else low
+        self.low = products.halves_pay(operations) if low is None else low
 
     def search_pools(
         self,

@@ -76,7 +76,8 @@ def _fold(lanes: Any) -> Any:
 
 
 @compiled
-def _dot(a: Any, b: Any, lanes: Any) -> Any:
+def dot(a: Any, b: Any, lanes: Any) -> Any:
+    """Return the inner product of two float32 vectors in float64, in the canonical order."""
     whole = len(a) // LANES * LANES
     lanes[:] = 0.0
     for start in range(0, whole, LANES):
@@ -108,7 +109,7 @@ def squared_norms(matrix: Any, out: Any) -> None:
     """Write the squared length of each row of float32 ``[m, d]`` to float64 ``[m]``."""
     lanes = np.empty(LANES)
     for i in range(len(matrix)):
-        out[i] = _dot(matrix[i], matrix[i], lanes)
+        out[i] = dot(matrix[i], matrix[i], lanes)
 
 
 @compiled
@@ -152,7 +153,7 @@ def _score(
 ) -> Any:
     if metric == L2:
         return -_squared_distance(queries[q], matrix[position], lanes)
-    value = _dot(queries[q], matrix[position], lanes)
+    value = dot(queries[q], matrix[position], lanes)
     if metric == COSINE:
         norms = query_norms[q] * matrix_norms[position]
         value = value / norms if norms > 0.0 else 0.0

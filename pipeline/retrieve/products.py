@@ -75,12 +75,17 @@ def wholes() -> bool:
     return True
 
 
-def counting_pays(operations: float) -> bool:
-    """Whether a search of that many operations is long enough for products of whole numbers."""
-    return rounding_pays(operations) and operations >= _WORTH_COUNTING
+def halves_pay(operations: float) -> bool:
+    """Whether products of bfloat16 are there, and a search of that many operations is long enough for them."""
+    return _torch_pays(operations) and halves()
 
 
-def rounding_pays(operations: float) -> bool:
+def wholes_pay(operations: float) -> bool:
+    """Whether products of whole numbers are there, and a search of that many operations is long enough for them."""
+    return operations >= _WORTH_COUNTING and _torch_pays(operations) and wholes()
+
+
+def _torch_pays(operations: float) -> bool:
     """Whether a search of that many operations is long enough for torch's products."""
     return operations >= (_WORTH_ROUNDING if "torch" in sys.modules else _WORTH_LOADING)
 

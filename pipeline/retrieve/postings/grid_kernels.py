@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from pipeline.core.compiled import compiled
 from pipeline.retrieve.postings.entries import entry
-from pipeline.retrieve.postings.kernels import clear, enter
+from pipeline.retrieve.postings.kernels import clear, enter, turn
 
 NODES = 8
 """Norms at which every document is scored."""
@@ -70,11 +70,7 @@ def judge(queries: Any, idf: Any, documents: Any, norms: Any, pair_query: Any, p
     weights = np.zeros(len(idf) + 1, np.float32)
     query = -1
     for pair in range(len(pair_query)):
-        if pair_query[pair] != query:
-            if query >= 0:
-                clear(weights, queries, query)
-            query = pair_query[pair]
-            enter(weights, queries, query, idf)
+        query = turn(weights, queries, query, pair_query[pair], idf)
         if not _score(weights, documents, pair_document[pair], norms, keys[pair]):
             keys[pair] = 0
 

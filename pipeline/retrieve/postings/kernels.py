@@ -233,11 +233,7 @@ def judge(pair_query: Any, pair_document: Any, queries: Any, idf: Any, norms: An
     asked, common = np.zeros(len(idf), np.float32), np.empty((2, len(idf) + 1), np.float32)
     query = -1
     for pair in range(len(pair_query)):
-        if pair_query[pair] != query:
-            if query >= 0:
-                clear(asked, queries, query)
-            query = pair_query[pair]
-            enter(asked, queries, query, idf)
+        query = turn(asked, queries, query, pair_query[pair], idf)
         keys[pair] = _key(pair_document[pair], documents, asked, norms, common)
 
 
@@ -312,6 +308,16 @@ def enter(weights: Any, queries: Any, query: Any, idf: Any) -> Any:
         weights[queries.terms[at]] = weight
         total += np.float64(weight)
     return total
+
+
+@compiled
+def turn(weights: Any, queries: Any, before: Any, query: Any, idf: Any) -> Any:
+    """Put the weights of a query's terms in the place of those of the query before, if any (-1: none); return it."""
+    if query != before:
+        if before >= 0:
+            clear(weights, queries, before)
+        enter(weights, queries, query, idf)
+    return query
 
 
 @compiled

@@ -33,13 +33,12 @@ from pipeline.retrieve.postings.pool import Collection, Part, Queries, removed_f
 from pipeline.retrieve.postings.types import Best, Documents, Keys, Near, Offsets, Removed, Weights
 from pipeline.retrieve.toplists import unpack
 
-_QUERIES_TOGETHER = 16
-_JUDGED_TOGETHER = 1_024
-"""Queries whose waiting documents are scored at a time: all pairs at once would take several times what is kept."""
-
 _T = TypeVar("_T")
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
+_QUERIES_TOGETHER = 16
+_JUDGED_TOGETHER = 1_024
+"""Queries whose waiting documents are scored at a time: all pairs at once would take several times what is kept."""
 
 _DENSE = 8
 """A term that one document in so many of a block has gets a line."""
