@@ -7,8 +7,8 @@ more than ``depth`` candidates a list; else after each block, while its vectors 
 nothing (thousands of equal vectors) all candidates are scored canonically: slower, never approximate.
 
 Products are made in float32, in bfloat16 where the processor has instructions for it and the search is large enough,
-and in whole numbers (int8) where those are faster still and separate enough: the first candidates of each chunk are
-multiplied so, and how many come near decides about the rest.
+and in whole numbers (int8) where those are much faster still (:mod:`pipeline.retrieve.products`) and separate enough:
+the first candidates of each chunk are multiplied so, and how many come near decides about the rest.
 
 Several pools with the same queries share the products: what is near enough for any of them is looked at for each.
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -48,6 +48,8 @@ from pipeline.retrieve.reservoirs import (
 )
 from pipeline.retrieve.scan import Search
 from pipeline.retrieve.stretch import Chunk, Stretch
+
+_Thing = TypeVar("_Thing")
 
 CHUNK = 3 << 20
 """Coordinates of the candidates that a thread takes at once, at most."""
@@ -178,12 +180,12 @@ class _Together:
         block = frame.place(chunk.rows[here], chunk.vectors[here], points)
         chunk.norms[here] = block.norms
         members, bound = search.members(block.rows), frame.bound(block.radius)
-        reached, turn = 0, chunk.number % len(self._groups) if self._groups else 0
-        for group in self._groups[turn:] + self._groups[:turn]:
+        reached = 0
+        for group in _rotated(self._groups, chunk.number):
             queries = frame.rounded[kind].points[group.queries]
             tile = self._room("products", products.STORED[kind], (len(queries), len(block)))
             products.product(queries, block.points, tile)
-            for held, rows in zip(group.reservoirs, group.rows, strict=True):
+            for held, rows in _rotated(list(zip(group.reservoirs, group.rows, strict=True)), chunk.number):
                 with held.lock:
                     held.enter(bound[held.queries])
                     reached += held.sift(tile[rows], 0, block, members, self._stretch, chunk.start + here.start)
@@ -212,10 +214,17 @@ class _Group(NamedTuple):
     rows: list[slice]
 
 
+def _rotated(things: list[_Thing], turn: int) -> list[_Thing]:
+    """Return things in another order each turn, so that threads seldom wait for each other."""
+    first = turn % max(len(things), 1)
+    return things[first:] + things[:first]
+
+
 def _groups(search: Search, workers: int) -> list[_Group]:
     """Return reservoirs of all queries: as many as threads, so that they seldom wait, in groups worth a product."""
     shares = np.array_split(np.arange(search.queries), tiles(search.queries, workers))
-    together = max(1, (QUERY_TILE if search.rounded else 2 * QUERY_TILE) // max(len(shares[0]), 1))
+    most = QUERY_TILE if search.rounded and not products.has_tiles() else 2 * QUERY_TILE
+    together = max(1, most // max(len(shares[0]), 1))
     groups = []
     for first in range(0, len(shares), together):
         some = [share for share in shares[first : first + together] if len(share)]

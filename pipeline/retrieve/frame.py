@@ -373,9 +373,9 @@ class _Moved(NamedTuple):
 
 
 def _above(values: Doubles) -> Floats:
-    """Return float32 that are more, below the normal range too."""
+    """Return float32 that are more, below the normal range too; nothing stays nothing (tiny numbers are slow)."""
     found: Floats = np.nextafter((values * _UP).astype(np.float32), np.float32(np.inf))
-    return found
+    return np.where(values > 0, found, np.float32(0.0))
 
 
 def _refuse_wild(lengths: Doubles, whose: str, rows: Rows | None) -> None:

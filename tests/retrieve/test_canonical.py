@@ -92,6 +92,15 @@ def test_low_precision_is_within_its_margin_which_is_no_guess(name: str, metric:
     assert name in ("tiny", "below the normal range", "one giant") or off.max() > 0.05 * (frame.scale * margin).max()
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_no_margin_where_nothing_is_lost(metric: Metric) -> None:
+    """Not a tiny one either: some processors take many times as long for numbers below the normal range."""
+    case = make_case("clusters", dimension=100, candidates=400)
+    block = Frame(case.queries, metric, case.vectors[:100]).block((case.rows, case.vectors))
+    assert (block.spread == 0).all()
+    assert (block.spread.dtype, block.bias.dtype) == (np.float32, np.float32)
+
+
 @pytest.mark.parametrize("dimension", [1, 65, 1_100])
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", [*HARD, "outlying dimension"])

@@ -45,16 +45,39 @@ def test_whole_numbers_of_any_shape(dimension: int) -> None:
     [
         ((), (False, False)),
         (("avx512_bf16",), (True, False)),
+        (("avx512_bf16", "avx512_vnni"), (True, True)),
         (("amx_bf16", "avx512_bf16"), (True, False)),
+        (("amx_bf16", "avx512_bf16", "amx_int8", "avx512_vnni"), (True, False)),
     ],
 )
-def test_older_processors_go_without(
+def test_processors_are_asked_for_what_they_are_fast_at(
     instructions: tuple[str, ...], kinds: tuple[bool, bool], processor: pytest.MonkeyPatch
 ) -> None:
+    if "avx512_vnni" in instructions:
+        processor.setattr(products, "_by_torch", products._by_numpy)  # this one may have no such instructions
     processor.setattr(products, "instructions", lambda: frozenset(instructions))
     engine = dense_engine("exact", Resources(memory=1 << 30, workers=1, device="cpu"), LONG)
     assert isinstance(engine, ExactEngine)
     assert (engine.low, engine.whole) == kinds
+
+
+@pytest.mark.parametrize("vendor", ["GenuineIntel", "AuthenticAMD"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (17, 130, 65), (380, 70, 768)])
+def test_float32_is_as_exact_by_either_library(
+    vendor: str, shape: tuple[int, int, int], processor: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    processor.setattr(products, "_processor", lambda: {"vendor_id": vendor})
+    m, n, d = shape
+    rng = np.random.default_rng(d)
+    a, b = (rng.standard_normal((count, d), np.float32) for count in (m, n))
+    room = np.full((m + 2, n), np.float32(7))
+    found = products.product(a, b, room[:m])
+    exact = a.astype(np.float64) @ b.T.astype(np.float64)
+    lengths = np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=1)
+    assert found.base is room
+    assert (np.abs(room[:m] - exact) <= d * 2.0**-24 / (1 - d * 2.0**-24) * lengths).all()
+    assert (room[m:] == 7).all()
 
 
 def test_torch_without_exact_products_of_whole_numbers_is_not_used(processor: pytest.MonkeyPatch) -> None:
