@@ -136,7 +136,8 @@ def bm25s_search(made: Made) -> tuple[Callable[[], Any], float]:
     for piece in made.store.pieces(made.pool.candidates):
         spelled = np.array([names.setdefault(term, len(names)) for term in piece.bags.vocabulary.to_pylist()], np.int32)
         starts, terms, times = decoded(piece, spelled)
-        tokens, ends = np.repeat(terms, times).tolist(), np.concatenate([[0], np.cumsum(times)])[starts].tolist()
+        tokens = np.repeat(terms, times).tolist()
+        ends = np.concatenate([[0], np.cumsum(times, dtype=np.int64)])[starts].tolist()
         bags += [tokens[first:last] for first, last in itertools.pairwise(ends)]
     queries = Queries.read(made.store, made.pool.query_rows)
     spelled = queries.vocabulary.to_pylist()

@@ -16,8 +16,8 @@ Threads divide the candidates, and lock the reservoirs they put them in. While t
 the next one is read.
 
 Memory beside the queries: two blocks of the caller's (half of ``memory`` at most, see
-:func:`pipeline.retrieve.base.block_rows`), vectors that wait to be scored (a quarter), reservoirs (an eighth, or 64 MB
-a thread), points (an eighth), and eight bytes an entry of the result.
+:func:`pipeline.retrieve.base.block_rows`), vectors that wait to be scored (a quarter, and what blocks leave of their
+half), reservoirs (an eighth, or 64 MB a thread), points (an eighth), and eight bytes an entry of the result.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _Together:
         self._own = threading.local()
 
     def add(self, rows: Rows, vectors: Vectors) -> None:
-        """Take a block in, when the one before it is done; return while threads work at it."""
+        """Take a block in, when the one before it is all but done; return while threads work at it."""
         search = self._search
         if len(rows) != len(vectors):
             raise InputError(f"a block has {len(rows)} rows and {len(vectors)} vectors", "Give one vector a row")
@@ -127,10 +127,10 @@ class _Together:
             return  # no mean to place the frame at
         search.check_rise(rows)
         dimension = search.start(vectors).dimension
-        self._finish()
+        self._finish(leave=self._resources.workers)  # those are at their last chunk: the next ones follow at once
         if not self._groups:
             self._groups = _groups(search, self._resources.workers)
-        most = min(self._resources.memory // (16 * dimension) + 1, _LONGEST)
+        most = min(self._waiting(len(rows), dimension), _LONGEST)
         for start in range(0, len(rows), most):
             end = min(start + most, len(rows))
             if len(self._stretch) + end - start > most:
@@ -138,16 +138,22 @@ class _Together:
             for chunk in self._stretch.add(rows[start:end], vectors[start:end], self._chunks(end - start, dimension)):
                 self._running.append(self._workers.submit(self._sift, chunk))
 
+    def _waiting(self, count: int, dimension: int) -> int:
+        """Return how many vectors may wait to be scored, where the caller's blocks have so many."""
+        quarter = self._resources.memory // 4
+        return max(quarter, 3 * quarter - 8 * count * dimension) // (4 * dimension) + 1
+
     def _chunks(self, count: int, dimension: int) -> int:
         """Return into how many chunks to divide so many candidates: a whole number for every thread."""
         workers = self._resources.workers
         largest = min(CHUNK, self._resources.memory // (32 * workers)) // dimension
         return -(-count // (workers * max(largest, 1))) * workers
 
-    def _finish(self) -> None:
-        """Wait for the threads."""
-        running, self._running = self._running, []
-        for each in running:
+    def _finish(self, leave: int = 0) -> None:
+        """Wait for the threads to do what they were given, but for so many chunks."""
+        last = max(len(self._running) - leave, 0)
+        done, self._running = self._running[:last], self._running[last:]
+        for each in done:
             each.result()
 
     def flush(self) -> None:

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.compiled import as_bits, as_float, compiled, relaxed
-from pipeline.retrieve.kernels import dot, widened
+from pipeline.retrieve.kernels import ask_for, dot, widened
 
 LARGEST = 127
 """The largest whole number: that an int8 can be -128 is not used."""
 
 _LANES = 64
+_AHEAD = 2
+"""How many vectors before it is moved one is asked for."""
+
 _SMALLEST_NORMAL = np.float32(2.0**-126)
 _SMALLEST_GRAIN = np.float32(2.0**-100)
 
@@ -93,6 +96,7 @@ def move(
     row, lost = np.empty((1, vectors.shape[1]), np.float32), np.empty(vectors.shape[1], np.float32)
     for i in range(len(vectors)):
         vector, point = vectors[i], points[i] if len(points) else row[0]
+        ask_for(vectors, min(i + _AHEAD, len(vectors) - 1))
         if cosine:
             norms[i] = dot(vector, vector, lanes)
             inverse = 1.0 / np.sqrt(norms[i]) if norms[i] > 0.0 else 0.0
