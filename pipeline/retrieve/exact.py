@@ -119,7 +119,7 @@ class _Together:
         self._own = threading.local()
 
     def add(self, rows: Rows, vectors: Vectors) -> None:
-        """Take a block in, when the one before it is all but done; return while threads work at it."""
+        """Take a block in, when the one before it is done; return while threads work at it."""
         search = self._search
         if len(rows) != len(vectors):
             raise InputError(f"a block has {len(rows)} rows and {len(vectors)} vectors", "Give one vector a row")
@@ -127,7 +127,7 @@ class _Together:
             return  # no mean to place the frame at
         search.check_rise(rows)
         dimension = search.start(vectors).dimension
-        self._finish(leave=self._resources.workers)  # those are at their last chunk: the next ones follow at once
+        self._finish()
         if not self._groups:
             self._groups = _groups(search, self._resources.workers)
         most = min(self._waiting(len(rows), dimension), _LONGEST)
@@ -149,11 +149,10 @@ class _Together:
         largest = min(CHUNK, self._resources.memory // (32 * workers)) // dimension
         return -(-count // (workers * max(largest, 1))) * workers
 
-    def _finish(self, leave: int = 0) -> None:
-        """Wait for the threads to do what they were given, but for so many chunks."""
-        last = max(len(self._running) - leave, 0)
-        done, self._running = self._running[:last], self._running[last:]
-        for each in done:
+    def _finish(self) -> None:
+        """Wait for the threads."""
+        running, self._running = self._running, []
+        for each in running:
             each.result()
 
     def flush(self) -> None:

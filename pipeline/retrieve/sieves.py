@@ -220,8 +220,7 @@ def sieve(
                 place: Any = first + lowest_bit(near)
                 near &= near - np.uint64(1)
                 places[count] = place
-                here = members[start + place]
-                count += (here if pools == 1 else _reaching(negated, -uppers[place]) & here) != 0
+                count += (_reaching(negated, -uppers[place]) & members[start + place]) != 0
         reached += count
         places[count : count + _AHEAD] = places[count - 1]
         for n in range(count):
@@ -235,11 +234,7 @@ def sieve(
                 margin = length * away
                 if not abs(estimate - rough) <= most + margin:
                     return -1
-            belongs = members[at]
-            if pools > 1:
-                belongs &= _reaching(negated, -(estimate + margin))
-            elif estimate + margin < thresholds[0, q]:
-                belongs = np.uint64(0)
+            belongs = _reaching(negated, -(estimate + margin)) & members[at]
             while belongs:
                 p = lowest_bit(belongs)
                 belongs &= belongs - np.uint64(1)

@@ -70,6 +70,28 @@ def test_more_threads_than_candidates_and_queries(kind: tuple[bool, bool]) -> No
         assert same(case.search(engine, "l2", 9, size=size, workers=8), expected)
 
 
+@pytest.mark.parametrize(("megabytes", "stretches"), [(1, 9), (2, 3), (4, 1)])
+def test_vectors_wait_where_memory_holds_them(megabytes: int, stretches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """9,000 vectors are 2.3 MB, 1,000 of them a block: two blocks and what waits take three quarters of the memory."""
+    case = make_case("clusters", candidates=9_000, queries=3, dimension=64)
+    held: list[int] = []
+    flush = exact._Together.flush
+    monkeypatch.setattr(exact._Together, "flush", lambda self: (held.append(len(self._stretch)), flush(self))[1])
+    monkeypatch.setattr(exact, "ENTRY", 0)  # reservoirs of so small a memory would not wait at all
+    memory = megabytes << 20
+    found = ExactEngine(low=False, whole=False).search(
+        case.queries,
+        ((case.rows[at : at + 1_000], case.vectors[at : at + 1_000]) for at in range(0, 9_000, 1_000)),
+        metric="l2",
+        depth=20,
+        excluded=case.excluded,
+        resources=Resources(memory=memory, workers=2, device="cpu"),
+    )
+    assert (len(held), sum(held)) == (stretches, 9_000)
+    assert (2 * 1_000 + max(held)) * 4 * 64 <= max(3 * memory // 4, memory // 4 + 2_000 * 4 * 64) + 256
+    assert same(found, brute_force(case.queries, case.rows, case.vectors, "l2", 20, case.excluded))
+
+
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_an_error_of_the_caller_ends_the_search(workers: int) -> None:
     case = make_case("random", candidates=20_000)

@@ -68,6 +68,8 @@ def test_float32_is_as_exact_by_either_library(
 ) -> None:
     pytest.importorskip("torch")
     processor.setattr(products, "_processor", lambda: {"vendor_id": vendor})
+    by_torch, asked = products._by_torch, []
+    processor.setattr(products, "_by_torch", lambda *given: (asked.append(vendor), by_torch(*given))[1])
     m, n, d = shape
     rng = np.random.default_rng(d)
     a, b = (rng.standard_normal((count, d), np.float32) for count in (m, n))
@@ -76,6 +78,7 @@ def test_float32_is_as_exact_by_either_library(
     exact = a.astype(np.float64) @ b.T.astype(np.float64)
     lengths = np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=1)
     assert found.base is room
+    assert asked == (["GenuineIntel"] if vendor == "GenuineIntel" else [])
     assert (np.abs(room[:m] - exact) <= d * 2.0**-24 / (1 - d * 2.0**-24) * lengths).all()
     assert (room[m:] == 7).all()
 
