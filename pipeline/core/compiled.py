@@ -130,3 +130,13 @@ def lowest_bit(_typing: Any, mask: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return numba.types.int64(mask), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def bits_set(_typing: Any, mask: Any) -> Any:
+    """Return how many bits of a uint64 are set."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return numba.types.int64(mask), generate

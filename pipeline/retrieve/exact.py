@@ -17,7 +17,8 @@ the next one is read.
 
 Memory beside the queries: two blocks of the caller's (half of ``memory`` at most, see
 :func:`pipeline.retrieve.base.block_rows`), vectors that wait to be scored (a quarter, and what blocks leave of their
-half), reservoirs (an eighth, or 64 MB a thread), points (an eighth), and eight bytes an entry of the result.
+half), reservoirs (an eighth, or 64 MB a thread), points (an eighth), pairs that are scored (a sixteenth, when products
+are over), and eight bytes an entry of the result.
 """
 
 from __future__ import annotations
@@ -60,6 +61,12 @@ TRIAL = 128
 NEAR = 1 / 32
 """Where more of the pairs tried come near than this, multiplying those again costs more than whole numbers save."""
 
+MANY = 600_000
+"""Pairs that are scored together, where memory allows: the more there are, the more of them share a candidate."""
+
+_PAIR = 100
+"""Bytes that a pair takes while it is scored."""
+
 _LONGEST = 1 << 24
 """Positions from here on are not exact in float32."""
 
@@ -93,13 +100,13 @@ class ExactEngine(DenseEngine):
         if ENTRY * search.queries * entries(search) > resources.memory // 8:
             for block in search.framed(blocks, resources):
                 collect(search, block, np.arange(search.queries), resources.workers)
-            return search.rankings()
+            return search.rankings(resources.workers)
         with threads(search, resources.workers) as workers:
             together = _Together(search, resources, workers)
             for rows, vectors in blocks:
                 together.add(rows, vectors)
             together.flush()
-        return search.rankings()
+        return search.rankings(resources.workers)
 
 
 class _Together:
@@ -159,7 +166,8 @@ class _Together:
         """Score what is left of the blocks so far."""
         self._finish()
         held = [each for group in self._groups for each in group.reservoirs]
-        list(self._workers.map(lambda each: each.flush(self._stretch), held))
+        together = min(MANY, self._resources.memory // (16 * _PAIR * self._resources.workers))
+        list(self._workers.map(lambda each: each.flush(self._stretch, together), held))
         self._stretch = Stretch()
 
     def _sift(self, chunk: Chunk) -> None:
@@ -190,10 +198,14 @@ class _Together:
             queries = frame.rounded[kind].points[group.queries]
             tile = self._room("products", products.STORED[kind], (len(queries), len(block)))
             products.product(queries, block.points, tile)
-            for held, rows in _rotated(list(zip(group.reservoirs, group.rows, strict=True)), chunk.number):
-                with held.lock:
+            waiting = _rotated(list(zip(group.reservoirs, group.rows, strict=True)), chunk.number)
+            while waiting:
+                held, rows = waiting.pop(_free(waiting))
+                try:
                     held.enter(bound[held.queries])
                     reached += held.sift(tile[rows], 0, block, members, self._stretch, chunk.start + here.start)
+                finally:
+                    held.lock.release()
         return reached
 
     def _room(self, use: str, kind: np.dtype[Any], shape: tuple[int, int]) -> Any:
@@ -201,7 +213,7 @@ class _Together:
         rooms = self._own.__dict__
         name, count = f"{use} {kind}", shape[0] * shape[1]
         if name not in rooms or len(rooms[name]) < count:
-            rooms[name] = np.empty(count, kind)
+            rooms[name] = products.room(count, kind)
         return rooms[name][:count].reshape(shape)
 
 
@@ -217,6 +229,15 @@ class _Group(NamedTuple):
     queries: slice
     reservoirs: list[Reservoir]
     rows: list[slice]
+
+
+def _free(waiting: list[tuple[Reservoir, slice]]) -> int:
+    """Lock the first reservoir that no other thread holds, or wait for the first of all; return which."""
+    for number, (held, _) in enumerate(waiting):
+        if held.lock.acquire(blocking=False):
+            return number
+    waiting[0][0].lock.acquire()
+    return 0
 
 
 def _rotated(things: list[_Thing], turn: int) -> list[_Thing]:

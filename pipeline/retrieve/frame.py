@@ -40,7 +40,7 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.core.order import Rows
 from pipeline.retrieve import framing, kernels
 from pipeline.retrieve.base import Block, Metric, Vectors
-from pipeline.retrieve.products import Points
+from pipeline.retrieve.products import Points, room
 from pipeline.retrieve.toplists import Positions
 
 Floats = npt.NDArray[np.float32]
@@ -61,7 +61,7 @@ _TOO_LARGE = 1e18
 _LARGEST_SCALE = 2.0**127
 
 _TILE = 4_096
-_SAMPLE = 2_048
+_SAMPLE = 512
 _UP = 1 + 2.0**-18
 """More than what is lost by rounding a bound to float32."""
 
@@ -199,7 +199,7 @@ class Frame:
         if len(rows) != len(vectors):
             raise InputError(f"a block has {len(rows)} rows and {len(vectors)} vectors", "Give one vector a row")
         if len(self._buffer) < len(vectors):
-            self._buffer = np.empty(vectors.shape, self.kind)
+            self._buffer = room(vectors.size, self.kind).reshape(vectors.shape)
         return self.place(rows, vectors, self._buffer[: len(vectors)], workers)
 
     def place(self, rows: Rows, vectors: Floats, points: Points, workers: int = 1) -> FramedBlock:
@@ -268,9 +268,12 @@ class Frame:
             StageError: it is: the machine multiplies in less than float32, say.
             InputError: a score is beyond float32.
         """
-        if np.abs(canonical).max(initial=0.0) > np.finfo(np.float32).max:
+        if max(canonical.max(initial=0.0), -canonical.min(initial=0.0)) > np.finfo(np.float32).max:
             raise InputError("a score is beyond float32: the vectors are too large", "Scale them down")
-        worst = float((np.abs(estimate - canonical) / bound).max(initial=0.0))
+        away = estimate - canonical
+        np.abs(away, out=away)
+        away /= bound
+        worst = float(away.max(initial=0.0))
         if worst > 1.0:
             raise StageError(
                 f"the fast pass is {worst:.3g} times as far from the exact scores as float32 arithmetic can be",
@@ -300,7 +303,7 @@ class Frame:
             InputError: one is not finite or too large; it is named.
         """
         count = len(vectors)
-        points: Points = np.empty(vectors.shape, kind) if out is None else out
+        points: Points = room(vectors.size, kind).reshape(vectors.shape) if out is None else out
         wanted = {each: points if each == kind else points[:0].astype(each) for each in (FLOAT, HALF, WHOLE)}
         grains = np.ones(count, np.float32)
         norms, point_norms, residuals = np.empty(count), np.empty(count), np.empty(count)

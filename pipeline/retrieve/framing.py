@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.compiled import as_bits, as_float, compiled, relaxed
-from pipeline.retrieve.kernels import ask_for, dot, widened
+from pipeline.retrieve.kernels import inner_products
+from pipeline.retrieve.lanes import ask_for, widened
 
 LARGEST = 127
 """The largest whole number: that an int8 can be -128 is not used."""
 
-_LANES = 64
 _AHEAD = 2
 """How many vectors before it is moved one is asked for."""
 
@@ -92,13 +92,12 @@ def move(
         residuals: float64 ``[m]``, written: squared lengths of what the points lose by rounding; for ``wholes`` the
             lengths may be short by ``2**-22`` times those of the points.
     """
-    lanes = np.empty(_LANES)
     row, lost = np.empty((1, vectors.shape[1]), np.float32), np.empty(vectors.shape[1], np.float32)
     for i in range(len(vectors)):
         vector, point = vectors[i], points[i] if len(points) else row[0]
         ask_for(vectors, min(i + _AHEAD, len(vectors) - 1))
         if cosine:
-            norms[i] = dot(vector, vector, lanes)
+            norms[i] = inner_products(vectors, (i,), vectors, i)[0]
             inverse = 1.0 / np.sqrt(norms[i]) if norms[i] > 0.0 else 0.0
             for j in range(len(vector)):
                 point[j] = np.float32(np.float64(vector[j]) * inverse - np.float64(origin[j]))

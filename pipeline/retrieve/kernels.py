@@ -6,110 +6,82 @@ would let the compiler choose the order of a sum.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from pipeline.core.compiled import compiled
+from pipeline.retrieve.lanes import STRIDE, ask_for, folded, for_each, row_of
 
-LANES = 64
-"""As in :mod:`pipeline.retrieve.reference`; stated again because numba's cache notices changes of this file alone."""
+LANES = STRIDE
+"""As in :mod:`pipeline.retrieve.reference`."""
 
 L2, INNER_PRODUCT, COSINE = 0, 1, 2
-
-_LINE = 64
-"""Bytes of a line of the cache."""
 
 _AHEAD = 6
 """How many pairs before it is scored a candidate is asked for."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def widened(_typing: Any, value: Any) -> Any:
-    """Return a product as float32: it is one, or the 16 bits of a bfloat16, the upper half of one, or an int32."""
+def _summed(term: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
+    """Return what generates sums of the terms of some rows of a matrix with one row of another, in the canonical order.
 
-    def from_whole(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.sitofp(arguments[0], ir.FloatType())
-
-    def as_it_is(_context: Any, _builder: Any, _signature: Any, arguments: Any) -> Any:
-        return arguments[0]
-
-    def from_half(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        word = builder.shl(builder.zext(arguments[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
-        return builder.bitcast(word, ir.FloatType())
-
-    kinds = {types.float32: as_it_is, types.uint16: from_half, types.int32: from_whole}
-    return types.float32(value), kinds[value]
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def ask_for(_typing: Any, matrix: Any, _row: Any) -> Any:
-    """Have a row of a float32 matrix brought into the cache while something else is computed."""
+    The lanes are one vector of the processor's registers, or of several; a compiler left to itself keeps them in
+    memory. Two sums at once take less than each by itself: the other row is converted once.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        word, byte = ir.IntType(32), ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        start = builder.mul(arguments[1], builder.extract_value(array.strides, 0))
-        row = builder.gep(builder.bitcast(array.data, byte), [start])
-        size = builder.mul(builder.extract_value(array.shape, 1), ir.Constant(ir.IntType(64), 4))
-        with cgutils.for_range_slice(builder, size.type(0), size, size.type(_LINE)) as (place, _):
-            builder.call(ask, [builder.gep(row, [place]), word(0), word(2), word(1)])
-        return context.get_dummy_value()
+        doubles = ir.VectorType(ir.DoubleType(), LANES)
+        a, b = (context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2))
+        several = cgutils.unpack_tuple(builder, arguments[1])
+        rows = [row_of(builder, a, row) for row in several] + [row_of(builder, b, arguments[3])]
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(doubles, [0.0] * LANES)) for _ in several]
 
-    return types.void(matrix, types.int64), generate
+        def add(loaded: list[Any]) -> None:
+            *some, other = (builder.fpext(values, doubles) for values in loaded)
+            for lanes, values in zip(sums, some, strict=True):
+                builder.store(builder.fadd(builder.load(lanes), term(builder, values, other)), lanes)
 
+        for_each(context, builder, rows, builder.extract_value(a.shape, 1), add)
+        found = [folded(builder, builder.load(lanes)) for lanes in sums]
+        return context.make_tuple(builder, signature.return_type, found)
 
-@compiled
-def _fold(lanes: Any) -> Any:
-    width = LANES
-    while width > 1:
-        width //= 2
-        for lane in range(width):
-            lanes[lane] += lanes[lane + width]
-    return lanes[0]
+    return generate
 
 
-@compiled
-def dot(a: Any, b: Any, lanes: Any) -> Any:
-    """Return the inner product of two float32 vectors in float64, in the canonical order."""
-    whole = len(a) // LANES * LANES
-    lanes[:] = 0.0
-    for start in range(0, whole, LANES):
-        x, y = a[start : start + LANES], b[start : start + LANES]
-        for lane in range(LANES):
-            lanes[lane] += np.float64(x[lane]) * np.float64(y[lane])
-    for lane in range(len(a) - whole):
-        lanes[lane] += np.float64(a[whole + lane]) * np.float64(b[whole + lane])
-    return _fold(lanes)
+@intrinsic  # type: ignore[untyped-decorator]
+def inner_products(_typing: Any, a: Any, rows: Any, b: Any, _row: Any) -> Any:
+    """Return inner products of some rows of a float32 matrix with a row of one as wide, in float64, canonically."""
+    return _of_rows(a, rows, b), _summed(lambda builder, x, y: builder.fmul(x, y))
 
 
-@compiled
-def _squared_distance(a: Any, b: Any, lanes: Any) -> Any:
-    whole = len(a) // LANES * LANES
-    lanes[:] = 0.0
-    for start in range(0, whole, LANES):
-        x, y = a[start : start + LANES], b[start : start + LANES]
-        for lane in range(LANES):
-            difference = np.float64(x[lane]) - np.float64(y[lane])
-            lanes[lane] += difference * difference
-    for lane in range(len(a) - whole):
-        difference = np.float64(a[whole + lane]) - np.float64(b[whole + lane])
-        lanes[lane] += difference * difference
-    return _fold(lanes)
+@intrinsic  # type: ignore[untyped-decorator]
+def squared_distances(_typing: Any, a: Any, rows: Any, b: Any, _row: Any) -> Any:
+    """Return squared distances of some rows of a float32 matrix from a row of one as wide, in float64, canonically."""
+
+    def term(builder: Any, x: Any, y: Any) -> Any:
+        difference = builder.fsub(x, y)
+        return builder.fmul(difference, difference)
+
+    return _of_rows(a, rows, b), _summed(term)
+
+
+def _of_rows(a: Any, rows: Any, b: Any) -> Any:
+    for matrix in (a, b):
+        if (matrix.dtype, matrix.ndim, matrix.layout) != (types.float32, 2, "C"):
+            raise TypingError(f"rows of {matrix}: of float32 matrices without gaps alone")
+    whole = types.UniTuple(types.int64, len(rows))
+    return types.UniTuple(types.float64, len(rows))(a, whole, b, types.int64)
 
 
 @compiled
-def squared_norms(matrix: Any, out: Any) -> None:
-    """Write the squared length of each row of float32 ``[m, d]`` to float64 ``[m]``."""
-    lanes = np.empty(LANES)
-    for i in range(len(matrix)):
-        out[i] = dot(matrix[i], matrix[i], lanes)
+def _shared(product: Any, norms: Any) -> Any:
+    return product / norms if norms > 0.0 else 0.0
 
 
 @compiled
@@ -134,30 +106,40 @@ def score(
         canonical: float64 ``[n]``, written: the scores before they are rounded.
     """
     packed, query_bits, index_bits = visits
-    lanes = np.empty(LANES)
-    last, value = np.int64(-1), 0.0
-    for at, visit in enumerate(packed):
-        pair = visit >> index_bits
-        if at + _AHEAD < len(packed):
-            ask_for(matrix, packed[at + _AHEAD] >> (index_bits + query_bits))
-        if pair != last:
-            last = pair
-            q, position = pair & ((np.int64(1) << query_bits) - 1), pair >> query_bits
-            value = _score(metric, queries, query_norms, matrix, matrix_norms, q, position, lanes)
-        canonical[visit & ((np.int64(1) << index_bits) - 1)] = value
-
-
-@compiled
-def _score(
-    metric: int, queries: Any, query_norms: Any, matrix: Any, matrix_norms: Any, q: Any, position: Any, lanes: Any
-) -> Any:
-    if metric == L2:
-        return -_squared_distance(queries[q], matrix[position], lanes)
-    value = dot(queries[q], matrix[position], lanes)
-    if metric == COSINE:
-        norms = query_norms[q] * matrix_norms[position]
-        value = value / norms if norms > 0.0 else 0.0
-    return value
+    count, of_query, of_index = len(packed), (np.int64(1) << query_bits) - 1, (np.int64(1) << index_bits) - 1
+    first, asked = 0, np.int64(-1)
+    while first < count:
+        ahead = packed[min(first + _AHEAD, count - 1)] >> (index_bits + query_bits)
+        if ahead != asked:
+            ask_for(matrix, ahead)
+            asked = ahead
+        pair = packed[first] >> index_bits
+        middle = first + 1
+        while middle < count and packed[middle] >> index_bits == pair:
+            middle += 1
+        other, last = packed[min(middle, count - 1)] >> index_bits, middle
+        q, r, position = pair & of_query, other & of_query, pair >> query_bits
+        if middle < count and other >> query_bits == position:
+            while last < count and packed[last] >> index_bits == other:
+                last += 1
+            if metric == L2:
+                one, two = squared_distances(queries, (q, r), matrix, position)
+            else:
+                one, two = inner_products(queries, (q, r), matrix, position)
+        elif metric == L2:
+            one, two = squared_distances(queries, (q,), matrix, position)[0], 0.0
+        else:
+            one, two = inner_products(queries, (q,), matrix, position)[0], 0.0
+        if metric == L2:
+            one, two = -one, -two
+        elif metric == COSINE:
+            one = _shared(one, query_norms[q] * matrix_norms[position])
+            two = _shared(two, query_norms[r] * matrix_norms[position])
+        for at in range(first, middle):
+            canonical[packed[at] & of_index] = one
+        for at in range(middle, last):
+            canonical[packed[at] & of_index] = two
+        first = last
 
 
 @compiled
@@ -186,7 +168,6 @@ def score_groups(
         canonical: written.
     """
     packed, query_bits, index_bits = visits
-    lanes = np.empty(LANES)
     last, best = np.int64(-1), 0.0
     for visit in packed:
         pair = visit >> index_bits
@@ -195,6 +176,11 @@ def score_groups(
             group, place = pair & ((np.int64(1) << query_bits) - 1), pair >> query_bits
             for q in range(query_offsets[group], query_offsets[group + 1]):
                 for position in range(offsets[place], offsets[place + 1]):
-                    value = _score(metric, queries, query_norms, matrix, matrix_norms, q, position, lanes)
+                    if metric == L2:
+                        value = -squared_distances(queries, (q,), matrix, position)[0]
+                    else:
+                        value = inner_products(queries, (q,), matrix, position)[0]
+                    if metric == COSINE:
+                        value = _shared(value, query_norms[q] * matrix_norms[position])
                     best = max(best, value)
         canonical[visit & ((np.int64(1) << index_bits) - 1)] = best

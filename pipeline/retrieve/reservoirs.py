@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,11 +29,11 @@ core's cache, or most of it does."""
 KEEP = 3
 """How many times its depth a reservoir holds before it is trimmed."""
 
-ENTRY = 12
-"""Bytes of an entry of a reservoir."""
+ENTRY = 12 + 8
+"""Bytes of an entry of a reservoir, its pools included."""
 
-_SCORED = 200_000
-"""Pairs that are scored together."""
+SCORED = 200_000
+"""Pairs that are scored together, where memory is not known to allow more."""
 
 _POSITION = 32
 """Bits of a position beside the number of a list."""
@@ -76,7 +77,7 @@ def affordable(search: Search) -> int:
 
 def entries(search: Search) -> int:
     """Return how many entries a query's reservoirs have room for, in all pools together."""
-    return search.pools * room(search.depth + int(search.excluded.max(initial=0)))
+    return room(search.pools * (search.depth + int(search.excluded.max(initial=0))))
 
 
 def tiles(queries: int, workers: int, *, vectors: float = 1.0, most: int = QUERY_TILE) -> int:
@@ -90,11 +91,17 @@ def tiles(queries: int, workers: int, *, vectors: float = 1.0, most: int = QUERY
 def threads(search: Search, workers: int) -> Iterator[ThreadPoolExecutor]:
     """Yield threads whose products have no further threads."""
     with (
-        threadpoolctl.threadpool_limits(1, "blas"),
+        _libraries().limit(limits=1, user_api="blas"),
         products.single_threaded(search.rounded) as initializer,
         ThreadPoolExecutor(workers, initializer=initializer) as found,
     ):
         yield found
+
+
+@functools.cache
+def _libraries() -> threadpoolctl.ThreadpoolController:
+    """Return the libraries that multiply for NumPy; to look for them takes a millisecond."""
+    return threadpoolctl.ThreadpoolController()
 
 
 def in_threads(search: Search, workers: int, work: Callable[[_Share], None], shares: Iterable[_Share]) -> None:
@@ -104,8 +111,8 @@ def in_threads(search: Search, workers: int, work: Callable[[_Share], None], sha
 
 
 def room(wanted: int) -> int:
-    """Return how many entries a reservoir has room for, of which so many are wanted."""
-    return KEEP * wanted + ROW_TILE
+    """Return how many entries a reservoir has room for, of which so many are wanted in all pools: a multiple of 64."""
+    return -(-(KEEP * wanted + ROW_TILE) // 64) * 64
 
 
 class Estimated(Protocol):
@@ -129,7 +136,9 @@ class Estimated(Protocol):
 
 
 class Reservoir:
-    """Candidates that could be among the best of some lists, by estimate; not yet scored.
+    """Candidates that could be among the best of some queries in any pool, by estimate; not yet scored.
+
+    Each is there once, however many pools it is in.
 
     Args:
         search: the search under way.
@@ -151,10 +160,13 @@ class Reservoir:
             self.points = search.frame.rounded[FLOAT].points[queries]
         self.ones = np.ones(len(queries), np.float32)
         self.scale = search.frame.scale
-        self.lists = np.arange(search.pools)[:, None] * search.queries + queries
+        self.lists = queries[:, None] + np.arange(search.pools) * search.queries
         self.wanted = search.depth + search.excluded[self.lists]
-        self.records = np.empty((*self.lists.shape, room(int(self.wanted.max())), 3), np.float32)
-        self.counts = np.zeros(self.lists.shape, np.int64)
+        size = room(int(self.wanted.sum(axis=1).max()))
+        self.records = np.empty((len(queries), size, 3), np.float32)
+        self.masks = np.empty((len(queries), size if search.pools > 1 else 0), _unsigned(search.pools))
+        self.most = KEEP * self.wanted.sum(axis=1)
+        self._empty()
         self.bound = np.zeros(len(queries))
         self.thresholds = np.full(self.lists.shape, _LOWEST, np.float32)
         self._raise_thresholds()
@@ -163,13 +175,17 @@ class Reservoir:
         """Prepare for candidates with another bound; those met before keep theirs, so the larger one counts."""
         larger = np.maximum(self.bound, bound)
         if (larger > self.bound).any():
-            self.thresholds = _down(self.thresholds - 2.0 * (larger - self.bound) / self.scale)
+            self.thresholds = _down(self.thresholds - 2.0 * (larger - self.bound)[:, None] / self.scale)
             self.bound = larger
+
+    def _empty(self) -> None:
+        self.counts = np.zeros(len(self.queries), np.int64)
+        self.limits = KEEP * self.wanted.max(axis=1)
 
     def _raise_thresholds(self) -> None:
         """Let in only what can be better than the worst of each list."""
         floors = self.search.best.floors(self.lists.ravel()).reshape(self.lists.shape)
-        self.thresholds = np.maximum(self.thresholds, _down((floors - self.shift - self.bound) / self.scale))
+        self.thresholds = np.maximum(self.thresholds, _down((floors - (self.shift + self.bound)[:, None]) / self.scale))
 
     def sift(self, tile: Any, start: int, block: Estimated, members: Members, scored: Scored, base: int) -> int:
         """Sift a tile of products (:func:`pipeline.retrieve.sieves.sieve`); score if too much stays.
@@ -183,7 +199,7 @@ class Reservoir:
             base: position of the block's first there.
 
         Returns:
-            How many pairs could be among the best.
+            How many pairs were multiplied again.
 
         Raises:
             StageError: products of whole numbers are wrong.
@@ -193,48 +209,64 @@ class Reservoir:
         known = block.bias, block.spread, block.grains, members
         again = self.points if tile.dtype == np.int32 else self.points[:0], tuple(block.closer)
         reached: int = sieves.sieve(
-            tile, start, base, KEEP, *known, units, self.lengths, rounding, *again, *self._reservoirs()
+            tile,
+            start,
+            base,
+            *known,
+            units,
+            self.lengths,
+            rounding,
+            *again,
+            *(*self._reservoirs(), self.limits, self.most),
         )
         if reached < 0:
             raise StageError(
                 "products of whole numbers are further from those in float32 than rounding can be",
                 "Unset ONEDNN_ settings, or search with the engine 'faiss'",
             )
-        if (self.counts > KEEP * self.wanted).any():
+        if (self.counts > self.most).any():
             self.flush(scored)
         return reached
 
-    def flush(self, scored: Scored) -> None:
-        """Score what is kept canonically, a few queries at a time, so that memory is used again."""
+    def flush(self, scored: Scored, together: int = SCORED) -> None:
+        """Score what is kept canonically, so many pairs at a time."""
         owner, place = self.search.removed(scored.rows)
         removed = owner << _POSITION | place
-        step = max(1, _SCORED // int(self.wanted.sum(axis=0).max(initial=1)))
+        step = max(1, together // int(self.wanted.sum(axis=1).max(initial=1)))
+        known = self.lists, self.scale, self.shift, self.bound
         for first in range(0, len(self.queries), step):
-            found = sieves.settle(first, min(first + step, len(self.queries)), *self._reservoirs())
-            self._score(scored, removed, found)
-        self.counts[:] = 0
+            last = min(first + step, len(self.queries))
+            ahead, *found = sieves.settle(first, last, *known, *self._reservoirs())
+            for some in (slice(ahead), slice(ahead, None)):
+                self._score(scored, removed, *(each[some] for each in found))
+        self._empty()
         self._raise_thresholds()
 
-    def _score(self, scored: Scored, removed: Positions, found: tuple[Any, ...]) -> None:
-        pool, query, position, estimate, margin = found
-        lists = self.lists[pool, query]
+    def _score(
+        self, scored: Scored, removed: Positions, lists: Positions, positions: Positions, near: Doubles, bound: Doubles
+    ) -> None:
+        """Score candidates that could still be among the best."""
+        best = self.search.best
+        kept = near + bound >= best.floors(np.arange(len(best)))[lists]
         if len(removed):
-            kept = ~np.isin(lists << _POSITION | position, removed)
-            query, position, estimate, margin, lists = (
-                each[kept] for each in (query, position, estimate, margin, lists)
-            )
-        near = self.scale * estimate.astype(np.float64) + self.shift[query]
-        bound = self.bound[query] + self.scale * margin.astype(np.float64)
-        self.search.absorb(scored, lists, position, near, bound)
+            kept &= ~np.isin(lists << _POSITION | positions, removed)
+        if not kept.all():
+            lists, positions, near, bound = lists[kept], positions[kept], near[kept], bound[kept]
+        self.search.absorb(scored, lists, positions, near, bound)
 
     def _reservoirs(self) -> tuple[Any, ...]:
         slack = 2.0 * self.bound / self.scale * (1.0 + 2.0**-20)
-        return self.wanted, slack, self.shift / self.scale, self.thresholds, self.records, self.counts
+        return self.wanted, slack, self.shift / self.scale, self.thresholds, self.records, self.masks, self.counts
 
 
 def reservoir(search: Search, queries: Positions) -> Reservoir:
     """Return a reservoir of some queries with one vector each."""
     return Reservoir(search, queries, search.frame.lengths[queries], search.frame.shift[queries])
+
+
+def _unsigned(pools: int) -> type[np.uint16 | np.uint64]:
+    """Return numbers with a bit for each pool."""
+    return np.uint16 if pools <= 16 else np.uint64
 
 
 def _down(values: Doubles) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
@@ -91,7 +92,10 @@ class Search:
                     "Give both of one pool",
                 )
             owners.append(number * self.queries + np.repeat(np.arange(self.queries), np.diff(offsets)))
-        self._subsets = [subset.candidates for subset in subsets]
+        some = [np.empty(0, np.uint32) if subset.candidates is None else subset.candidates for subset in subsets]
+        self._candidates: Rows = np.concatenate(some)
+        self._starts: Positions = np.cumsum([0, *map(len, some)])
+        self._everywhere = sum(1 << number for number, subset in enumerate(subsets) if subset.candidates is None)
         self._owner: Positions = np.concatenate(owners)
         self._removed: Rows = np.concatenate([subset.excluded[1] for subset in subsets])
         self._frame: Frame | None = None
@@ -148,14 +152,8 @@ class Search:
 
     def members(self, rows: Rows) -> Members:
         """Return which pools each candidate is in, uint64 ``[m]``, a bit a pool, of rows that rise."""
-        found = np.zeros(len(rows), np.uint64)
-        for number, subset in enumerate(self._subsets):
-            bit = np.uint64(1 << number)
-            if subset is None:
-                found |= bit
-            elif len(rows):
-                first, last = np.searchsorted(subset, rows[[0, -1]])
-                sieves.mark(rows, subset[first : last + 1], bit, found)
+        found = np.full(len(rows), self._everywhere, np.uint64)
+        sieves.mark(rows, self._candidates, self._starts, found)
         return found
 
     @property
@@ -182,14 +180,15 @@ class Search:
             estimates: float64 ``[n]``, what the pass says of each pair, as a canonical score.
             bound: float64 ``[n]``, how far that can be off.
         """
-        canonical, keys = scored(block, self.frame, lists % self.queries, positions)
+        canonical, keys = scored(block, self.frame, lists % self.queries if self.pools > 1 else lists, positions)
         self.frame.check(estimates, canonical, bound)
         self.best.add(lists, keys)
 
-    def rankings(self) -> list[Ranking]:
+    def rankings(self, workers: int = 1) -> list[Ranking]:
         """Return the ranking of each pool."""
-        size = self.queries
-        return [self.best.ranking(slice(pool * size, (pool + 1) * size)) for pool in range(self.pools)]
+        lists = [slice(pool * self.queries, (pool + 1) * self.queries) for pool in range(self.pools)]
+        with ThreadPoolExecutor(min(workers, self.pools)) as pool:
+            return list(pool.map(self.best.ranking, lists))
 
 
 def scored(block: Scored, frame: Frame, queries: Positions, positions: Positions) -> tuple[Doubles, Keys]:

@@ -25,14 +25,16 @@ _SIGN = np.uint32(0x80000000)
 def pack(scores: Scores, rows: Rows) -> Keys:
     """Return keys that order as (score, row) do; scores float32 without NaN or negative zero."""
     bits = np.ascontiguousarray(scores).view(np.uint32)
-    sortable = np.where(bits & _SIGN, ~bits, bits | _SIGN).astype(np.uint64)
-    return (sortable << np.uint64(32)) | rows.astype(np.uint64)
+    keys = (bits ^ (_SIGN | -(bits >> np.uint32(31)))).astype(np.uint64)
+    keys <<= np.uint64(32)
+    keys |= rows
+    return keys
 
 
 def unpack(keys: Keys) -> tuple[Scores, Rows]:
     """Return the scores and rows of keys; an empty key's score is NaN."""
     sortable = (keys >> np.uint64(32)).astype(np.uint32)
-    bits = np.where(sortable & _SIGN, sortable ^ _SIGN, ~sortable)
+    bits = sortable ^ (_SIGN | ((sortable >> np.uint32(31)) - np.uint32(1)))
     return bits.view(np.float32), keys.astype(np.uint32)
 
 
@@ -46,6 +48,9 @@ class TopLists:
 
     def __init__(self, queries: int, depth: int) -> None:
         self.keys: Keys = np.zeros((queries, depth), np.uint64)
+
+    def __len__(self) -> int:
+        return len(self.keys)
 
     def add(self, queries: Positions, keys: Keys) -> None:
         """Keep the best of what is there and of new entries.
@@ -72,7 +77,9 @@ class TopLists:
 
     def ranking(self, lists: slice = slice(None)) -> Ranking:
         """Return lists that follow one another as one ranking."""
-        falling = np.sort(self.keys[lists], axis=1)[:, ::-1]
+        keys = self.keys[lists]
+        keys.sort(axis=1)
+        falling = keys[:, ::-1]
         filled = falling != EMPTY
-        scores, rows = unpack(falling[filled])
+        scores, rows = unpack(falling.ravel() if filled.all() else falling[filled])
         return Ranking.from_counts(filled.sum(axis=1), rows, scores)

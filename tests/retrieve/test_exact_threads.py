@@ -123,7 +123,7 @@ def test_an_error_of_a_thread_ends_the_search(workers: int, after: int, monkeypa
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, failing)
             patch.setattr("pipeline.retrieve.reservoirs.KEEP", 1)  # reservoirs are scored often, by the threads
-            patch.setattr("pipeline.retrieve.reservoirs._SCORED", 40)
+            patch.setattr("pipeline.retrieve.exact.MANY", 40)
             error = ended(lambda: searched(case, case.blocks(6_000), workers))
         assert isinstance(error, MemoryError), name
     assert len(searched(case, case.blocks(6_000), workers)) == 17 * 20
