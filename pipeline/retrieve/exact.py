@@ -213,7 +213,7 @@ class _Together:
         rooms = self._own.__dict__
         name, count = f"{use} {kind}", shape[0] * shape[1]
         if name not in rooms or len(rooms[name]) < count:
-            rooms[name] = products.room(count, kind)
+            rooms[name] = products.aligned(count, kind)
         return rooms[name][:count].reshape(shape)
 
 

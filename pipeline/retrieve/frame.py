@@ -40,7 +40,7 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.core.order import Rows
 from pipeline.retrieve import framing, kernels
 from pipeline.retrieve.base import Block, Metric, Vectors
-from pipeline.retrieve.products import Points, room
+from pipeline.retrieve.products import Points, aligned
 from pipeline.retrieve.toplists import Positions
 
 Floats = npt.NDArray[np.float32]
@@ -199,7 +199,7 @@ class Frame:
         if len(rows) != len(vectors):
             raise InputError(f"a block has {len(rows)} rows and {len(vectors)} vectors", "Give one vector a row")
         if len(self._buffer) < len(vectors):
-            self._buffer = room(vectors.size, self.kind).reshape(vectors.shape)
+            self._buffer = aligned(vectors.size, self.kind).reshape(vectors.shape)
         return self.place(rows, vectors, self._buffer[: len(vectors)], workers)
 
     def place(self, rows: Rows, vectors: Floats, points: Points, workers: int = 1) -> FramedBlock:
@@ -303,7 +303,7 @@ class Frame:
             InputError: one is not finite or too large; it is named.
         """
         count = len(vectors)
-        points: Points = room(vectors.size, kind).reshape(vectors.shape) if out is None else out
+        points: Points = aligned(vectors.size, kind).reshape(vectors.shape) if out is None else out
         wanted = {each: points if each == kind else points[:0].astype(each) for each in (FLOAT, HALF, WHOLE)}
         grains = np.ones(count, np.float32)
         norms, point_norms, residuals = np.empty(count), np.empty(count), np.empty(count)

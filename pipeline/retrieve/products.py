@@ -106,7 +106,7 @@ def _torch_pays(operations: float) -> bool:
     return operations >= (_WORTH_ROUNDING if "torch" in sys.modules else _WORTH_LOADING)
 
 
-def room(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+def aligned(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return memory for so many numbers that starts where a line of the cache does.
 
     Products read and write such memory faster: bfloat16 in tiles by 1.6 times where the fewer points lie so, whole
@@ -126,7 +126,7 @@ def product(a: Points, b: Points, out: npt.NDArray[Any] | None = None) -> npt.ND
     (slowly where :func:`wholes` is false) up to :data:`MOST_WHOLES` dimensions.
     """
     if out is None:
-        out = room(len(a) * len(b), STORED[a.dtype]).reshape(len(a), len(b))
+        out = aligned(len(a) * len(b), STORED[a.dtype]).reshape(len(a), len(b))
     if a.dtype == np.float32 and not _floats_by_torch():
         np.matmul(a, b.T, out=out)
         return out

@@ -223,7 +223,7 @@ def sieve(
         members: uint64 ``[m]``, bit ``i`` for the candidates of pool ``i``.
         query_grains: float32 ``[q]``, units of the queries' points.
         lengths: float32 ``[q]``, lengths of the queries' points.
-        rounding: float32, what a product can have lost when it was stored, relative to it.
+        rounding: float32, what a product can have lost when it was stored, relative to it: 0 but for bfloat16.
         points: float32 ``[q, d]``, the queries' points, where what comes near is multiplied again in float32; else
             ``[0, d]``.
         closer: :class:`pipeline.retrieve.frame.Closer` of the block, for that.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.retrieve import lanes, sieves
 from pipeline.retrieve.frame import Frame
-from pipeline.retrieve.products import room
+from pipeline.retrieve.products import aligned
 from tests.retrieve.cases import make_case
 
 RANDOM = np.random.default_rng(5)
@@ -95,7 +95,7 @@ def test_marks_of_pools(rows: list[int], pools: list[list[int]]) -> None:
 def test_products_have_their_memory_where_lines_start(kind: type[np.generic]) -> None:
     """Else products of bfloat16 in tiles take 1.6 times as long."""
     for count in (1, 1_000):
-        memory = room(count, kind)
+        memory = aligned(count, kind)
         assert (len(memory), memory.dtype) == (count, np.dtype(kind))
         assert memory.ctypes.data % 64 == 0
 
