@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.retrieve import lanes, sieves
@@ -82,6 +82,7 @@ def test_near_is_what_reaches_the_threshold_of_a_pool_it_is_in(kind: type[np.gen
             assert (bits(found) == expected).all()
 
 
+@settings(deadline=None)  # the first call compiles
 @given(st.lists(st.integers(0, 30), unique=True), st.lists(st.lists(st.integers(0, 30), unique=True), max_size=4))
 def test_marks_of_pools(rows: list[int], pools: list[list[int]]) -> None:
     """Pools may have rows that are not here, and be empty."""
