@@ -27,7 +27,7 @@ ROW_TILE = 2_048
 core's cache, or most of it does."""
 
 KEEP = 3
-"""How many times its depth a reservoir holds before it is trimmed."""
+"""How many times what is wanted of all pools a reservoir may hold, and the depth before its first trim."""
 
 ENTRY = 12 + 8
 """Bytes of an entry of a reservoir, its pools included."""
@@ -76,8 +76,8 @@ def affordable(search: Search) -> int:
 
 
 def entries(search: Search) -> int:
-    """Return how many entries a query's reservoirs have room for, in all pools together."""
-    return room(search.pools * (search.depth + int(search.excluded.max(initial=0))))
+    """Return how many entries a query's reservoir has room for, of all pools together."""
+    return capacity(search.pools * (search.depth + int(search.excluded.max(initial=0))))
 
 
 def tiles(queries: int, workers: int, *, vectors: float = 1.0, most: int = QUERY_TILE) -> int:
@@ -110,7 +110,7 @@ def in_threads(search: Search, workers: int, work: Callable[[_Share], None], sha
         list(found.map(work, shares))
 
 
-def room(wanted: int) -> int:
+def capacity(wanted: int) -> int:
     """Return how many entries a reservoir has room for, of which so many are wanted in all pools: a multiple of 64."""
     return -(-(KEEP * wanted + ROW_TILE) // 64) * 64
 
@@ -162,7 +162,7 @@ class Reservoir:
         self.scale = search.frame.scale
         self.lists = queries[:, None] + np.arange(search.pools) * search.queries
         self.wanted = search.depth + search.excluded[self.lists]
-        size = room(int(self.wanted.sum(axis=1).max()))
+        size = capacity(int(self.wanted.sum(axis=1).max()))
         self.records = np.empty((len(queries), size, 3), np.float32)
         self.masks = np.empty((len(queries), size if search.pools > 1 else 0), _unsigned(search.pools))
         self.most = KEEP * self.wanted.sum(axis=1)

@@ -136,10 +136,10 @@ def _trim(
     slack: float,
     offset: float,
     thresholds: Any,
-    room: Any,
+    scratch: Any,
 ) -> Any:
     """Drop from a reservoir what cannot be among the best of any pool, raise the thresholds; return what is left."""
-    lower, upper, chosen, stays = room
+    lower, upper, chosen, stays = scratch
     words = _padded(count) // STRIDE
     low, high = _span(records, count, lower, upper)
     stays[:words] = 0
@@ -161,7 +161,7 @@ def _trim(
 
 
 @compiled
-def _rooms(size: int) -> Any:
+def _scratch(size: int) -> Any:
     """Return what :func:`_trim` writes to, for reservoirs of a size (a multiple of 64)."""
     words = size // STRIDE
     return (
@@ -253,7 +253,7 @@ def sieve(
             marks[p, word] = marked(members, start + word * STRIDE, p)
     places = np.empty(width + _AHEAD + 1, np.int64)
     negated = np.full(STRIDE, -np.inf, np.float32)
-    room = _rooms(records.shape[1])
+    scratch = _scratch(records.shape[1])
     for q in range(len(tile)):
         length, unit, count, held = lengths[q], query_grains[q], 0, counts[q]
         if q + _QUERIES_AHEAD < len(tile):
@@ -297,7 +297,7 @@ def sieve(
                 masks[q, held] = members[at]
             held += stays
         if held > limits[q]:
-            held = _trim(records[q], masks[q], held, wanted[q], slack[q], offset[q], thresholds[q], room)
+            held = _trim(records[q], masks[q], held, wanted[q], slack[q], offset[q], thresholds[q], scratch)
             limits[q] = min(most[q], max(2 * held, held + 2 * wanted[q].max()))
         counts[q] = held
     return reached
@@ -342,11 +342,11 @@ def settle(
         How many entries are in the first part; of all entries the lists, int64 ``[n]``, those of one list together in
         either part, positions, int64 ``[n]``, scores as estimated and how far off they can be, float64 ``[n]``.
     """
-    pools, room = thresholds.shape[1], _rooms(records.shape[1])
-    lower, upper, chosen, _ = room
+    pools, scratch = thresholds.shape[1], _scratch(records.shape[1])
+    lower, upper, chosen, _ = scratch
     least, ahead, total = np.full((last - first, pools), -np.inf, np.float32), 0, 0
     for q in range(first, last):
-        counts[q] = _trim(records[q], masks[q], counts[q], wanted[q], slack[q], offset[q], thresholds[q], room)
+        counts[q] = _trim(records[q], masks[q], counts[q], wanted[q], slack[q], offset[q], thresholds[q], scratch)
         words = _padded(counts[q]) // STRIDE
         low, high = _span(records[q], counts[q], lower, upper)
         for p in range(pools):
