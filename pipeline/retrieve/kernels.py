@@ -80,7 +80,7 @@ def _of_rows(a: Any, rows: Any, b: Any) -> Any:
 
 
 @compiled
-def _shared(product: Any, norms: Any) -> Any:
+def _cosine(product: Any, norms: Any) -> Any:
     return product / norms if norms > 0.0 else 0.0
 
 
@@ -133,8 +133,8 @@ def score(
         if metric == L2:
             one, two = -one, -two
         elif metric == COSINE:
-            one = _shared(one, query_norms[q] * matrix_norms[position])
-            two = _shared(two, query_norms[r] * matrix_norms[position])
+            one = _cosine(one, query_norms[q] * matrix_norms[position])
+            two = _cosine(two, query_norms[r] * matrix_norms[position])
         for at in range(first, middle):
             canonical[packed[at] & of_index] = one
         for at in range(middle, last):
@@ -181,6 +181,6 @@ def score_groups(
                     else:
                         value = inner_products(queries, (q,), matrix, position)[0]
                     if metric == COSINE:
-                        value = _shared(value, query_norms[q] * matrix_norms[position])
+                        value = _cosine(value, query_norms[q] * matrix_norms[position])
                     best = max(best, value)
         canonical[visit & ((np.int64(1) << index_bits) - 1)] = best

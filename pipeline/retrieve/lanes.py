@@ -112,8 +112,7 @@ def ask_for(_typing: Any, matrix: Any, _row: Any) -> Any:
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         array = context.make_array(matrix)(context, builder, arguments[0])
-        start = builder.mul(arguments[1], builder.extract_value(array.strides, 0))
-        row = builder.gep(builder.bitcast(array.data, _BYTES), [start])
+        row = builder.bitcast(row_of(builder, array, arguments[1]), _BYTES)
         size = builder.mul(builder.extract_value(array.shape, 1), ir.IntType(64)(4))
         with cgutils.for_range_slice(builder, size.type(0), size, size.type(_LINE)) as (place, _):
             _prefetch(builder, builder.gep(row, [place]), written=False, locality=2)
@@ -152,19 +151,15 @@ def moved_product(_typing: Any, points: Any, _query: Any, vectors: Any, _at: Any
             context.make_array(kind)(context, builder, arguments[n])
             for n, kind in ((0, points), (2, vectors), (5, origin))
         )
-        scale, total = (
-            _all(builder, arguments[4]),
-            cgutils.alloca_once_value(builder, ir.Constant(_FLOATS, [0.0] * STRIDE)),
-        )
-
+        scale = _all(builder, arguments[4])
+        total = cgutils.alloca_once_value(builder, ir.Constant(_FLOATS, [0.0] * STRIDE))
         fused = ("contract",)
 
         def add(loaded: list[Any]) -> None:
             point, vector, away = loaded
             moved = builder.fsub(builder.fmul(vector, scale, flags=fused), away, flags=fused)
-            builder.store(
-                builder.fadd(builder.fmul(point, moved, flags=fused), builder.load(total), flags=fused), total
-            )
+            product = builder.fmul(point, moved, flags=fused)
+            builder.store(builder.fadd(product, builder.load(total), flags=fused), total)
 
         rows = [row_of(builder, a, arguments[1]), row_of(builder, b, arguments[3]), start.data]
         for_each(context, builder, rows, builder.extract_value(a.shape, 1), add)

@@ -4,8 +4,9 @@ No other module of this room knows torch. NumPy has no such products, and torch 
 it). Loading it takes seconds, so a search that is done in less goes without.
 
 On one core of an Intel Xeon with AMX (points of 768 dimensions, 380 on one side and 2,048 on the other) NumPy's
-OpenBLAS multiplies float32 at 134 GFLOP/s and torch's MKL at 153; bfloat16 runs at 900 and int8 at 1,090, which does
-not pay for what has to be multiplied again. On an AMD EPYC (Zen 4), without AMX, int8 does pay (docs/results.md).
+OpenBLAS multiplies float32 at 134 GFLOP/s and torch's MKL at 153; bfloat16 runs at 980 and int8 at 1,160 (from memory
+that is :func:`aligned`), which does not pay for what has to be multiplied again. On an AMD EPYC (Zen 4), without AMX,
+int8 does pay (docs/results.md).
 """
 
 from __future__ import annotations
