@@ -43,13 +43,6 @@ def _mask_of(builder: Any, lanes: Any) -> Any:
     return builder.bitcast(lanes, _MASK)
 
 
-def _prefetch(builder: Any, address: Any, written: bool, locality: int) -> None:
-    word = ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [_BYTES, word, word, word])
-    ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    builder.call(ask, [builder.bitcast(address, _BYTES), word(int(written)), word(locality), word(1)])
-
-
 def row_of(builder: Any, array: Any, row: Any) -> Any:
     """Generate the pointer to a row of a matrix without gaps."""
     return builder.gep(array.data, [builder.mul(row, builder.extract_value(array.shape, 1))])
@@ -112,25 +105,16 @@ def ask_for(_typing: Any, matrix: Any, _row: Any) -> Any:
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         array = context.make_array(matrix)(context, builder, arguments[0])
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [_BYTES, word, word, word])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         row = builder.bitcast(row_of(builder, array, arguments[1]), _BYTES)
         size = builder.mul(builder.extract_value(array.shape, 1), ir.IntType(64)(4))
         with cgutils.for_range_slice(builder, size.type(0), size, size.type(_LINE)) as (place, _):
-            _prefetch(builder, builder.gep(row, [place]), written=False, locality=2)
+            builder.call(ask, [builder.gep(row, [place]), word(0), word(2), word(1)])
         return context.get_dummy_value()
 
     return types.void(matrix, types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def expect(_typing: Any, array: Any, _at: Any) -> Any:
-    """Have the place of a number, counted over all dimensions, brought into the cache: it is going to be written."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        data = context.make_array(array)(context, builder, arguments[0]).data
-        _prefetch(builder, builder.gep(data, [arguments[1]]), written=True, locality=3)
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

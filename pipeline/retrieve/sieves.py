@@ -10,13 +10,10 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.compiled import bits_set, compiled, lowest_bit
-from pipeline.retrieve.lanes import STRIDE, ask_for, expect, marked, moved_product, near, reaching, widened
+from pipeline.retrieve.lanes import STRIDE, ask_for, marked, moved_product, near, reaching, widened
 
 _AHEAD = 3
 """How many candidates before it is multiplied again one is asked for."""
-
-_QUERIES_AHEAD = 4
-"""How many queries before it is written to the end of a reservoir is asked for."""
 
 
 @compiled
@@ -256,12 +253,6 @@ def sieve(
     scratch = _scratch(records.shape[1])
     for q in range(len(tile)):
         length, unit, count, held = lengths[q], query_grains[q], 0, counts[q]
-        if q + _QUERIES_AHEAD < len(tile):
-            follow = (q + _QUERIES_AHEAD) * records.shape[1] + counts[q + _QUERIES_AHEAD]
-            expect(records, 3 * follow)
-            expect(records, 3 * follow + 16)
-            if pools > 1:
-                expect(masks, follow)
         for p in range(pools):
             negated[p] = -thresholds[q, p]
         for word in range(whole):
