@@ -17,10 +17,11 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
+from pipeline.retrieve import select
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Vectors, check_depth
 from pipeline.retrieve.faiss_index import load
 from pipeline.retrieve.frame import Floats, Frame
-from pipeline.retrieve.scan import scored
+from pipeline.retrieve.scan import scores
 from pipeline.retrieve.toplists import TopLists
 
 Kind = Literal["ivf", "hnsw"]
@@ -124,8 +125,8 @@ class ApproximateEngine:
         owner = np.repeat(np.arange(len(queries)), np.diff(offsets))
         gone = np.isin(query * (1 << 32) + rows[position], owner * (1 << 32) + removed)
         query, position = query[~gone], position[~gone]
-        _, keys = scored(placed, frame, query, position)
-        lists.add(query, keys)
+        (canonical,) = scores(placed, frame, len(queries), [(query, position)])
+        lists.add(query, select.keys_of(canonical, rows, position))
         return lists.ranking()
 
     def _index(self, vectors: Floats, metric: Metric, fetched: int) -> Any:

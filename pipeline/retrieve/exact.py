@@ -43,6 +43,7 @@ from pipeline.retrieve.reservoirs import (
     Reservoir,
     collect,
     entries,
+    flush,
     reservoir,
     threads,
     tiles,
@@ -166,8 +167,9 @@ class _Together:
         """Score what is left of the blocks so far."""
         self._finish()
         held = [each for group in self._groups for each in group.reservoirs]
-        together = min(MANY, self._resources.memory // (16 * _PAIR * self._resources.workers))
-        list(self._workers.map(lambda each: each.flush(self._stretch, together), held))
+        if held:
+            together = min(MANY * self._resources.workers, self._resources.memory // (16 * _PAIR))
+            flush(held, self._stretch, together, self._workers.map)
         self._stretch = Stretch()
 
     def _sift(self, chunk: Chunk) -> None:

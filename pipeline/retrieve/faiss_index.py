@@ -18,7 +18,8 @@ from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import reservoirs
 from pipeline.retrieve.base import Block, DenseEngine, Metric, Ranking, Subset, Vectors
-from pipeline.retrieve.frame import FLOAT, Doubles, Floats, FramedBlock
+from pipeline.retrieve.frame import FLOAT, Floats, FramedBlock
+from pipeline.retrieve.pairs import Doubles, Pairs
 from pipeline.retrieve.scan import Search
 from pipeline.retrieve.toplists import Positions
 
@@ -119,7 +120,8 @@ def _collect(search: Search, block: FramedBlock, queries: Positions, knn: Knn, f
     near &= ~_removed(search, block, queries, positions)
     query, column = np.nonzero(near)
     before = search.best.keys[queries]
-    search.absorb(block, queries[query], positions[query, column], estimates[query, column], bound[query])
+    pairs = queries[query], positions[query, column], estimates[query, column], bound[query]
+    search.absorb(block, [Pairs(*pairs, np.ones(len(query), np.uint64))])
     if fetched == len(block):
         return queries[:0]
     unsure = estimates[:, -1] + bound >= search.best.floors(queries)

@@ -38,13 +38,12 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.order import Rows
-from pipeline.retrieve import framing, kernels
+from pipeline.retrieve import framing, kernels, select
 from pipeline.retrieve.base import Block, Metric, Vectors
+from pipeline.retrieve.pairs import Doubles, Visits
 from pipeline.retrieve.products import Points, aligned
-from pipeline.retrieve.toplists import Positions
 
 Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 Kind = np.dtype[Any]
 FLOAT: Kind
 HALF: Kind
@@ -95,39 +94,9 @@ class FramedBlock:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def score(self, frame: Frame, visits: Visits) -> Doubles:
-        """Return the canonical scores of pairs before their rounding."""
-        canonical = np.empty(len(visits.packed))
-        self.score_into(canonical, frame, visits)
-        return canonical
-
-    def score_into(self, canonical: Doubles, frame: Frame, visits: Visits) -> None:
+    def score(self, frame: Frame, visits: Visits, canonical: Doubles) -> None:
         """Write the canonical scores of pairs before their rounding (:func:`kernels.score`)."""
         kernels.score(CODES[frame.metric], frame.queries, frame.norms, self.vectors, self.norms, visits, canonical)
-
-
-class Visits(NamedTuple):
-    """Pairs of a query and a candidate in the order in which they are scored: candidates are then read in a row.
-
-    Attributes:
-        packed: int64 ``[n]``, rising: position of the candidate, query, and the number of the pair, from high to low.
-        query_bits: how many bits the query has.
-        index_bits: how many the number has.
-    """
-
-    packed: Positions
-    query_bits: int
-    index_bits: int
-
-    @classmethod
-    def of(cls, queries: Positions, positions: Positions) -> Visits:
-        """Order pairs, each given by its query and the position of its candidate in a block."""
-        query_bits, index_bits = (int(most).bit_length() for most in (queries.max(initial=0), len(queries)))
-        if int(positions.max(initial=0)).bit_length() + query_bits + index_bits > 63:
-            raise ValueError(f"{len(queries)} pairs are too many at once")
-        packed = (positions << query_bits | queries) << index_bits | np.arange(len(queries))
-        packed.sort()  # of plain numbers it is many times faster than argsort
-        return cls(packed, query_bits, index_bits)
 
 
 class Frame:
@@ -264,16 +233,18 @@ class Frame:
     def check(self, estimate: Doubles, canonical: Doubles, bound: Doubles) -> None:
         """Refuse a pass that is further off than it can be.
 
+        Args:
+            estimate: float64 ``[n]``, of some pairs.
+            canonical: float64 ``[n]``, their scores before they are rounded.
+            bound: float64 ``[n]``, how far apart the two can be.
+
         Raises:
             StageError: it is: the machine multiplies in less than float32, say.
             InputError: a score is beyond float32.
         """
-        if max(canonical.max(initial=0.0), -canonical.min(initial=0.0)) > np.finfo(np.float32).max:
+        worst, largest = select.furthest(estimate, canonical, bound)
+        if largest > np.finfo(np.float32).max:
             raise InputError("a score is beyond float32: the vectors are too large", "Scale them down")
-        away = estimate - canonical
-        np.abs(away, out=away)
-        away /= bound
-        worst = float(away.max(initial=0.0))
         if worst > 1.0:
             raise StageError(
                 f"the fast pass is {worst:.3g} times as far from the exact scores as float32 arithmetic can be",

@@ -19,8 +19,9 @@ from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import kernels, products, sieves
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset, Vectors, block_rows
-from pipeline.retrieve.frame import CODES, HALF, Closer, Doubles, Floats, Frame, FramedBlock, Visits
-from pipeline.retrieve.reservoirs import ROW_TILE, Reservoir, affordable, in_threads, tiles
+from pipeline.retrieve.frame import CODES, HALF, Closer, Floats, Frame, FramedBlock
+from pipeline.retrieve.pairs import Doubles, Visits
+from pipeline.retrieve.reservoirs import ROW_TILE, Reservoir, affordable, flush, in_threads, tiles
 from pipeline.retrieve.scan import Members, Search
 from pipeline.retrieve.toplists import Positions
 
@@ -55,9 +56,8 @@ class GroupedBlock:
     spread: Floats
     query_offsets: Positions
 
-    def score(self, frame: Frame, visits: Visits) -> Doubles:
-        """Return the canonical scores of pairs of papers (:func:`pipeline.retrieve.kernels.score_groups`)."""
-        canonical = np.empty(len(visits.packed))
+    def score(self, frame: Frame, visits: Visits, canonical: Doubles) -> None:
+        """Write the canonical scores of pairs of papers (:func:`pipeline.retrieve.kernels.score_groups`)."""
         kernels.score_groups(
             CODES[frame.metric],
             frame.queries,
@@ -69,7 +69,6 @@ class GroupedBlock:
             visits,
             canonical,
         )
-        return canonical
 
 
 class GroupedEngine:
@@ -182,4 +181,4 @@ def _collect(search: Search, block: GroupedBlock, members: Members, queries: Pos
         sieves.best_pairs(tile, vectors.bias[inside], shift, query_offsets, offsets, best)
         reservoir.sift(best, first, papers, members, block, 0)
         first = last
-    reservoir.flush(block)
+    flush([reservoir], block)

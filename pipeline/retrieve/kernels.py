@@ -102,8 +102,8 @@ def score(
         query_norms: float64 ``[q]``, lengths; read for cosine only.
         matrix: float32 ``[m, d]``.
         matrix_norms: float64 ``[m]``, lengths; read for cosine only.
-        visits: :class:`pipeline.retrieve.frame.Visits` of the pairs; one that follows its like is not computed again.
-        canonical: float64 ``[n]``, written: the scores before they are rounded.
+        visits: :class:`pipeline.retrieve.pairs.Visits` of the pairs.
+        canonical: float64 ``[n]``, written where the pairs' numbers say: the scores before they are rounded.
     """
     packed, query_bits, index_bits = visits
     count, of_query, of_index = len(packed), (np.int64(1) << query_bits) - 1, (np.int64(1) << index_bits) - 1
@@ -113,19 +113,13 @@ def score(
         if ahead != asked:
             ask_for(matrix, ahead)
             asked = ahead
-        pair = packed[first] >> index_bits
-        middle = first + 1
-        while middle < count and packed[middle] >> index_bits == pair:
-            middle += 1
-        other, last = packed[min(middle, count - 1)] >> index_bits, middle
+        pair, other = packed[first] >> index_bits, packed[min(first + 1, count - 1)] >> index_bits
         q, r, position = pair & of_query, other & of_query, pair >> query_bits
-        if middle < count and other >> query_bits == position:
-            while last < count and packed[last] >> index_bits == other:
-                last += 1
-            if metric == L2:
-                one, two = squared_distances(queries, (q, r), matrix, position)
-            else:
-                one, two = inner_products(queries, (q, r), matrix, position)
+        both = first + 1 < count and other >> query_bits == position
+        if both and metric == L2:
+            one, two = squared_distances(queries, (q, r), matrix, position)
+        elif both:
+            one, two = inner_products(queries, (q, r), matrix, position)
         elif metric == L2:
             one, two = squared_distances(queries, (q,), matrix, position)[0], 0.0
         else:
@@ -135,11 +129,10 @@ def score(
         elif metric == COSINE:
             one = _cosine(one, query_norms[q] * matrix_norms[position])
             two = _cosine(two, query_norms[r] * matrix_norms[position])
-        for at in range(first, middle):
-            canonical[packed[at] & of_index] = one
-        for at in range(middle, last):
-            canonical[packed[at] & of_index] = two
-        first = last
+        canonical[packed[first] & of_index] = one
+        if both:
+            canonical[packed[first + 1] & of_index] = two
+        first += 1 + both
 
 
 @compiled
@@ -168,19 +161,16 @@ def score_groups(
         canonical: written.
     """
     packed, query_bits, index_bits = visits
-    last, best = np.int64(-1), 0.0
     for visit in packed:
-        pair = visit >> index_bits
-        if pair != last:
-            last, best = pair, -np.inf
-            group, place = pair & ((np.int64(1) << query_bits) - 1), pair >> query_bits
-            for q in range(query_offsets[group], query_offsets[group + 1]):
-                for position in range(offsets[place], offsets[place + 1]):
-                    if metric == L2:
-                        value = -squared_distances(queries, (q,), matrix, position)[0]
-                    else:
-                        value = inner_products(queries, (q,), matrix, position)[0]
-                    if metric == COSINE:
-                        value = _cosine(value, query_norms[q] * matrix_norms[position])
-                    best = max(best, value)
+        pair, best = visit >> index_bits, -np.inf
+        group, place = pair & ((np.int64(1) << query_bits) - 1), pair >> query_bits
+        for q in range(query_offsets[group], query_offsets[group + 1]):
+            for position in range(offsets[place], offsets[place + 1]):
+                if metric == L2:
+                    value = -squared_distances(queries, (q,), matrix, position)[0]
+                else:
+                    value = inner_products(queries, (q,), matrix, position)[0]
+                if metric == COSINE:
+                    value = _cosine(value, query_norms[q] * matrix_norms[position])
+                best = max(best, value)
         canonical[visit & ((np.int64(1) << index_bits) - 1)] = best

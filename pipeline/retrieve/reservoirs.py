@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import threadpoolctl  # type: ignore[import-untyped]
 
 from pipeline.core.errors import StageError
-from pipeline.retrieve import products, sieves
-from pipeline.retrieve.frame import FLOAT, WHOLE, Closer, Doubles, Floats, FramedBlock
-from pipeline.retrieve.scan import Members, Scored, Search
+from pipeline.retrieve import products, sieves, trims
+from pipeline.retrieve.frame import FLOAT, WHOLE, Closer, Floats, FramedBlock
+from pipeline.retrieve.pairs import Doubles, Pairs
+from pipeline.retrieve.scan import Each, Members, Scored, Search
 from pipeline.retrieve.toplists import Positions
 
 _Share = TypeVar("_Share")
@@ -34,9 +36,6 @@ ENTRY = 12 + 8
 
 SCORED = 200_000
 """Pairs that are scored together, where memory is not known to allow more."""
-
-_POSITION = 32
-"""Bits of a position beside the number of a list."""
 
 _LOWEST = -3e38
 """Below any estimate."""
@@ -65,7 +64,7 @@ def collect(search: Search, block: FramedBlock, queries: Positions, workers: int
         for start in range(0, len(block), ROW_TILE):
             tile = products.product(points, block.points[start : start + ROW_TILE])
             held.sift(tile, start, block, members, block, 0)
-        held.flush(block)
+        flush([held], block)
 
     in_threads(search, workers, work, np.array_split(queries, tiles(len(queries), workers, most=affordable(search))))
 
@@ -166,10 +165,9 @@ class Reservoir:
         self.records = np.empty((len(queries), size, 3), np.float32)
         self.masks = np.empty((len(queries), size if search.pools > 1 else 0), _unsigned(search.pools))
         self.most = KEEP * self.wanted.sum(axis=1)
-        self._empty()
         self.bound = np.zeros(len(queries))
         self.thresholds = np.full(self.lists.shape, _LOWEST, np.float32)
-        self._raise_thresholds()
+        self.empty()
 
     def enter(self, bound: Doubles) -> None:
         """Prepare for candidates with another bound; those met before keep theirs, so the larger one counts."""
@@ -178,9 +176,15 @@ class Reservoir:
             self.thresholds = _down(self.thresholds - 2.0 * (larger - self.bound)[:, None] / self.scale)
             self.bound = larger
 
-    def _empty(self) -> None:
+    def tidy(self) -> None:
+        """Drop what cannot be among the best."""
+        trims.tidy(*self._reservoirs())
+
+    def empty(self) -> None:
+        """Begin again: what was kept is scored."""
         self.counts = np.zeros(len(self.queries), np.int64)
         self.limits = KEEP * self.wanted.max(axis=1)
+        self._raise_thresholds()
 
     def _raise_thresholds(self) -> None:
         """Let in only what can be better than the worst of each list."""
@@ -225,34 +229,17 @@ class Reservoir:
                 "Unset ONEDNN_ settings, or search with the engine 'faiss'",
             )
         if (self.counts > self.most).any():
-            self.flush(scored)
+            flush([self], scored)
         return reached
 
-    def flush(self, scored: Scored, together: int = SCORED) -> None:
-        """Score what is kept canonically, so many pairs at a time."""
-        owner, place = self.search.removed(scored.rows)
-        removed = owner << _POSITION | place
-        step = max(1, together // int(self.wanted.sum(axis=1).max(initial=1)))
-        known = self.lists, self.scale, self.shift, self.bound
-        for first in range(0, len(self.queries), step):
-            last = min(first + step, len(self.queries))
-            ahead, *found = sieves.settle(first, last, *known, *self._reservoirs())
-            for some in (slice(ahead), slice(ahead, None)):
-                self._score(scored, removed, *(each[some] for each in found))
-        self._empty()
-        self._raise_thresholds()
-
-    def _score(
-        self, scored: Scored, removed: Positions, lists: Positions, positions: Positions, near: Doubles, bound: Doubles
-    ) -> None:
-        """Score candidates that could still be among the best."""
-        best = self.search.best
-        kept = near + bound >= best.floors(np.arange(len(best)))[lists]
-        if len(removed):
-            kept &= ~np.isin(lists << _POSITION | positions, removed)
-        if not kept.all():
-            lists, positions, near, bound = lists[kept], positions[kept], near[kept], bound[kept]
-        self.search.absorb(scored, lists, positions, near, bound)
+    def settle(self, share: int, shares: int) -> tuple[Pairs, Pairs]:
+        """Return what is kept of a share of the queries, those pairs first that are most likely to stay."""
+        first, last = (len(self.queries) * number // shares for number in (share, share + 1))
+        room = Pairs.room(2 * int(self.counts[first:last].sum()))
+        known = self.queries, self.scale, self.shift, self.bound, self.wanted, self.thresholds
+        ahead, behind = trims.settle(first, last, *known, self.records, self.masks, self.counts, room)
+        middle = len(room.queries) // 2
+        return room.part(0, ahead), room.part(middle, middle + behind)
 
     def _reservoirs(self) -> tuple[Any, ...]:
         slack = 2.0 * self.bound / self.scale * (1.0 + 2.0**-20)
@@ -262,6 +249,27 @@ class Reservoir:
 def reservoir(search: Search, queries: Positions) -> Reservoir:
     """Return a reservoir of some queries with one vector each."""
     return Reservoir(search, queries, search.frame.lengths[queries], search.frame.shift[queries])
+
+
+def flush(held: Sequence[Reservoir], scored: Scored, together: int = SCORED, each: Each = map) -> None:
+    """Score what some reservoirs of a search keep, and empty them.
+
+    Args:
+        held: the reservoirs, of different queries each.
+        scored: what scores candidates, all those met since they were last empty.
+        together: how many pairs to score at a time, about.
+        each: as of :meth:`pipeline.retrieve.scan.Search.absorb`.
+    """
+    search = held[0].search
+    removed = search.removed(scored.rows)
+    list(each(Reservoir.tidy, held))
+    shares = max(1, -(-sum(int(one.counts.sum()) for one in held) // together))
+    for share in range(shares):
+        for some in zip(*each(Reservoir.settle, held, repeat(share), repeat(shares)), strict=True):
+            likely = list(each(search.likely, some, repeat(removed)))
+            search.absorb(scored, likely, each)
+    for one in held:
+        one.empty()
 
 
 def _unsigned(pools: int) -> type[np.uint16 | np.uint64]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
-from pipeline.retrieve import sieves
+from pipeline.retrieve import select, sieves, trims
 from pipeline.retrieve.base import (
     LARGEST_BLOCK,
     MAX_SUBSETS,
@@ -24,10 +24,16 @@ from pipeline.retrieve.base import (
     block_rows,
     check_depth,
 )
-from pipeline.retrieve.frame import Doubles, Frame, FramedBlock, Visits
-from pipeline.retrieve.toplists import Keys, Positions, TopLists, pack
+from pipeline.retrieve.frame import Frame, FramedBlock
+from pipeline.retrieve.pairs import Doubles, Pairs, Visits, Whole
+from pipeline.retrieve.toplists import Positions, TopLists
 
 Members = npt.NDArray[np.uint64]
+
+Each = Callable[..., Iterable[Any]]
+
+_SHARES = 4
+"""Shares of the candidates for each set of pairs that threads score: some have more pairs than others."""
 
 
 class Scored(Protocol):
@@ -37,9 +43,8 @@ class Scored(Protocol):
     def rows(self) -> Rows:
         """Row of each candidate, rising."""
 
-    def score(self, frame: Frame, visits: Visits) -> Doubles:
-        """Return the canonical scores of pairs before their rounding."""
-        ...  # pragma: no cover
+    def score(self, frame: Frame, visits: Visits, canonical: Doubles) -> None:
+        """Write the canonical scores of pairs before their rounding, by their numbers."""
 
 
 class Search:
@@ -101,7 +106,7 @@ class Search:
         self._frame: Frame | None = None
         self._last = -1
         self.depth = depth
-        self.best = TopLists(self.queries * len(subsets), depth)
+        self.best = TopLists(self.queries, depth, self.pools)
 
     def framed(self, blocks: Iterable[Block], resources: Resources, most: int = LARGEST_BLOCK) -> Iterator[FramedBlock]:
         """Yield the candidates in the frame, in blocks that fit in memory; the first of them places the frame.
@@ -169,20 +174,29 @@ class Search:
         here = rows[np.minimum(positions, len(rows) - 1)] == self._removed
         return self._owner[here], positions[here]
 
-    def absorb(self, block: Scored, lists: Positions, positions: Positions, estimates: Doubles, bound: Doubles) -> None:
+    def likely(self, pairs: Pairs, removed: tuple[Positions, Positions]) -> Pairs:
+        """Return the pairs that could be among the best of a pool, less those removed (:meth:`removed`); no copies."""
+        lists = np.arange(len(self.best))
+        floors = self.best.floors(lists).reshape(self.pools, self.queries)
+        starts = np.searchsorted(removed[0], np.append(lists, len(lists)))
+        return pairs.part(0, trims.drop(pairs, floors, starts, removed[1]))
+
+    def absorb(self, block: Scored, pairs: Sequence[Pairs], each: Each = map) -> None:
         """Score pairs canonically, each once, and keep the best of each list.
 
         Args:
             block: where the candidates are.
-            lists: int64 ``[n]``, lists by number, rising.
-            positions: int64 ``[n]``, candidates by position in the block; none excluded for its query, none absorbed
+            pairs: of different queries each, none of them removed from a ranking it may come into, none absorbed
                 before.
-            estimates: float64 ``[n]``, what the pass says of each pair, as a canonical score.
-            bound: float64 ``[n]``, how far that can be off.
+            each: how to do something for each of several things: as ``map`` does, or in threads.
         """
-        canonical, keys = scored(block, self.frame, lists % self.queries if self.pools > 1 else lists, positions)
-        self.frame.check(estimates, canonical, bound)
-        self.best.add(lists, keys)
+
+        def keep(some: Pairs, canonical: Doubles) -> None:
+            self.frame.check(some.estimates, canonical, some.bounds)
+            self.best.add(some.queries, select.keys_of(canonical, block.rows, some.positions), some.pools)
+
+        places = [(some.queries, some.positions) for some in pairs]
+        list(each(keep, pairs, scores(block, self.frame, self.queries, places, each)))
 
     def rankings(self, workers: int = 1) -> list[Ranking]:
         """Return the ranking of each pool."""
@@ -191,16 +205,25 @@ class Search:
             return list(pool.map(self.best.ranking, lists))
 
 
-def scored(block: Scored, frame: Frame, queries: Positions, positions: Positions) -> tuple[Doubles, Keys]:
-    """Return the canonical scores of pairs before their rounding, float64 ``[n]``, and their keys, uint64 ``[n]``.
+def scores(
+    block: Scored, frame: Frame, queries: int, pairs: Sequence[tuple[Whole, Whole]], each: Each = map
+) -> list[Doubles]:
+    """Return the canonical scores of pairs before their rounding, float64.
 
     Args:
         block: where the candidates are.
         frame: where the queries are.
-        queries: int64 ``[n]``.
-        positions: int64 ``[n]``, candidates by position in the block.
+        queries: how many.
+        pairs: queries and positions in the block.
+        each: as of :meth:`Search.absorb`; each thread scores some candidates, for all queries.
     """
-    canonical = block.score(frame, Visits.of(queries, positions))
-    with np.errstate(over="ignore"):
-        rounded = canonical.astype(np.float32) + np.float32(0.0)
-    return canonical, pack(rounded, block.rows[positions])
+    limits = np.cumsum([0, *(len(own) for own, _ in pairs)])
+    canonical = np.empty(limits[-1])
+    shares = _SHARES * len(pairs) if len(pairs) > 1 else 1
+    edges = np.linspace(0, len(block.rows), shares + 1).astype(np.int64).tolist()
+
+    def score(first: int, last: int) -> None:
+        block.score(frame, Visits.of(pairs, queries, range(first, last)), canonical)
+
+    list(each(score, edges[:-1], edges[1:]))
+    return np.split(canonical, limits[1:-1])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.compiled import compiled
+from pipeline.core.compiled import as_bits, compiled, lowest_bit
 
 
 @compiled
@@ -38,25 +38,58 @@ def best_first(values: Any, count: int) -> Any:
 
 
 @compiled
-def merge(lists: Any, owners: Any, starts: Any, keys: Any) -> None:
+def merge(lists: Any, queries: Any, keys: Any, pools: Any) -> None:
     """Keep in some lists the greatest of what is there and of further keys, the least of them first.
 
     Args:
-        lists: uint64 ``[lists, depth]``, changed.
-        owners: int64 ``[n]``, which lists.
-        starts: int64 ``[n + 1]``, where the keys for each start.
-        keys: uint64.
+        lists: uint64 ``[pools, queries, depth]``, changed.
+        queries: int64 ``[n]``, rising.
+        keys: uint64 ``[n]``.
+        pools: uint64 ``[n]``, a bit for each pool in whose list a key may be; ``[0]``: there is one pool.
     """
-    depth = lists.shape[1]
-    room = np.empty(depth + (starts[1:] - starts[:-1]).max(), np.uint64)
-    for n, owner in enumerate(owners):
-        own = lists[owner]
-        count = depth
-        room[:depth] = own
-        for key in keys[starts[n] : starts[n + 1]]:
-            room[count] = key
-            count += key > own[0]
-        if count > depth:
-            best_first(room[:count], depth)
-            own[:] = room[:depth]
-            own[0], own[depth - 1] = own[depth - 1], own[0]
+    several, depth, first = len(lists), lists.shape[2], 0
+    room, counts, least = np.empty((several, depth + 1), np.uint64), np.empty(several, np.int64), lists[:, 0, 0].copy()
+    while first < len(keys):
+        last = first + 1
+        while last < len(keys) and queries[last] == queries[first]:
+            last += 1
+        if room.shape[1] < depth + last - first:
+            room = np.empty((several, depth + 2 * (last - first)), np.uint64)
+        for p in range(several):
+            counts[p], least[p] = depth, lists[p, queries[first], 0]
+        for i in range(first, last):
+            bits = pools[i] if len(pools) else np.uint64(1)
+            while bits:
+                p = lowest_bit(bits)
+                bits &= bits - np.uint64(1)
+                room[p, counts[p]] = keys[i]
+                counts[p] += keys[i] > least[p]
+        for p in range(several):
+            if counts[p] > depth:
+                own = lists[p, queries[first]]
+                room[p, :depth] = own
+                best_first(room[p, : counts[p]], depth)
+                own[:] = room[p, :depth]
+                own[0], own[depth - 1] = own[depth - 1], own[0]
+        first = last
+
+
+@compiled
+def keys_of(canonical: Any, rows: Any, positions: Any) -> Any:
+    """Return :func:`pipeline.retrieve.toplists.pack` of such scores and ``rows[positions]``, uint64 ``[n]``."""
+    keys = np.empty(len(positions), np.uint64)
+    for i in range(len(positions)):
+        bits = np.uint32(as_bits(np.float32(canonical[i]) + np.float32(0.0)))
+        sortable = bits ^ (np.uint32(0x80000000) | (np.uint32(0) - (bits >> np.uint32(31))))
+        keys[i] = np.uint64(sortable) << np.uint64(32) | np.uint64(rows[positions[i]])
+    return keys
+
+
+@compiled
+def furthest(estimates: Any, canonical: Any, bounds: Any) -> Any:
+    """Return how far the worst estimate is from its score, as a share of its bound, and the largest size of a score."""
+    worst = largest = 0.0
+    for i in range(len(canonical)):
+        worst = max(worst, abs(estimates[i] - canonical[i]) / bounds[i])
+        largest = max(largest, abs(canonical[i]))
+    return worst, largest

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.compiled import bits_set, compiled, lowest_bit
+from pipeline.core.compiled import compiled, lowest_bit
 from pipeline.retrieve.lanes import STRIDE, ask_for, marked, moved_product, near, reaching, widened
+from pipeline.retrieve.trims import scratch_of, trim
 
 _AHEAD = 3
 """How many candidates before it is multiplied again one is asked for."""
@@ -58,115 +59,6 @@ def best_pairs(tile: Any, bias: Any, shift: Any, query_offsets: Any, offsets: An
                 greatest[i] = max(greatest[i], widened(products[i]) + (bias[i] + away))
         for place in range(len(offsets) - 1):
             out[group, place] = greatest[offsets[place] : offsets[place + 1]].max()
-
-
-@compiled
-def _reached(values: Any, chosen: Any, low: Any, high: Any, wanted: int, spare: int) -> Any:
-    """Return a float32 that at least ``wanted`` of some values reach, and at most ``spare`` more unless they are equal.
-
-    What lies between the least and the greatest is halved until few enough reach the middle, or nothing is left: to
-    count takes less than a tenth of a nanosecond a value, to select several.
-
-    Args:
-        values: float32, 64 times as many as ``chosen``.
-        chosen: uint64, a bit for each of those that count; there are ``wanted`` or more.
-        low: float32, what all of these reach.
-        high: float32, what none of them exceeds.
-        wanted: how many.
-        spare: how many more will do.
-    """
-    while low < high:
-        middle = np.float32((np.float64(low) + np.float64(high)) / 2)
-        if not middle > low:
-            middle = high
-        reached = 0
-        for word in range(len(chosen)):
-            reached += bits_set(reaching(values, word * STRIDE, middle) & chosen[word])
-        if reached >= wanted:
-            low = middle
-            if reached <= wanted + spare:
-                break
-        elif middle == high:
-            break
-        else:
-            high = middle
-    return low
-
-
-@compiled
-def _span(records: Any, count: int, lower: Any, upper: Any) -> Any:
-    """Write between what and what the scores of some entries lie; return the least and the greatest of the former."""
-    low, high = np.float32(np.inf), np.float32(-np.inf)
-    for i in range(count):
-        lower[i] = records[i, 0] - records[i, 1]
-        upper[i] = records[i, 0] + records[i, 1]
-    for i in range(count):
-        low, high = min(low, lower[i]), max(high, lower[i])
-    lower[count : _padded(count)] = -np.inf
-    upper[count : _padded(count)] = -np.inf
-    return low, high
-
-
-@compiled
-def _padded(count: int) -> int:
-    return -(-count // STRIDE) * STRIDE
-
-
-@compiled
-def _inside(upper: Any, masks: Any, pool: int, threshold: Any, chosen: Any) -> Any:
-    """Set a bit for each entry that could be among the best of a pool; return how many there are."""
-    count: Any = 0
-    for word in range(len(chosen)):
-        chosen[word] = reaching(upper, word * STRIDE, threshold)
-        if len(masks):
-            chosen[word] &= marked(masks, word * STRIDE, pool)
-        count += bits_set(chosen[word])
-    return count
-
-
-@compiled
-def _trim(
-    records: Any,
-    masks: Any,
-    count: int,
-    wanted: Any,
-    slack: float,
-    offset: float,
-    thresholds: Any,
-    scratch: Any,
-) -> Any:
-    """Drop from a reservoir what cannot be among the best of any pool, raise the thresholds; return what is left."""
-    lower, upper, chosen, stays = scratch
-    words = _padded(count) // STRIDE
-    low, high = _span(records, count, lower, upper)
-    stays[:words] = 0
-    for p in range(len(wanted)):
-        if _inside(upper, masks, p, thresholds[p], chosen[:words]) > wanted[p]:
-            least = np.float64(_reached(lower, chosen[:words], low, high, wanted[p], wanted[p] // 4))
-            away = (abs(least) + abs(offset)) * 2.0**-22
-            thresholds[p] = max(thresholds[p], np.float32(least - slack - away))
-            _inside(upper, masks, p, thresholds[p], chosen[:words])
-        for word in range(words):
-            stays[word] |= chosen[word]
-    kept: Any = 0
-    for i in range(count):
-        records[kept, 0], records[kept, 1], records[kept, 2] = records[i, 0], records[i, 1], records[i, 2]
-        if len(masks):
-            masks[kept] = masks[i]
-        kept += np.int64((stays[i // STRIDE] >> np.uint64(i % STRIDE)) & np.uint64(1))
-    return kept
-
-
-@compiled
-def _scratch(size: int) -> Any:
-    """Return what :func:`_trim` writes to, for reservoirs of a size (a multiple of 64)."""
-    words = size // STRIDE
-    return (
-        np.empty(size, np.float32),
-        np.empty(size, np.float32),
-        np.empty(words, np.uint64),
-        np.empty(words, np.uint64),
-    )
 
 
 @compiled
@@ -250,7 +142,7 @@ def sieve(
             marks[p, word] = marked(members, start + word * STRIDE, p)
     places = np.empty(width + _AHEAD + 1, np.int64)
     negated = np.full(STRIDE, -np.inf, np.float32)
-    scratch = _scratch(records.shape[1])
+    scratch = scratch_of(records.shape[1])
     for q in range(len(tile)):
         length, unit, count, held = lengths[q], query_grains[q], 0, counts[q]
         for p in range(pools):
@@ -288,86 +180,7 @@ def sieve(
                 masks[q, held] = members[at]
             held += stays
         if held > limits[q]:
-            held = _trim(records[q], masks[q], held, wanted[q], slack[q], offset[q], thresholds[q], scratch)
+            held = trim(records[q], masks[q], held, wanted[q], slack[q], offset[q], thresholds[q], scratch)
             limits[q] = min(most[q], max(2 * held, held + 2 * wanted[q].max()))
         counts[q] = held
     return reached
-
-
-@compiled
-def settle(
-    first: int,
-    last: int,
-    lists: Any,
-    scale: float,
-    shift: Any,
-    bound: Any,
-    wanted: Any,
-    slack: Any,
-    offset: Any,
-    thresholds: Any,
-    records: Any,
-    masks: Any,
-    counts: Any,
-) -> Any:
-    """Trim the reservoirs of some queries and return what is left in them.
-
-    It comes in two parts, as many of each list as are wanted first: most of the others turn out to be worse than these.
-
-    Args:
-        first: the first of the queries.
-        last: the one behind the last.
-        lists: int64 ``[q, p]``, their numbers.
-        scale: of estimates, as scores are measured.
-        shift: float64 ``[q]``, added to them.
-        bound: float64 ``[q]``, how far off they are beside their margins.
-        wanted: this and the others as of :func:`sieve`.
-        slack: float64 ``[q]``.
-        offset: float64 ``[q]``.
-        thresholds: float32 ``[q, p]``; raised.
-        records: float32 ``[q, r, 3]``; changed.
-        masks: unsigned ``[q, r]`` or ``[q, 0]``; changed.
-        counts: int64 ``[q]``; changed.
-
-    Returns:
-        How many entries are in the first part; of all entries the lists, int64 ``[n]``, those of one list together in
-        either part, positions, int64 ``[n]``, scores as estimated and how far off they can be, float64 ``[n]``.
-    """
-    pools, scratch = thresholds.shape[1], _scratch(records.shape[1])
-    lower, upper, chosen, _ = scratch
-    least, ahead, total = np.full((last - first, pools), -np.inf, np.float32), 0, 0
-    for q in range(first, last):
-        counts[q] = _trim(records[q], masks[q], counts[q], wanted[q], slack[q], offset[q], thresholds[q], scratch)
-        words = _padded(counts[q]) // STRIDE
-        low, high = _span(records[q], counts[q], lower, upper)
-        for p in range(pools):
-            count = _inside(upper, masks[q], p, thresholds[q, p], chosen[:words])
-            total += count
-            if count > wanted[q, p]:
-                least[q - first, p] = _reached(lower, chosen[:words], low, high, wanted[q, p], 0)
-                count = 0
-                for word in range(words):
-                    count += bits_set(reaching(lower, word * STRIDE, least[q - first, p]) & chosen[word])
-            ahead += count
-    owners, positions = np.empty(total, np.int64), np.empty(total, np.int64)
-    scores, bounds = np.empty(total), np.empty(total)
-    in_front, behind = 0, ahead
-    for q in range(first, last):
-        words = _padded(counts[q]) // STRIDE
-        _span(records[q], counts[q], lower, upper)
-        for p in range(pools):
-            _inside(upper, masks[q], p, thresholds[q, p], chosen[:words])
-            for word in range(words):
-                while chosen[word]:
-                    i = word * STRIDE + lowest_bit(chosen[word])
-                    chosen[word] &= chosen[word] - np.uint64(1)
-                    if lower[i] >= least[q - first, p]:
-                        at = in_front
-                        in_front += 1
-                    else:
-                        at = behind
-                        behind += 1
-                    owners[at], positions[at] = lists[q, p], np.int64(records[q, i, 2])
-                    scores[at] = scale * np.float64(records[q, i, 0]) + shift[q]
-                    bounds[at] = bound[q] + scale * np.float64(records[q, i, 1])
-    return ahead, owners, positions, scores, bounds

@@ -10,7 +10,8 @@ import numpy as np
 from pipeline.core.order import Rows
 from pipeline.retrieve import kernels
 from pipeline.retrieve.base import Vectors
-from pipeline.retrieve.frame import CODES, Doubles, Frame, Visits
+from pipeline.retrieve.frame import CODES, Frame
+from pipeline.retrieve.pairs import Doubles, Visits
 
 
 @dataclass
@@ -68,9 +69,8 @@ class Stretch:
         self._length += len(rows)
         return added
 
-    def score(self, frame: Frame, visits: Visits) -> Doubles:
-        """Return the canonical scores of pairs before their rounding."""
-        canonical = np.empty(len(visits.packed))
+    def score(self, frame: Frame, visits: Visits, canonical: Doubles) -> None:
+        """Write the canonical scores of pairs before their rounding (:func:`pipeline.retrieve.kernels.score`)."""
         above = visits.query_bits + visits.index_bits
         chunks = list(self._chunks)
         limits = np.array([chunk.start for chunk in chunks] + [self._length], np.int64)
@@ -81,4 +81,3 @@ class Stretch:
                 kernels.score(
                     CODES[frame.metric], frame.queries, frame.norms, chunk.vectors, chunk.norms, here, canonical
                 )
-        return canonical

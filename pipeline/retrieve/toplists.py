@@ -19,6 +19,8 @@ Positions = npt.NDArray[np.int64]
 EMPTY = np.uint64(0)
 """No entry: smaller than the key of any score (it would be a NaN's)."""
 
+_EVERY: Keys = np.empty(0, np.uint64)
+
 _SIGN = np.uint32(0x80000000)
 
 
@@ -39,30 +41,32 @@ def unpack(keys: Keys) -> tuple[Scores, Rows]:
 
 
 class TopLists:
-    """The best ``depth`` entries of each query met so far.
+    """The best ``depth`` entries of each query met so far, in each of some pools.
+
+    A list is one query in one pool: query ``q`` in pool ``p`` has list ``p * queries + q``.
 
     Attributes:
-        keys: uint64 ``[queries, depth]``, the least of each list first, the others in no order; :data:`EMPTY` where a
-            list is not full.
+        keys: uint64 ``[pools * queries, depth]``, the least of each list first, the others in no order; :data:`EMPTY`
+            where a list is not full.
     """
 
-    def __init__(self, queries: int, depth: int) -> None:
-        self.keys: Keys = np.zeros((queries, depth), np.uint64)
+    def __init__(self, queries: int, depth: int, pools: int = 1) -> None:
+        self.keys: Keys = np.zeros((pools * queries, depth), np.uint64)
+        self._pools = pools
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def add(self, queries: Positions, keys: Keys) -> None:
+    def add(self, queries: Positions, keys: Keys, pools: Keys = _EVERY) -> None:
         """Keep the best of what is there and of new entries.
 
         Args:
-            queries: int64 ``[n]``, owner of each entry, rising.
-            keys: uint64 ``[n]``, none of them in its owner's list.
+            queries: int64 ``[n]``, rising.
+            keys: uint64 ``[n]``, none of them in such a list already.
+            pools: uint64 ``[n]``, a bit for each pool in whose list an entry may be, where there are several.
         """
-        if not len(queries):
-            return
-        starts = np.flatnonzero(np.diff(queries, prepend=-1))
-        select.merge(self.keys, queries[starts], np.append(starts, len(queries)), keys)
+        if len(keys):
+            select.merge(self.keys.reshape(self._pools, -1, self.keys.shape[1]), queries, keys, pools)
 
     def floors(self, queries: Positions) -> npt.NDArray[np.float64]:
         """Return a number that the exact score of any further entry must exceed, -inf where a list is not full.

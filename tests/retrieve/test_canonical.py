@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from pipeline.core import order
 from pipeline.core.errors import InputError, StageError
-from pipeline.retrieve import kernels, products, sieves
+from pipeline.retrieve import kernels, products, trims
 from pipeline.retrieve.base import Metric, Ranking
-from pipeline.retrieve.frame import CODES, FLOAT, HALF, WHOLE, Frame, Visits
+from pipeline.retrieve.frame import CODES, FLOAT, HALF, WHOLE, Frame
+from pipeline.retrieve.pairs import Visits
 from pipeline.retrieve.reference import canonical_scores, fixed_sum
 from pipeline.retrieve.toplists import TopLists, pack, unpack
 from tests.retrieve.cases import METRICS, make_case
@@ -39,21 +40,27 @@ def test_kernel_equals_definition_in_every_bit(dimension: int, metric: Metric) -
         assert moved.block((np.arange(50, dtype=np.uint32), x)).norms.tobytes() == x_norms.tobytes()
     pair_query, pair_position = np.divmod(np.arange(150), 50)
     canonical = np.empty(150)
-    visits = Visits.of(pair_query, pair_position)
+    visits = Visits.of([(pair_query, pair_position)], 3, range(50))
     kernels.score(CODES[metric], q, q_norms, x, x_norms, visits, canonical)
     expected = np.concatenate([canonical_scores(query, x, metric) for query in q])
     assert (canonical.astype(np.float32) + np.float32(0)).tobytes() == expected.tobytes()
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40))
-def test_visits_read_candidates_in_a_row_and_name_every_pair(pairs: list[tuple[int, int]]) -> None:
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40, unique=True), st.integers(1, 3))
+def test_visits_read_candidates_in_a_row_and_name_every_pair(pairs: list[tuple[int, int]], sets: int) -> None:
     queries, positions = (np.array([pair[place] for pair in pairs], np.int64) for place in (0, 1))
-    packed, query_bits, index_bits = Visits.of(queries, positions)
-    found = [(int(v) >> index_bits >> query_bits, (int(v) >> index_bits) % (1 << query_bits)) for v in packed]
+    given = list(zip(np.array_split(queries, sets), np.array_split(positions, sets), strict=True))
+    found, numbers = [], []
+    for places in (range(4), range(4, 7), range(7, 10)):
+        packed, query_bits, index_bits = Visits.of(given, 10, places)
+        here = [(int(v) >> index_bits >> query_bits, (int(v) >> index_bits) % (1 << query_bits)) for v in packed]
+        assert all(position in places for position, _ in here)
+        found += here
+        numbers += (packed & ((1 << index_bits) - 1)).tolist()
     assert found == sorted((position, query) for query, position in pairs)
-    index = packed & ((1 << index_bits) - 1)
-    assert sorted(index.tolist()) == list(range(len(pairs)))
-    assert [(int(positions[i]), int(queries[i])) for i in index] == found
+    assert sorted(numbers) == list(range(len(pairs)))
+    assert [(int(positions[i]), int(queries[i])) for i in numbers] == found
 
 
 def test_fixed_sum_is_a_sum() -> None:
@@ -71,10 +78,11 @@ def test_estimates_are_within_the_bound(name: str, metric: Metric) -> None:
     found = frame.rounded[FLOAT].points @ block.points.T + block.bias
     estimates = frame.scale * found.astype(float) + frame.shift[:, None]
     exact = np.array([_exact(q, case.vectors, metric) for q in case.queries.astype(float)])
-    bound = frame.bound(block.radius)[:, None]
+    bound = np.repeat(frame.bound(block.radius)[:, None], exact.shape[1], axis=1)
     assert (np.abs(estimates - exact) <= bound).all()
+    frame.check(estimates.ravel(), exact.ravel(), bound.ravel())
     with pytest.raises(StageError, match="times as far from the exact scores as float32 arithmetic can be"):
-        frame.check(exact + 1.01 * bound, exact, bound)
+        frame.check((exact + 1.01 * bound).ravel(), exact.ravel(), bound.ravel())
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -174,7 +182,7 @@ def test_a_product_in_too_few_bits_is_noticed() -> None:
     estimates = (frame.rounded[FLOAT].points @ coarse.T).astype(float) + frame.shift[:, None]
     exact = np.array([_exact(q, case.vectors, "inner_product") for q in case.queries.astype(float)])
     with pytest.raises(StageError, match="NVIDIA_TF32_OVERRIDE"):
-        frame.check(estimates, exact, frame.bound(block.radius)[:, None])
+        frame.check(estimates.ravel(), exact.ravel(), np.repeat(frame.bound(block.radius), exact.shape[1]))
 
 
 def test_scores_beyond_float32_are_refused() -> None:
@@ -232,7 +240,7 @@ def reached(values: FloatArray, chosen: BoolArray, wanted: int, spare: int) -> f
     padded, bits = np.full(64 * words, -np.inf, np.float32), np.zeros(64 * words, bool)
     padded[: len(values)], bits[: len(values)] = values, chosen
     masks = np.packbits(bits, bitorder="little").view(np.uint64)
-    return float(sieves._reached(padded, masks, values.min(), values.max(), wanted, spare))
+    return float(trims._reached(padded, masks, values.min(), values.max(), wanted, spare))
 
 
 @settings(deadline=None)
