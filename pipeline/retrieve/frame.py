@@ -243,7 +243,7 @@ class Frame:
             InputError: a score is beyond float32.
         """
         worst, largest = select.furthest(estimate, canonical, bound)
-        if largest > np.finfo(np.float32).max:
+        if largest > float(np.finfo(np.float32).max):
             raise InputError("a score is beyond float32: the vectors are too large", "Scale them down")
         if worst > 1.0:
             raise StageError(

@@ -176,10 +176,13 @@ class Search:
 
     def likely(self, pairs: Pairs, removed: tuple[Positions, Positions]) -> Pairs:
         """Return the pairs that could be among the best of a pool, less those removed (:meth:`removed`); no copies."""
-        lists = np.arange(len(self.best))
-        floors = self.best.floors(lists).reshape(self.pools, self.queries)
-        starts = np.searchsorted(removed[0], np.append(lists, len(lists)))
-        return pairs.part(0, trims.drop(pairs, floors, starts, removed[1]))
+        if not len(pairs.queries):
+            return pairs
+        first, last = int(pairs.queries[0]), int(pairs.queries[-1]) + 1
+        lists = np.arange(self.pools)[:, None] * self.queries + np.arange(first, last + 1)
+        starts = np.searchsorted(removed[0], lists)
+        floors = self.best.floors(lists[:, :-1].ravel()).reshape(self.pools, -1)
+        return pairs.part(0, trims.drop(pairs, first, floors, starts, removed[1]))
 
     def absorb(self, block: Scored, pairs: Sequence[Pairs], each: Each = map) -> None:
         """Score pairs canonically, each once, and keep the best of each list.

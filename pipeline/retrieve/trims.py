@@ -131,12 +131,12 @@ def tidy(wanted: Any, slack: Any, offset: Any, thresholds: Any, records: Any, ma
 
 
 @compiled
-def _likely(masks: Any, count: int, wanted: Any, thresholds: Any, scratch: Any) -> None:
+def _likely(records: Any, masks: Any, count: int, wanted: Any, thresholds: Any, scratch: Any) -> None:
     """Set a bit in the last of ``scratch`` for the best entries of each pool: about as many as are wanted, or all."""
     lower, upper, chosen, likely = scratch
     words = _padded(count) // STRIDE
+    low, high = _span(records, count, lower, upper)
     likely[:words] = 0
-    low, high = lower[:count].min(), lower[:count].max()
     for p in range(len(wanted)):
         inside = _inside(upper, masks, p, thresholds[p], chosen[:words])
         least = np.float32(-np.inf)
@@ -184,16 +184,13 @@ def settle(
         How many pairs are in either part.
     """
     scratch = scratch_of(records.shape[1])
-    lower, upper, _, likely = scratch
+    likely = scratch[3]
     queries, positions, estimates, bounds, pools = pairs
     middle = len(queries) // 2
     ahead: Any = 0
     behind: Any = middle
     for q in range(first, last):
-        if not counts[q]:
-            continue
-        _span(records[q], counts[q], lower, upper)
-        _likely(masks[q], counts[q], wanted[q], thresholds[q], scratch)
+        _likely(records[q], masks[q], counts[q], wanted[q], thresholds[q], scratch)
         for i in range(counts[q]):
             here = np.int64((likely[i // STRIDE] >> np.uint64(i % STRIDE)) & np.uint64(1))
             at = ahead if here else behind
@@ -209,34 +206,35 @@ def settle(
 @compiled
 def _among(values: Any, first: int, last: int, value: int) -> Any:
     """Whether a value is among some, which rise."""
+    if first == last:
+        return False
     at = first + np.searchsorted(values[first:last], value)
     return at < last and values[at] == value
 
 
 @compiled
-def drop(pairs: Any, floors: Any, starts: Any, removed: Any) -> Any:
+def drop(pairs: Any, first: int, floors: Any, starts: Any, removed: Any) -> Any:
     """Keep the pairs that could be among the best of a pool, for these pools; return how many.
 
     Args:
         pairs: :class:`pipeline.retrieve.pairs.Pairs`, changed.
-        floors: float64 ``[pools, queries]``, what a score must reach.
-        starts: int64 ``[pools * queries + 1]``, where what is removed from each pool's ranking of a query starts.
+        first: the least query.
+        floors: float64 ``[pools, q]``, what a score must reach, from that query on.
+        starts: int64 ``[pools, q + 1]``, where what is removed from each pool's ranking of a query starts.
         removed: int64, by position, rising for each.
     """
     queries, positions, estimates, bounds, pools = pairs
     kept = 0
     for i in range(len(queries)):
-        query, position, upper = queries[i], positions[i], estimates[i] + bounds[i]
+        query, position, upper = queries[i] - first, positions[i], estimates[i] + bounds[i]
         bits, some = pools[i], np.uint64(0)
         while bits:
             p = lowest_bit(bits)
             rest = bits & (bits - np.uint64(1))
-            if upper >= floors[p, query]:
-                first, last = starts[p * floors.shape[1] + query], starts[p * floors.shape[1] + query + 1]
-                if first == last or not _among(removed, first, last, position):
-                    some |= bits ^ rest
+            if upper >= floors[p, query] and not _among(removed, starts[p, query], starts[p, query + 1], position):
+                some |= bits ^ rest
             bits = rest
-        queries[kept], positions[kept], pools[kept] = query, position, some
+        queries[kept], positions[kept], pools[kept] = queries[i], position, some
         estimates[kept], bounds[kept] = estimates[i], bounds[i]
         kept += some != 0
     return kept

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.core import order
 from pipeline.core.errors import InputError, StageError
-from pipeline.retrieve import kernels, products, trims
+from pipeline.retrieve import kernels, products
 from pipeline.retrieve.base import Metric, Ranking
 from pipeline.retrieve.frame import CODES, FLOAT, HALF, WHOLE, Frame
 from pipeline.retrieve.pairs import Visits
@@ -44,23 +44,6 @@ def test_kernel_equals_definition_in_every_bit(dimension: int, metric: Metric) -
     kernels.score(CODES[metric], q, q_norms, x, x_norms, visits, canonical)
     expected = np.concatenate([canonical_scores(query, x, metric) for query in q])
     assert (canonical.astype(np.float32) + np.float32(0)).tobytes() == expected.tobytes()
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40, unique=True), st.integers(1, 3))
-def test_visits_read_candidates_in_a_row_and_name_every_pair(pairs: list[tuple[int, int]], sets: int) -> None:
-    queries, positions = (np.array([pair[place] for pair in pairs], np.int64) for place in (0, 1))
-    given = list(zip(np.array_split(queries, sets), np.array_split(positions, sets), strict=True))
-    found, numbers = [], []
-    for places in (range(4), range(4, 7), range(7, 10)):
-        packed, query_bits, index_bits = Visits.of(given, 10, places)
-        here = [(int(v) >> index_bits >> query_bits, (int(v) >> index_bits) % (1 << query_bits)) for v in packed]
-        assert all(position in places for position, _ in here)
-        found += here
-        numbers += (packed & ((1 << index_bits) - 1)).tolist()
-    assert found == sorted((position, query) for query, position in pairs)
-    assert sorted(numbers) == list(range(len(pairs)))
-    assert [(int(positions[i]), int(queries[i])) for i in numbers] == found
 
 
 def test_fixed_sum_is_a_sum() -> None:
@@ -232,40 +215,3 @@ def test_a_ranking_numbers_its_entries() -> None:
         {"query": 0, "row": 4, "score": 2.0, "rank": 2},
         {"query": 2, "row": 9, "score": 1.0, "rank": 1},
     ]
-
-
-def reached(values: FloatArray, chosen: BoolArray, wanted: int, spare: int) -> float:
-    """What so many of the chosen values reach, as the kernel finds it."""
-    words = -(-len(values) // 64)
-    padded, bits = np.full(64 * words, -np.inf, np.float32), np.zeros(64 * words, bool)
-    padded[: len(values)], bits[: len(values)] = values, chosen
-    masks = np.packbits(bits, bitorder="little").view(np.uint64)
-    return float(trims._reached(padded, masks, values.min(), values.max(), wanted, spare))
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.tuples(st.floats(-(2.0**100), 2.0**100, width=32), st.booleans()), min_size=1, max_size=200),
-    st.integers(1, 200),
-    st.integers(0, 20),
-)
-def test_what_enough_values_reach(drawn: list[tuple[float, bool]], wanted: int, spare: int) -> None:
-    drawn[0] = (drawn[0][0], True)
-    values, chosen = np.array([value for value, _ in drawn], np.float32), np.array([here for _, here in drawn])
-    wanted = min(wanted, int(chosen.sum()))
-    found = reached(values, chosen, wanted, spare)
-    exact = np.sort(values[chosen])[-wanted]
-    assert found <= exact
-    assert (values[chosen] >= found).sum() <= wanted + spare or (values[chosen] >= found).sum() == (
-        values[chosen] >= exact
-    ).sum()
-
-
-def test_what_enough_values_reach_among_many() -> None:
-    rng = np.random.default_rng(0)
-    for values in (rng.standard_normal(5_000), rng.standard_cauchy(5_000), np.rint(rng.standard_normal(5_000))):
-        single = values.astype(np.float32)
-        exact = np.sort(single)[-500]
-        found = reached(single, np.ones(len(single), bool), 500, 125)
-        assert found <= exact
-        assert (single >= found).sum() <= max((single >= exact).sum(), 625)
