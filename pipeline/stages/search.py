@@ -130,6 +130,7 @@ def postings_ranking_task(
                 b=b,
                 depth=depth,
                 threads=threads,
+                memory=resources.memory // 4,
                 done=progress.add,
             )
         return write_ranking(ranking, opened, depth, out)

@@ -154,6 +154,35 @@ def test_tiles_lines_and_lists_without_room_change_no_byte(
     assert same(by_postings(store, asked, depth=50), whole)
 
 
+@pytest.mark.parametrize("together", [16, 31, 70])
+def test_queries_in_several_passes_change_no_byte(store: TermStore, asked: Asked, together: int) -> None:
+    queries = Queries.read(store, asked.queries)
+    collection = Collection.read(store, asked.candidates, queries.vocabulary)
+    memory, seen = together * postings_search._list_bytes(50), []
+    found = search(
+        collection, queries, asked.excluded, k1=0.9, b=0.4, depth=50, threads=2, memory=memory, done=seen.append
+    )
+    assert len(asked.queries) > together
+    assert same(found, by_postings(store, asked, depth=50))
+    assert sum(seen) == len(asked.candidates)
+    assert min(seen) >= 0
+
+
+def test_lists_of_all_queries_are_not_held_at_once_where_they_take_too_much(store: TermStore) -> None:
+    everyone = Asked.of(range(2_980), range(2_980))
+    queries = Queries.read(store, everyone.queries)
+    collection = Collection.read(store, everyone.candidates, queries.vocabulary)
+    peaks = []
+    for memory in (1 << 20, 1 << 30):
+        tracemalloc.start()
+        search(collection, queries, everyone.excluded, k1=0.9, b=0.4, depth=200, threads=1, memory=memory)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    ranking = 2_980 * 200 * (8 + 16)  # it is returned, and beside it the keys it is made of
+    assert peaks[0] < ranking + (20 << 20), peaks
+    assert peaks[1] > peaks[0] + 2_980 * 200 * 24, peaks
+
+
 def test_pairs_of_all_queries_are_never_held_at_once(monkeypatch: pytest.MonkeyPatch, store: TermStore) -> None:
     everyone = Asked.of(range(2_980), range(2_980))
     queries = Queries.read(store, everyone.queries)

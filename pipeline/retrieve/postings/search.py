@@ -86,6 +86,7 @@ def search(
     b: float,
     depth: int,
     threads: int,
+    memory: int = 1 << 40,
     done: Callable[[int], object] = lambda _: None,
 ) -> Ranking:
     """Rank the documents of a pool for every query.
@@ -98,6 +99,7 @@ def search(
         b: normalisation by length, 0 to 1.
         depth: entries a query at most; a document without any of its terms is none.
         threads: how many work.
+        memory: bytes of the queries' lists; where they take more, some queries are searched after the others.
         done: called with the number of documents that all queries have seen.
 
     Raises:
@@ -109,78 +111,126 @@ def search(
         raise InputError(
             f"exclusions are of {len(excluded[0]) - 1:,} queries, there are {len(queries):,}", "Give both of one pool"
         )
-    norms = lucene_formula.inverse_norms(k1, b, collection.average)
-    scale = _scale(collection, queries)
-    idf = np.append(collection.idf, np.float32(0))
-    units, shares = idf * np.float32(scale), _shares(norms)
-    near, best = _lists(queries, depth)
-    sizes = [len(part.documents.rows) for part in collection.parts]
-    numbers = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    tiles = -(-max(sizes, default=0) // TILE)
-    scratch: SimpleQueue[npt.NDArray[np.uint32]] = SimpleQueue()
-    for _ in range(threads):
-        scratch.put(np.empty((_QUERIES_TOGETHER, tiles * TILE), np.uint32))
-
-    def weigh(part: Part, number: int, room: _Room) -> _Weighed:
-        weights = room.weights(collection.counts(part), len(part.documents.rows))
-        kernels.weigh(part.documents, units, shares, norms, weights)
-        return _Weighed(part.documents, number, weights, removed_from(part.documents.rows, excluded))
-
-    def score(weighed: list[_Weighed], first: int) -> None:
-        last, sums = min(first + _QUERIES_TOGETHER, len(queries)), scratch.get()
-        try:
-            for documents, number, weights, removed in weighed:
-                kernels.score(
-                    first,
-                    last,
-                    queries.bags,
-                    idf,
-                    units,
-                    scale,
-                    norms,
-                    documents,
-                    number,
-                    weights,
-                    removed,
-                    depth,
-                    sums,
-                    near,
-                    best,
-                )
-        finally:
-            scratch.put(sums)
-
-    rooms = itertools.cycle([[_Room() for _ in range(threads)] for _ in range(2)])
-    groups = zip(grouped(zip(collection.parts, numbers.tolist(), strict=False), threads), rooms, strict=False)
+    together = max(memory // _list_bytes(depth), _QUERIES_TOGETHER)
+    passes = [slice(first, first + together) for first in range(0, len(queries), together)]
+    seen = _Seen(done, len(passes))
+    found: list[Keys] = []
     with ThreadPoolExecutor(threads) as pool:
+        for some in passes:
+            offsets = excluded[0][some.start : some.stop + 1]
+            part = _Pass(collection, queries.part(some), (offsets, excluded[1]), k1, b, depth, threads)
+            found += part.keys(pool, seen)
+    scores, rows = unpack(np.concatenate([np.empty(0, np.uint64), *found]))
+    return Ranking.from_counts(np.array([len(each) for each in found], np.int64), rows, scores)
+
+
+class _Pass:
+    """One pass over a pool, for queries whose lists fit in memory; arguments as of :func:`search`."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        queries: Queries,
+        excluded: Exclusions,
+        k1: float,
+        b: float,
+        depth: int,
+        threads: int,
+    ) -> None:
+        self._collection, self._queries, self._excluded = collection, queries, excluded
+        self._depth, self._threads = depth, threads
+        self._norms = lucene_formula.inverse_norms(k1, b, collection.average)
+        self._shares = _shares(self._norms)
+        self._scale = _scale(collection, queries)
+        self._idf = np.append(collection.idf, np.float32(0))
+        self._units = self._idf * np.float32(self._scale)
+        self._near, self._best = _lists(queries, depth)
+        sizes = [len(part.documents.rows) for part in collection.parts]
+        self._numbers: Offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        tiles = -(-max(sizes, default=0) // TILE)
+        self._scratch: SimpleQueue[npt.NDArray[np.uint32]] = SimpleQueue()
+        for _ in range(threads):
+            self._scratch.put(np.empty((_QUERIES_TOGETHER, tiles * TILE), np.uint32))
+
+    def keys(self, pool: Executor, done: Callable[[int], object]) -> list[Keys]:
+        """Return the best keys of each query, falling."""
+        self._meet(pool, done)
+        found: list[Keys] = []
+        for first in range(0, len(self._queries), _JUDGED_TOGETHER):
+            some = range(first, min(first + _JUDGED_TOGETHER, len(self._queries)))
+            for query in some:
+                kernels.cut(query, self._depth, self._near)
+            pairs = _by_part(self._near, self._numbers, some)
+            judged = list(pool.map(self._judge, self._collection.parts, *pairs))
+            found += _merged(self._best, some, pairs[0], judged, self._depth)
+        return found
+
+    def _meet(self, pool: Executor, done: Callable[[int], object]) -> None:
+        """Let all queries meet all documents; while some blocks are scored the next ones are turned round."""
+        rooms = itertools.cycle([[_Room() for _ in range(self._threads)] for _ in range(2)])
+        parts = zip(self._collection.parts, self._numbers.tolist(), strict=False)
+        groups = zip(grouped(parts, self._threads), rooms, strict=False)
 
         def begin() -> list[Future[_Weighed]]:
-            return [pool.submit(weigh, *each, room) for each, room in zip(*next(groups, ([], [])), strict=False)]
+            return [pool.submit(self._weigh, *each, room) for each, room in zip(*next(groups, ([], [])), strict=False)]
 
         under_way = begin()
         while under_way:
             weighed = [each.result() for each in under_way]
-            scored = [pool.submit(score, weighed, first) for first in range(0, len(queries), _QUERIES_TOGETHER)]
+            firsts = range(0, len(self._queries), _QUERIES_TOGETHER)
+            scored = [pool.submit(self._score, weighed, first) for first in firsts]
             under_way = begin()  # by whichever thread has no queries left
             for each in scored:
                 each.result()
             done(sum(len(each.documents.rows) for each in weighed))
 
-        def judge(part: Part, query: Offsets, document: Offsets) -> Keys:
-            keys = np.empty(len(query), np.uint64)
-            kernels.judge(query, document, queries.bags, idf, norms, part.documents, keys)
-            return keys
+    def _weigh(self, part: Part, number: int, room: _Room) -> _Weighed:
+        weights = room.weights(self._collection.counts(part), len(part.documents.rows))
+        kernels.weigh(part.documents, self._units, self._shares, self._norms, weights)
+        return _Weighed(part.documents, number, weights, removed_from(part.documents.rows, self._excluded))
 
-        found: list[Keys] = []
-        for first in range(0, len(queries), _JUDGED_TOGETHER):
-            some = range(first, min(first + _JUDGED_TOGETHER, len(queries)))
-            for query in some:
-                kernels.cut(query, depth, near)
-            pairs = _by_part(near, numbers, some)
-            judged = list(pool.map(judge, collection.parts, *pairs))
-            found += _merged(best, some, pairs[0], judged, depth)
-    scores, rows = unpack(np.concatenate([np.empty(0, np.uint64), *found]))
-    return Ranking.from_counts(np.array([len(each) for each in found], np.int64), rows, scores)
+    def _score(self, weighed: list[_Weighed], first: int) -> None:
+        last, sums = min(first + _QUERIES_TOGETHER, len(self._queries)), self._scratch.get()
+        try:
+            for documents, number, weights, removed in weighed:
+                kernels.score(
+                    first,
+                    last,
+                    self._queries.bags,
+                    self._idf,
+                    self._units,
+                    self._scale,
+                    self._norms,
+                    documents,
+                    number,
+                    weights,
+                    removed,
+                    self._depth,
+                    sums,
+                    self._near,
+                    self._best,
+                )
+        finally:
+            self._scratch.put(sums)
+
+    def _judge(self, part: Part, query: Offsets, document: Offsets) -> Keys:
+        keys = np.empty(len(query), np.uint64)
+        kernels.judge(query, document, self._queries.bags, self._idf, self._norms, part.documents, keys)
+        return keys
+
+
+class _Seen:
+    """Tells how many documents all queries have seen, where each pass sees all for some of the queries."""
+
+    def __init__(self, done: Callable[[int], object], passes: int) -> None:
+        self._done, self._passes = done, passes
+        self._visits = self._told = 0
+
+    def __call__(self, documents: int) -> None:
+        self._visits += documents
+        seen = self._visits // self._passes
+        self._done(seen - self._told)
+        self._told = seen
 
 
 def check_parameters(k1: float, b: float) -> None:
@@ -210,6 +260,11 @@ def _scale(collection: Collection, queries: Queries) -> float:
     longest = int(np.diff(tokens[bags.starts]).max(initial=1))
     largest = kernels.LARGEST_IMPACT * min(1.0, kernels.LARGEST_IMPACT / longest)
     return largest / float(collection.idf.max(initial=np.float32(1e-30)))
+
+
+def _list_bytes(depth: int) -> int:
+    """Return how many bytes the lists of a query take: those of :func:`_lists`, and its part of the ranking."""
+    return 8 * (4 * depth + _ROOM) + 8 * 2 * depth + (8 + 16) * depth
 
 
 def _lists(queries: Queries, depth: int) -> tuple[Near, Best]:
