@@ -63,7 +63,7 @@ NEAR = 1 / 32
 """Where more of the pairs tried come near than this, multiplying those again costs more than whole numbers save."""
 
 MANY = 600_000
-"""Pairs that are scored together, where memory allows: the more there are, the more of them share a candidate."""
+"""Pairs a thread that are scored together, where memory allows: the more there are, the more share a candidate."""
 
 _PAIR = 100
 """Bytes that a pair takes while it is scored."""

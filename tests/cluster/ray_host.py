@@ -28,7 +28,7 @@ _NOTICE_LOSS = {
     "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 3,
 }
-_START_SECONDS = 60.0
+_START_SECONDS = 150.0
 
 
 class RayHost:
@@ -87,7 +87,7 @@ class RayHost:
 def start_ray(env: dict[str, str]) -> Iterator[RayHost]:
     """Start the two nodes; to be used by a fixture."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'mdcr-pipeline[ray]'")
-    with tempfile.TemporaryDirectory(prefix="mdcr-ray-", dir="/tmp") as folder:  # noqa: S108: sockets need short names
+    with tempfile.TemporaryDirectory(prefix="mdcr-ray-", dir="/tmp") as folder:  # noqa: S108 - sockets need short names
         try:
             host = RayHost(Path(folder), env)
         except TimeoutError as error:
