@@ -116,24 +116,16 @@ def _collect(search: Search, block: FramedBlock, queries: Positions, knn: Knn, f
         np.negative(estimates, out=estimates)
     else:
         estimates += shift[:, None]
-    near = estimates >= (search.best.floors(queries) - bound)[:, None]
-    near &= ~_removed(search, block, queries, positions)
-    query, column = np.nonzero(near)
-    before = search.best.keys[queries]
-    pairs = queries[query], positions[query, column], estimates[query, column], bound[query]
-    search.absorb(block, [Pairs(*pairs, np.ones(len(query), np.uint64))])
+    last, before = estimates[:, -1].copy(), search.best.keys[queries]
+    everywhere = np.ones(estimates.size, np.uint64)
+    repeated = np.repeat(queries, fetched), np.repeat(bound, fetched)
+    pairs = Pairs(repeated[0], positions.ravel(), estimates.ravel(), repeated[1], everywhere)
+    search.absorb(block, [search.likely(pairs, search.removed(block.rows))])
     if fetched == len(block):
         return queries[:0]
-    unsure = estimates[:, -1] + bound >= search.best.floors(queries)
+    unsure = last + bound >= search.best.floors(queries)
     search.best.keys[queries[unsure]] = before[unsure]
     return queries[unsure]
-
-
-def _removed(search: Search, block: FramedBlock, queries: Positions, positions: Positions) -> np.ndarray[Any, Any]:
-    """Return which of the positions ``[q, k]`` are excluded for their query."""
-    owner, removed = search.removed(block.rows)
-    pairs = queries[:, None] * len(block) + positions
-    return np.isin(pairs, owner * len(block) + removed)
 
 
 def load() -> Any:

@@ -168,7 +168,7 @@ class Frame:
         if len(rows) != len(vectors):
             raise InputError(f"a block has {len(rows)} rows and {len(vectors)} vectors", "Give one vector a row")
         if len(self._buffer) < len(vectors):
-            self._buffer = aligned(vectors.size, self.kind).reshape(vectors.shape)
+            self._buffer = aligned(vectors.shape, self.kind)
         return self.place(rows, vectors, self._buffer[: len(vectors)], workers)
 
     def place(self, rows: Rows, vectors: Floats, points: Points, workers: int = 1) -> FramedBlock:
@@ -274,7 +274,7 @@ class Frame:
             InputError: one is not finite or too large; it is named.
         """
         count = len(vectors)
-        points: Points = aligned(vectors.size, kind).reshape(vectors.shape) if out is None else out
+        points: Points = aligned(vectors.shape, kind) if out is None else out
         wanted = {each: points if each == kind else points[:0].astype(each) for each in (FLOAT, HALF, WHOLE)}
         grains = np.ones(count, np.float32)
         norms, point_norms, residuals = np.empty(count), np.empty(count), np.empty(count)

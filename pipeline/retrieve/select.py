@@ -75,13 +75,28 @@ def merge(lists: Any, queries: Any, keys: Any, pools: Any) -> None:
 
 
 @compiled
+def key_of(score: Any, row: Any) -> Any:
+    """Return the key of a score, float32, neither NaN nor negative zero, and a row: keys order as they do."""
+    bits = np.uint32(as_bits(score))
+    sortable = bits ^ (np.uint32(0x80000000) | (np.uint32(0) - (bits >> np.uint32(31))))
+    return np.uint64(sortable) << np.uint64(32) | np.uint64(row)
+
+
+@compiled
+def pack(scores: Any, rows: Any) -> Any:
+    """Return the keys of float32 scores and rows, uint64."""
+    keys = np.empty(len(scores), np.uint64)
+    for i in range(len(scores)):
+        keys[i] = key_of(scores[i], rows[i])
+    return keys
+
+
+@compiled
 def keys_of(canonical: Any, rows: Any, positions: Any) -> Any:
-    """Return :func:`pipeline.retrieve.toplists.pack` of such scores and ``rows[positions]``, uint64 ``[n]``."""
+    """Return the keys of scores before their rounding and of ``rows[positions]``, uint64 ``[n]``."""
     keys = np.empty(len(positions), np.uint64)
     for i in range(len(positions)):
-        bits = np.uint32(as_bits(np.float32(canonical[i]) + np.float32(0.0)))
-        sortable = bits ^ (np.uint32(0x80000000) | (np.uint32(0) - (bits >> np.uint32(31))))
-        keys[i] = np.uint64(sortable) << np.uint64(32) | np.uint64(rows[positions[i]])
+        keys[i] = key_of(np.float32(canonical[i]) + np.float32(0.0), rows[positions[i]])
     return keys
 
 

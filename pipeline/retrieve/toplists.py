@@ -26,10 +26,7 @@ _SIGN = np.uint32(0x80000000)
 
 def pack(scores: Scores, rows: Rows) -> Keys:
     """Return keys that order as (score, row) do; scores float32 without NaN or negative zero."""
-    bits = np.ascontiguousarray(scores).view(np.uint32)
-    keys = (bits ^ (_SIGN | -(bits >> np.uint32(31)))).astype(np.uint64)
-    keys <<= np.uint64(32)
-    keys |= rows
+    keys: Keys = select.pack(scores, rows)
     return keys
 
 

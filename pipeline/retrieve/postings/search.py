@@ -113,48 +113,46 @@ def search(
         )
     together = max(memory // _list_bytes(depth), _QUERIES_TOGETHER)
     passes = [slice(first, first + together) for first in range(0, len(queries), together)]
-    seen = _Seen(done, len(passes))
+    seen, norms = _Seen(done, len(passes)), lucene_formula.inverse_norms(k1, b, collection.average)
     found: list[Keys] = []
     with ThreadPoolExecutor(threads) as pool:
         for some in passes:
             offsets = excluded[0][some.start : some.stop + 1]
-            part = _Pass(collection, queries.part(some), (offsets, excluded[1]), k1, b, depth, threads)
-            found += part.keys(pool, seen)
+            part = _Pass(collection, norms, queries.part(some), (offsets, excluded[1]), depth)
+            found += part.keys(pool, threads, seen)
     scores, rows = unpack(np.concatenate([np.empty(0, np.uint64), *found]))
     return Ranking.from_counts(np.array([len(each) for each in found], np.int64), rows, scores)
 
 
 class _Pass:
-    """One pass over a pool, for queries whose lists fit in memory; arguments as of :func:`search`."""
+    """One pass over a pool, for queries whose lists fit in memory.
+
+    Args:
+        collection: the pool.
+        norms: float32 ``[256]``, what a document's length makes of frequencies.
+        queries: what is searched for.
+        excluded: of these queries.
+        depth: entries a query.
+    """
 
     def __init__(
-        self,
-        collection: Collection,
-        queries: Queries,
-        excluded: Exclusions,
-        k1: float,
-        b: float,
-        depth: int,
-        threads: int,
+        self, collection: Collection, norms: lucene_formula.Floats, queries: Queries, excluded: Exclusions, depth: int
     ) -> None:
-        self._collection, self._queries, self._excluded = collection, queries, excluded
-        self._depth, self._threads = depth, threads
-        self._norms = lucene_formula.inverse_norms(k1, b, collection.average)
-        self._shares = _shares(self._norms)
+        self._collection, self._norms, self._queries = collection, norms, queries
+        self._excluded, self._depth = excluded, depth
+        self._shares = _shares(norms)
         self._scale = _scale(collection, queries)
         self._idf = np.append(collection.idf, np.float32(0))
         self._units = self._idf * np.float32(self._scale)
         self._near, self._best = _lists(queries, depth)
         sizes = [len(part.documents.rows) for part in collection.parts]
         self._numbers: Offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        tiles = -(-max(sizes, default=0) // TILE)
+        self._tiles = -(-max(sizes, default=0) // TILE)
         self._scratch: SimpleQueue[npt.NDArray[np.uint32]] = SimpleQueue()
-        for _ in range(threads):
-            self._scratch.put(np.empty((_QUERIES_TOGETHER, tiles * TILE), np.uint32))
 
-    def keys(self, pool: Executor, done: Callable[[int], object]) -> list[Keys]:
+    def keys(self, pool: Executor, threads: int, done: Callable[[int], object]) -> list[Keys]:
         """Return the best keys of each query, falling."""
-        self._meet(pool, done)
+        self._meet(pool, threads, done)
         found: list[Keys] = []
         for first in range(0, len(self._queries), _JUDGED_TOGETHER):
             some = range(first, min(first + _JUDGED_TOGETHER, len(self._queries)))
@@ -165,11 +163,13 @@ class _Pass:
             found += _merged(self._best, some, pairs[0], judged, self._depth)
         return found
 
-    def _meet(self, pool: Executor, done: Callable[[int], object]) -> None:
+    def _meet(self, pool: Executor, threads: int, done: Callable[[int], object]) -> None:
         """Let all queries meet all documents; while some blocks are scored the next ones are turned round."""
-        rooms = itertools.cycle([[_Room() for _ in range(self._threads)] for _ in range(2)])
+        for _ in range(threads):
+            self._scratch.put(np.empty((_QUERIES_TOGETHER, self._tiles * TILE), np.uint32))
+        rooms = itertools.cycle([[_Room() for _ in range(threads)] for _ in range(2)])
         parts = zip(self._collection.parts, self._numbers.tolist(), strict=False)
-        groups = zip(grouped(parts, self._threads), rooms, strict=False)
+        groups = zip(grouped(parts, threads), rooms, strict=False)
 
         def begin() -> list[Future[_Weighed]]:
             return [pool.submit(self._weigh, *each, room) for each, room in zip(*next(groups, ([], [])), strict=False)]
