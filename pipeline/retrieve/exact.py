@@ -23,6 +23,7 @@ are over), and eight bytes an entry of the result.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -50,6 +51,7 @@ from pipeline.retrieve.reservoirs import (
 )
 from pipeline.retrieve.scan import Search
 from pipeline.retrieve.stretch import Chunk, Stretch
+from pipeline.retrieve.toplists import Positions
 
 _Thing = TypeVar("_Thing")
 
@@ -57,7 +59,7 @@ CHUNK = 3 << 20
 """Coordinates of the candidates that a thread takes at once, at most."""
 
 TRIAL = 128
-"""Candidates of a chunk that are tried in whole numbers."""
+"""Candidates of a chunk that are tried in whole numbers; of the first one they show what to keep of the others."""
 
 NEAR = 1 / 32
 """Where more of the pairs tried come near than this, multiplying those again costs more than whole numbers save."""
@@ -76,12 +78,14 @@ class ExactEngine(DenseEngine):
     """Blocked products with canonical rescoring; see :class:`pipeline.retrieve.base.DenseEngine`.
 
     Args:
-        operations: of the products to come; what is known of them decides in which precision they are made.
+        operations: of the products to come; what is known of them decides in which precision they are made, and what
+            is guessed of the candidates to come.
         low: whether they are made in bfloat16, not in float32; None: where that is faster.
         whole: whether they may be made in whole numbers, where that separates enough; None: where it is faster.
     """
 
     def __init__(self, operations: float = 0.0, *, low: bool | None = None, whole: bool | None = None) -> None:
+        self.operations = operations
         self.low = products.halves_pay(operations) if low is None else low
         self.whole = products.wholes_pay(operations) if whole is None else whole
 
@@ -103,7 +107,8 @@ class ExactEngine(DenseEngine):
                 collect(search, block, np.arange(search.queries), resources.workers)
             return search.rankings(resources.workers)
         with threads(search, resources.workers) as workers:
-            together = _Together(search, resources, workers)
+            candidates = round(self.operations / (2 * max(queries.size, 1)))
+            together = _Together(search, resources, workers, candidates)
             for rows, vectors in blocks:
                 together.add(rows, vectors)
             together.flush()
@@ -117,10 +122,11 @@ class _Together:
         search: the search under way.
         resources: limits of memory.
         workers: threads.
+        candidates: how many will come, as far as is known; 0 where it is not.
     """
 
-    def __init__(self, search: Search, resources: Resources, workers: ThreadPoolExecutor) -> None:
-        self._search, self._resources, self._workers = search, resources, workers
+    def __init__(self, search: Search, resources: Resources, workers: ThreadPoolExecutor, candidates: int) -> None:
+        self._search, self._resources, self._workers, self._candidates = search, resources, workers, candidates
         self._groups: list[_Group] = []
         self._stretch = Stretch()
         self._running: list[Future[None]] = []
@@ -136,9 +142,10 @@ class _Together:
         search.check_rise(rows)
         dimension = search.start(vectors).dimension
         self._finish()
-        if not self._groups:
-            self._groups = _groups(search, self._resources.workers)
         most = min(self._waiting(len(rows), dimension), _LONGEST)
+        if not self._groups:
+            totals = self._totals(most if most < len(rows) else most // len(rows) * len(rows))
+            self._groups = _groups(search, np.arange(search.queries), self._resources.workers, totals)
         for start in range(0, len(rows), most):
             end = min(start + most, len(rows))
             if len(self._stretch) + end - start > most:
@@ -150,6 +157,13 @@ class _Together:
         """Return how many vectors may wait to be scored, where the caller's blocks have so many."""
         quarter = self._resources.memory // 4
         return max(quarter, 3 * quarter - 8 * count * dimension) // (4 * dimension) + 1
+
+    def _totals(self, most: int) -> Positions:
+        """Return how many candidates of each pool will come before some are scored, which are at most so many."""
+        if not self._candidates:
+            return np.zeros(self._search.pools, np.int64)
+        totals = np.array([self._candidates if size is None else size for size in self._search.sizes], np.int64)
+        return totals * min(most, self._candidates) // self._candidates
 
     def _chunks(self, count: int, dimension: int) -> int:
         """Return into how many chunks to divide so many candidates: a whole number for every thread."""
@@ -164,23 +178,42 @@ class _Together:
             each.result()
 
     def flush(self) -> None:
-        """Score what is left of the blocks so far."""
-        self._finish()
-        held = [each for group in self._groups for each in group.reservoirs]
-        if held:
-            together = min(MANY * self._resources.workers, self._resources.memory // (16 * _PAIR))
-            flush(held, self._stretch, together, self._workers.map)
+        """Score what is left of the blocks so far; where guesses failed, begin again."""
+        doubtful = self._score()
+        if len(doubtful):
+            groups, best = self._groups, self._search.best
+            self._groups = _groups(self._search, doubtful, self._resources.workers)
+            best.clear(doubtful)
+            for chunk in self._stretch.chunks:
+                self._running.append(self._workers.submit(self._sift, chunk))
+            self._score()
+            self._groups = groups
         self._stretch = Stretch()
+
+    def _score(self) -> Positions:
+        """Score what the reservoirs hold when the threads are done; return the queries that lost something."""
+        self._finish()
+        held = self._held()
+        if not held:
+            return np.empty(0, np.int64)
+        together = min(MANY * self._resources.workers, self._resources.memory // (16 * _PAIR))
+        flush(held, self._stretch, together, self._workers.map)
+        return np.concatenate([each.doubtful() for each in held])
+
+    def _held(self) -> list[Reservoir]:
+        return [held for group in self._groups for held in group.reservoirs]
 
     def _sift(self, chunk: Chunk) -> None:
         """Move a chunk into the frame and put what is near enough into the reservoirs."""
         search = self._search
         chunk.vectors = stored(chunk.vectors, search.frame.dimension)
-        whole, first = False, 0
-        if search.whole:
-            first = min(TRIAL, len(chunk))
-            whole = self._sweep(chunk, 0, first, WHOLE) <= NEAR * first * search.queries
-        self._sweep(chunk, first, len(chunk), WHOLE if whole else search.frame.kind)
+        kind, first = search.frame.kind, min(TRIAL, len(chunk))
+        if search.whole and chunk.start:
+            pairs = first * sum(len(held.queries) for held in self._held())
+            kind = WHOLE if self._sweep(chunk, 0, first, WHOLE) <= NEAR * pairs else kind
+        else:
+            self._sweep(chunk, 0, first, kind)
+        self._sweep(chunk, first, len(chunk), kind)
 
     def _sweep(self, chunk: Chunk, first: int, last: int, kind: np.dtype[Any]) -> int:
         """Sift some candidates of a chunk, multiplied as points of a kind; return how many pairs came near."""
@@ -204,7 +237,7 @@ class _Together:
             while waiting:
                 held, rows = waiting.pop(_free(waiting))
                 try:
-                    held.enter(bound[held.queries])
+                    held.enter(bound[held.queries], block.lengths[held.queries])
                     reached += held.sift(tile[rows], 0, block, members, self._stretch, chunk.start + here.start)
                 finally:
                     held.lock.release()
@@ -223,12 +256,12 @@ class _Group(NamedTuple):
     """Queries that are multiplied together.
 
     Attributes:
-        queries: of all vectors.
+        queries: which of all.
         reservoirs: of some of them each, in order.
         rows: where those queries are in the group.
     """
 
-    queries: slice
+    queries: slice | Positions
     reservoirs: list[Reservoir]
     rows: list[slice]
 
@@ -248,17 +281,18 @@ def _rotated(things: list[_Thing], turn: int) -> list[_Thing]:
     return things[first:] + things[:first]
 
 
-def _groups(search: Search, workers: int) -> list[_Group]:
-    """Return reservoirs of all queries: as many as threads, so that they seldom wait, in groups worth a product."""
-    shares = np.array_split(np.arange(search.queries), tiles(search.queries, workers))
+def _groups(search: Search, queries: Positions, workers: int, totals: Positions | None = None) -> list[_Group]:
+    """Return reservoirs of some queries: as many as threads, so that they seldom wait, in groups worth a product."""
+    shares = np.array_split(queries, tiles(len(queries), workers))
     most = QUERY_TILE if search.rounded and not products.has_tiles() else 2 * QUERY_TILE
     together = max(1, most // max(len(shares[0]), 1))
     groups = []
     for first in range(0, len(shares), together):
         some = [share for share in shares[first : first + together] if len(share)]
         if some:
-            start = int(some[0][0])
-            rows = [slice(int(share[0]) - start, int(share[-1]) + 1 - start) for share in some]
-            held = [reservoir(search, share) for share in some]
-            groups.append(_Group(slice(start, int(some[-1][-1]) + 1), held, rows))
+            ends = np.cumsum([0, *map(len, some)]).tolist()
+            rows = [slice(start, end) for start, end in itertools.pairwise(ends)]
+            first_one, behind = int(some[0][0]), int(some[-1][-1]) + 1
+            own = slice(first_one, behind) if behind - first_one == ends[-1] else np.concatenate(some)
+            groups.append(_Group(own, [reservoir(search, share, totals) for share in some], rows))
     return groups

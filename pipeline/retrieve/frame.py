@@ -17,7 +17,9 @@ A pass in bfloat16 multiplies rounded points ``a'``, ``b'`` instead, exactly, an
 
 and the lengths of what was lost are computed, not assumed: the second term is at most ``|a|`` times the largest
 ``|a - a'| / |a|`` of all queries times ``|b'|``, so that one number a candidate (its ``spread``) and one a query (its
-length) give the margin of a pair. A product stored in bfloat16 (8 bits of mantissa) has lost up
+length) give the margin of a pair. A query that lost less than the worst one counts as shorter: by the largest share
+that its margin with any candidate of a block can be of the worst one's, which is that of the candidate that lost most
+itself. A product stored in bfloat16 (8 bits of mantissa) has lost up
 to 2**-8 of itself more.
 
 A pass in whole numbers takes each point in units of 1/127 of its largest coordinate, rounded (int8), and multiplies
@@ -77,6 +79,7 @@ class FramedBlock:
         grains: float32 ``[m]``, the units of whole numbers, 1 for other points.
         bias: float32 ``[m]``, added to the products.
         spread: float32 ``[m]``, what rounded points can change of a product, as a share of the query's length.
+        lengths: float32 ``[q]``, what that is a share of: less than a query's length where its own point lost little.
         closer: what makes products again in float32.
         radius: greatest length of a point.
     """
@@ -88,6 +91,7 @@ class FramedBlock:
     grains: Floats
     bias: Floats
     spread: Floats
+    lengths: Floats
     closer: Closer
     radius: float
 
@@ -146,7 +150,9 @@ class Frame:
             self.shift = points.astype(np.float64) @ self._origin.astype(np.float64)
         self._origin_norm = float(np.linalg.norm(self._origin.astype(np.float64)))
         self.lengths = _above(self._point_norms)
-        self.rounded: dict[Kind, Rounded] = {FLOAT: Rounded(points, np.ones(len(points), np.float32), 0.0)}
+        self.rounded: dict[Kind, Rounded] = {
+            FLOAT: Rounded(points, np.ones(len(points), np.float32), np.zeros(len(points)))
+        }
         for kind in (HALF,) * low + (WHOLE,) * whole:
             self.rounded[kind] = self._round(points, kind)
 
@@ -154,7 +160,8 @@ class Frame:
         nowhere = np.zeros(self.dimension, np.float32)
         moved = self._move(points, nowhere, kind, whose="query", scaled=True)
         filled = self._point_norms > 0
-        lost = float((moved.residuals[filled] / self._point_norms[filled]).max(initial=0.0))
+        lost = np.zeros(len(points))
+        lost[filled] = moved.residuals[filled] / self._point_norms[filled]
         return Rounded(moved.points, moved.grains, lost)
 
     def block(self, block: Block, workers: int = 1) -> FramedBlock:
@@ -179,10 +186,14 @@ class Frame:
         bias: Floats = np.zeros(len(rows), np.float32)
         if self.metric == "l2":
             bias = (-0.5 * moved.point_norms**2).astype(np.float32)
-        spread = moved.residuals + self.rounded[points.dtype].lost * (moved.point_norms + moved.residuals)
-        if points.dtype == WHOLE:
-            spread += 2.0**-19 * moved.point_norms
-        radius = float(moved.point_norms.max(initial=0.0))
+        lost = self.rounded[points.dtype].lost
+        in_units = 2.0**-19 if points.dtype == WHOLE else 0.0
+        norms, most = moved.point_norms, lost.max(initial=0.0)
+        spread = moved.residuals + most * (norms + moved.residuals) + in_units * norms
+        own = np.divide(moved.residuals, norms, out=np.zeros(len(norms)), where=norms > 0).max(initial=0.0)
+        largest = own + most * (1 + own) + in_units
+        share = (own + lost * (1 + own) + in_units) / largest if largest else 1.0
+        radius = float(norms.max(initial=0.0))
         closer = self._closer(vectors, moved.norms)
         return FramedBlock(
             rows,
@@ -192,6 +203,7 @@ class Frame:
             moved.grains,
             bias,
             _above(spread),
+            _above(self._point_norms * share),
             closer,
             radius,
         )
@@ -204,11 +216,11 @@ class Frame:
         """
         scales: Floats = np.ones(len(vectors), np.float32)
         if self.metric != "cosine":
-            return Closer(vectors, scales, self._origin, np.float32(0.0))
+            return Closer(vectors, scales, self._origin, np.zeros(len(self.queries), np.float32))
         scalable = norms > 1 / _LARGEST_SCALE
         scales = np.divide(1.0, norms, out=np.zeros(len(norms)), where=scalable).astype(np.float32)
         away = 2.0**-22 + float((norms[~scalable] > 0).any())
-        return Closer(vectors, scales, self._origin, np.float32(away * _UP))
+        return Closer(vectors, scales, self._origin, _above(self._point_norms * away))
 
     def bound(self, radius: float) -> Doubles:
         """Return how far a pass in float32 can be from the canonical score before its rounding, float64 ``[q]``.
@@ -315,13 +327,13 @@ class Closer(NamedTuple):
         vectors: float32 ``[m, d]``, the stored values.
         scales: float32 ``[m]``, what they are multiplied by.
         origin: float32 ``[d]``, taken from each.
-        away: float32, how far off a product can be beside the bound of float32, as a share of the query's length.
+        away: float32 ``[q]``, how far off a product can be beside the bound of float32.
     """
 
     vectors: Floats
     scales: Floats
     origin: Floats
-    away: np.float32
+    away: Floats
 
 
 class Rounded(NamedTuple):
@@ -330,12 +342,12 @@ class Rounded(NamedTuple):
     Attributes:
         points: ``[q, d]``, of one kind.
         grains: float32 ``[q]``, the units of whole numbers, 1 for other points.
-        lost: the largest share of its length that a point lost by rounding.
+        lost: float64 ``[q]``, the share of its length that each point lost by rounding.
     """
 
     points: Points
     grains: Floats
-    lost: float
+    lost: Doubles
 
 
 class _Moved(NamedTuple):

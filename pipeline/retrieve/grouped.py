@@ -167,8 +167,8 @@ def _collect(search: Search, block: GroupedBlock, members: Members, queries: Pos
         np.maximum.reduceat(each, query_offsets[:-1])
         for each in (frame.lengths[here], frame.bound(vectors.radius)[here] + rounded)
     )
-    reservoir = Reservoir(search, queries, lengths, np.zeros(len(queries)))
-    reservoir.enter(bound)
+    reservoir = Reservoir(search, queries, np.zeros(len(queries)))
+    reservoir.enter(bound, lengths)
     points, nothing = frame.rounded[frame.kind].points[here], np.zeros(len(block.rows), np.float32)
     papers = _Papers(nothing, block.spread, nothing + np.float32(1.0), vectors.closer)
     first = 0

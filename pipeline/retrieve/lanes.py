@@ -118,38 +118,39 @@ def ask_for(_typing: Any, matrix: Any, _row: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def moved_product(_typing: Any, points: Any, _query: Any, vectors: Any, _at: Any, _scale: Any, origin: Any) -> Any:
-    """Return the product of a point with a vector that is scaled and moved, in float32, added in some order.
+def products_with(_typing: Any, points: Any, rows: Any, other: Any) -> Any:
+    """Return the products of some points with another one, float32, added in some order.
 
     Args:
         points: float32 ``[q, d]``.
-        _query: which of them.
-        vectors: float32 ``[m, d]``.
-        _at: which of them.
-        _scale: float32, what it is multiplied by.
-        origin: float32 ``[d]``, taken from it.
+        rows: which of them, int64; two take less than each by itself, for the other one is read once.
+        other: float32 ``[1, d]``.
     """
 
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        a, b, start = (
-            context.make_array(kind)(context, builder, arguments[n])
-            for n, kind in ((0, points), (2, vectors), (5, origin))
-        )
-        scale = _all(builder, arguments[4])
-        total = cgutils.alloca_once_value(builder, ir.Constant(_FLOATS, [0.0] * STRIDE))
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a, b = (context.make_array(kind)(context, builder, arguments[n]) for n, kind in ((0, points), (2, other)))
+        several = cgutils.unpack_tuple(builder, arguments[1])
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(_FLOATS, [0.0] * STRIDE)) for _ in several]
         fused = ("contract",)
 
         def add(loaded: list[Any]) -> None:
-            point, vector, away = loaded
-            moved = builder.fsub(builder.fmul(vector, scale, flags=fused), away, flags=fused)
-            product = builder.fmul(point, moved, flags=fused)
-            builder.store(builder.fadd(product, builder.load(total), flags=fused), total)
+            *some, vector = loaded
+            for lanes, point in zip(sums, some, strict=True):
+                product = builder.fmul(point, vector, flags=fused)
+                builder.store(builder.fadd(product, builder.load(lanes), flags=fused), lanes)
 
-        rows = [row_of(builder, a, arguments[1]), row_of(builder, b, arguments[3]), start.data]
-        for_each(context, builder, rows, builder.extract_value(a.shape, 1), add)
-        return folded(builder, builder.load(total))
+        for_each(
+            context,
+            builder,
+            [*(row_of(builder, a, row) for row in several), b.data],
+            builder.extract_value(a.shape, 1),
+            add,
+        )
+        found = [folded(builder, builder.load(lanes)) for lanes in sums]
+        return context.make_tuple(builder, signature.return_type, found)
 
-    return types.float32(points, types.int64, vectors, types.int64, types.float32, origin), generate
+    whole = types.UniTuple(types.int64, len(rows))
+    return types.UniTuple(types.float32, len(rows))(points, whole, other), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

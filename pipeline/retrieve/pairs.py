@@ -50,7 +50,8 @@ class Visits(NamedTuple):
     """Pairs in the order in which they are scored: candidates are then read in a row.
 
     Attributes:
-        packed: int64 ``[n]``, rising: position of the candidate, query, and the number of the pair, from high to low.
+        packed: int64 ``[n]``, position of the candidate, query, and the number of the pair, from high to low; the
+            positions rise.
         query_bits: how many bits the query has.
         index_bits: how many the number has.
     """
@@ -72,11 +73,12 @@ class Visits(NamedTuple):
         query_bits, index_bits = queries.bit_length(), count.bit_length()
         if places.stop.bit_length() + query_bits + index_bits > 63:
             raise ValueError(f"{count} pairs are too many at once")
-        packed, found, number = np.empty(count, np.int64), 0, 0
+        starts, number = np.zeros(len(places) + 1, np.int64), 0
+        for _, positions in pairs:
+            trims.tally(positions, places.start, starts[1:])
+        np.cumsum(starts, out=starts)
+        packed = np.empty(starts[-1], np.int64)
         for owners, positions in pairs:
-            room = packed[found:]
-            found += trims.visit(owners, positions, places.start, places.stop, number, query_bits, index_bits, room)
+            trims.visit(owners, positions, places.start, number, query_bits, index_bits, starts[:-1], packed)
             number += len(owners)
-        packed = packed[:found]
-        packed.sort()  # of plain numbers it is many times faster than argsort
         return cls(packed, query_bits, index_bits)

@@ -59,7 +59,7 @@ def collect(search: Search, block: FramedBlock, queries: Positions, workers: int
 
     def work(share: Positions) -> None:
         held = reservoir(search, share)
-        held.enter(bound[share])
+        held.enter(bound[share], block.lengths[share])
         points = search.frame.rounded[block.points.dtype].points[share]
         for start in range(0, len(block), ROW_TILE):
             tile = products.product(points, block.points[start : start + ROW_TILE])
@@ -142,17 +142,18 @@ class Reservoir:
     Args:
         search: the search under way.
         queries: int64 ``[n]``, whose lists, rising.
-        lengths: float32 ``[n]``, of the queries' points.
         shift: float64 ``[n]``, added to estimates.
+        totals: int64 ``[pools]``, how many candidates of each will come before they are scored, about; 0 where that is
+            not known. By these it guesses what need not be kept, and :meth:`doubtful` tells where it guessed too high.
 
     Attributes:
         lock: held by who changes a reservoir that several threads share.
     """
 
-    def __init__(self, search: Search, queries: Positions, lengths: Floats, shift: Doubles) -> None:
+    def __init__(self, search: Search, queries: Positions, shift: Doubles, totals: Positions | None = None) -> None:
         self.search, self.queries = search, queries
         self.lock = threading.Lock()
-        self.lengths, self.shift = lengths, shift
+        self.lengths, self.shift = np.empty(0, np.float32), shift
         self.units, self.points = {}, np.empty((0, search.frame.dimension), np.float32)
         if search.whole:
             self.units[np.dtype(np.int32)] = search.frame.rounded[WHOLE].grains[queries]
@@ -166,13 +167,23 @@ class Reservoir:
         self.masks = np.empty((len(queries), size if search.pools > 1 else 0), _unsigned(search.pools))
         self.most = KEEP * self.wanted.sum(axis=1)
         self.bound = np.zeros(len(queries))
+        self.totals = np.zeros(search.pools, np.int64) if totals is None else totals
+        self.seen = np.zeros(search.pools, np.int64)
+        self.dropped = np.full(self.lists.shape, -np.inf)
         self.thresholds = np.full(self.lists.shape, _LOWEST, np.float32)
         self.empty()
 
-    def enter(self, bound: Doubles) -> None:
-        """Prepare for candidates with another bound; those met before keep theirs, so the larger one counts."""
+    def enter(self, bound: Doubles, lengths: Floats) -> None:
+        """Prepare for candidates with another bound; those met before keep theirs, so the larger one counts.
+
+        Args:
+            bound: float64 ``[n]``, how far off estimates can be beside their margins.
+            lengths: float32 ``[n]``, what the candidates' spread is a share of.
+        """
+        self.lengths = lengths
         larger = np.maximum(self.bound, bound)
         if (larger > self.bound).any():
+            self._note_dropped()
             self.thresholds = _down(self.thresholds - 2.0 * (larger - self.bound)[:, None] / self.scale)
             self.bound = larger
 
@@ -183,8 +194,28 @@ class Reservoir:
     def empty(self) -> None:
         """Begin again: what was kept is scored."""
         self.counts = np.zeros(len(self.queries), np.int64)
-        self.limits = KEEP * self.wanted.max(axis=1)
+        self.limits = np.zeros_like(self.counts) if self.totals.any() else KEEP * self.wanted.max(axis=1)
         self._raise_thresholds()
+
+    def doubtful(self) -> Positions:
+        """Return the queries that may have lost some of their best to a guess, now that all is scored; guess no more.
+
+        Their lists hold what was found, none of it wrong: their floors are true.
+        """
+        if not self.totals.any():
+            return self.queries[:0]
+        self._note_dropped()
+        floors = self.search.best.floors(self.lists.ravel()).reshape(self.lists.shape)
+        lost = (self.dropped + self.shift[:, None] > floors).any(axis=1)
+        self.totals = np.zeros_like(self.totals)
+        self.thresholds = np.full_like(self.thresholds, _LOWEST)
+        self.empty()
+        return self.queries[lost]
+
+    def _note_dropped(self) -> None:
+        """Note below what, as scores are measured less the shift, candidates of each list were dropped."""
+        below = np.where(self.thresholds > np.float32(_LOWEST), self.thresholds.astype(np.float64), -np.inf)
+        self.dropped = np.maximum(self.dropped, self.scale * below + self.bound[:, None])
 
     def _raise_thresholds(self) -> None:
         """Let in only what can be better than the worst of each list."""
@@ -211,7 +242,9 @@ class Reservoir:
         units = self.units.get(tile.dtype, self.ones)
         rounding = np.float32(products.ROUNDING if tile.dtype == np.uint16 else 0.0)
         known = block.bias, block.spread, block.grains, members
-        again = self.points if tile.dtype == np.int32 else self.points[:0], tuple(block.closer)
+        again = self.points[:0], tuple(block.closer)
+        if tile.dtype == np.int32:
+            again = self.points, tuple(block.closer._replace(away=block.closer.away[self.queries]))
         reached: int = sieves.sieve(
             tile,
             start,
@@ -243,12 +276,22 @@ class Reservoir:
 
     def _reservoirs(self) -> tuple[Any, ...]:
         slack = 2.0 * self.bound / self.scale * (1.0 + 2.0**-20)
-        return self.wanted, slack, self.shift / self.scale, self.thresholds, self.records, self.masks, self.counts
+        return (
+            self.wanted,
+            self.seen,
+            self.totals,
+            slack,
+            self.shift / self.scale,
+            self.thresholds,
+            self.records,
+            self.masks,
+            self.counts,
+        )
 
 
-def reservoir(search: Search, queries: Positions) -> Reservoir:
+def reservoir(search: Search, queries: Positions, totals: Positions | None = None) -> Reservoir:
     """Return a reservoir of some queries with one vector each."""
-    return Reservoir(search, queries, search.frame.lengths[queries], search.frame.shift[queries])
+    return Reservoir(search, queries, search.frame.shift[queries], totals)
 
 
 def flush(held: Sequence[Reservoir], scored: Scored, together: int = SCORED, each: Each = map) -> None:

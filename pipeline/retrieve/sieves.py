@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.compiled import compiled, lowest_bit
-from pipeline.retrieve.lanes import STRIDE, ask_for, marked, moved_product, near, reaching, widened
-from pipeline.retrieve.trims import scratch_of, trim
-
-_AHEAD = 3
-"""How many candidates before it is multiplied again one is asked for."""
+from pipeline.core.compiled import bits_set, compiled, lowest_bit
+from pipeline.retrieve.lanes import STRIDE, ask_for, marked, near, products_with, reaching, widened
+from pipeline.retrieve.trims import aim, scratch_of, trim
 
 
 @compiled
@@ -25,17 +22,18 @@ def mark(rows: Any, candidates: Any, starts: Any, found: Any) -> None:
     """
     if not len(rows):
         return
-    for p in range(len(starts) - 1):
-        pool, bit = candidates[starts[p] : starts[p + 1]], np.uint64(1) << np.uint64(p)
-        at, last = np.searchsorted(pool, rows[0]), np.searchsorted(pool, rows[-1], "right")
-        for i in range(len(rows)):
-            while at < last and pool[at] < rows[i]:
-                at += 1
-            if at == last:
-                break
-            here = pool[at] == rows[i]
-            found[i] |= bit * np.uint64(here)
-            at += here
+    places, lasts = np.empty(len(starts) - 1, np.int64), np.empty(len(starts) - 1, np.int64)
+    for p in range(len(places)):
+        pool = candidates[starts[p] : starts[p + 1]]
+        places[p] = starts[p] + np.searchsorted(pool, rows[0])
+        lasts[p] = starts[p] + np.searchsorted(pool, rows[-1], "right")
+    for i in range(len(rows)):
+        for p in range(len(places)):
+            while places[p] < lasts[p] and candidates[places[p]] < rows[i]:
+                places[p] += 1
+            here = places[p] < lasts[p] and candidates[places[p]] == rows[i]
+            found[i] |= np.uint64(here) << np.uint64(p)
+            places[p] += here
 
 
 @compiled
@@ -69,6 +67,181 @@ def _estimated(product: Any, grain: Any, bias: Any, away: Any, rounding: Any) ->
 
 
 @compiled
+def _near(tile: Any, start: int, known: Any, members: Any, units: Any, thresholds: Any, seen: Any) -> Any:
+    """Return which pairs of a tile could be among the best of a pool, uint64 ``[q, words]``, a bit a pair.
+
+    How many candidates of each pool there are is added to ``seen``.
+
+    Args:
+        tile: as of :func:`sieve`, as all others.
+        start: of it.
+        known: bias, spread and grains.
+        members: of the candidates.
+        units: query grains, lengths and rounding.
+        thresholds: of the reservoirs.
+        seen: changed.
+    """
+    bias, spread, grains = known
+    query_grains, lengths, rounding = units
+    pools, width = thresholds.shape[1], tile.shape[1]
+    whole = width // STRIDE
+    marks = np.empty((pools, whole), np.uint64)
+    for p in range(pools):
+        for word in range(whole):
+            marks[p, word] = marked(members, start + word * STRIDE, p)
+            seen[p] += bits_set(marks[p, word])
+        for place in range(whole * STRIDE, width):
+            seen[p] += np.int64((members[start + place] >> np.uint64(p)) & np.uint64(1))
+    found = np.zeros((len(tile), -(-width // STRIDE)), np.uint64)
+    negated = np.empty(STRIDE, np.float32)
+    for q in range(len(tile)):
+        length, unit = lengths[q], query_grains[q]
+        for word in range(whole):
+            found[q, word] = near(tile, q, word, known, start, unit, length, rounding, thresholds, marks)
+        if whole * STRIDE < width:
+            _negate(thresholds[q], negated)
+        for place in range(whole * STRIDE, width):
+            at = start + place
+            estimate, margin = _estimated(tile[q, place], unit * grains[at], bias[at], length * spread[at], rounding)
+            here = np.uint64(_reaches(estimate + margin, members[at], negated))
+            found[q, whole] |= here << np.uint64(place - whole * STRIDE)
+    return found
+
+
+@compiled
+def _negate(thresholds: Any, negated: Any) -> None:
+    """Write thresholds so that one comparison tells which of them a number reaches."""
+    negated[:] = -np.inf
+    for p in range(len(thresholds)):
+        negated[p] = -thresholds[p]
+
+
+@compiled
+def _reaches(upper: Any, pools: Any, negated: Any) -> Any:
+    """Whether a number reaches the threshold of one of some pools (:func:`_negate`)."""
+    return (reaching(negated, 0, -upper) & pools) != 0
+
+
+@compiled
+def _put(kept: Any, q: int, estimate: Any, margin: Any, position: int, pools: Any) -> None:
+    """Write an entry behind those of a query's reservoir, without counting it."""
+    records, masks, counts = kept
+    held = counts[q]
+    records[q, held, 0], records[q, held, 1], records[q, held, 2] = estimate, margin, np.float32(position)
+    if masks.shape[1]:
+        masks[q, held] = pools
+
+
+@compiled
+def _keep(tile: Any, start: int, base: int, known: Any, members: Any, units: Any, kept: Any, found: Any) -> None:
+    """Add the pairs that are near to the reservoirs, query by query.
+
+    Args:
+        tile: this and the next ones as of :func:`_near`.
+        start: of it.
+        base: as of :func:`sieve`.
+        known: of the candidates.
+        members: of them.
+        units: of the queries.
+        kept: records, masks and counts of the reservoirs, changed.
+        found: which pairs, of :func:`_near`.
+    """
+    bias, spread, grains = known
+    query_grains, lengths, rounding = units
+    for q in range(len(tile)):
+        length, unit = lengths[q], query_grains[q]
+        for word in range(found.shape[1]):
+            bits = found[q, word]
+            while bits:
+                place = word * STRIDE + lowest_bit(bits)
+                bits &= bits - np.uint64(1)
+                at = start + place
+                estimate, margin = _estimated(
+                    tile[q, place], unit * grains[at], bias[at], length * spread[at], rounding
+                )
+                _put(kept, q, estimate, margin, base + at, members[at])
+                kept[2][q] += 1
+
+
+@compiled
+def _keep_closer(
+    tile: Any,
+    start: int,
+    base: int,
+    known: Any,
+    members: Any,
+    units: Any,
+    kept: Any,
+    found: Any,
+    thresholds: Any,
+    slack: Any,
+    points: Any,
+    closer: Any,
+) -> Any:
+    """Multiply the pairs that are near again and add those that still are, candidate by candidate: each is read once.
+
+    Args:
+        tile: this and the next ones as of :func:`_keep`.
+        start: of it.
+        base: of the block.
+        known: of the candidates.
+        members: of them.
+        units: of the queries.
+        kept: the reservoirs.
+        found: which pairs.
+        thresholds: this and the next ones as of :func:`sieve`.
+        slack: of the queries.
+        points: of the queries.
+        closer: of the candidates.
+
+    Returns:
+        As :func:`sieve`.
+    """
+    bias, spread, grains = known
+    query_grains, lengths, rounding = units
+    vectors, scales, origin, away = closer
+    reached: Any = 0
+    moved = np.empty((1, len(origin)), np.float32)
+    negated = np.empty((len(tile), STRIDE), np.float32)
+    for q in range(len(tile)):
+        _negate(thresholds[q], negated[q])
+    waiting, owners = np.zeros(STRIDE, np.int64), np.empty((STRIDE, len(tile)), np.int64)
+    for word in range(found.shape[1]):
+        first, some = start + word * STRIDE, np.uint64(0)
+        for q in range(len(tile)):
+            bits = found[q, word]
+            some |= bits
+            while bits:
+                lane = lowest_bit(bits)
+                bits &= bits - np.uint64(1)
+                owners[lane, waiting[lane]] = q
+                waiting[lane] += 1
+        while some:
+            lane = lowest_bit(some)
+            some &= some - np.uint64(1)
+            at, count = first + lane, waiting[lane]
+            if some:
+                ask_for(vectors, first + lowest_bit(some))
+            for i in range(len(origin)):
+                moved[0, i] = vectors[at, i] * scales[at] - origin[i]
+            for n in range(0, count, 2):
+                both = products_with(points, (owners[lane, n], owners[lane, min(n + 1, count - 1)]), moved)
+                for i in range(min(2, count - n)):
+                    q = owners[lane, n + i]
+                    estimate, margin = both[i] + bias[at], away[q]
+                    rough, apart = _estimated(
+                        tile[q, at - start], query_grains[q] * grains[at], bias[at], lengths[q] * spread[at], rounding
+                    )
+                    if not abs(estimate - np.float64(rough)) <= np.float64(apart) + slack[q] + margin:
+                        return -1
+                    _put(kept, q, estimate, margin, base + at, members[at])
+                    kept[2][q] += _reaches(estimate + margin, members[at], negated[q])
+            reached += count
+            waiting[lane] = 0
+    return reached
+
+
+@compiled
 def sieve(
     tile: Any,
     start: int,
@@ -83,6 +256,8 @@ def sieve(
     points: Any,
     closer: Any,
     wanted: Any,
+    seen: Any,
+    totals: Any,
     slack: Any,
     offset: Any,
     thresholds: Any,
@@ -99,8 +274,10 @@ def sieve(
     comes near is multiplied again in float32, and its margin is small.
 
     A reservoir that holds more than its limit after a tile is trimmed: as many candidates of a pool as are wanted, each
-    of them surely ``x`` or better, leave no place in its list for one that is surely below ``x`` by the slack. The
-    next limit is about twice what is left. Where the bound separates too little, that is more than ``most``.
+    of them surely ``x`` or better, leave no place in its list for one that is surely below ``x`` by the slack. Where
+    it is known how many candidates a pool will have, fewer do (:func:`pipeline.retrieve.trims.aim`), and whether that
+    went well is seen by the list in the end. The next limit is about twice what is left. Where the bound separates too
+    little, that is more than ``most``.
 
     Args:
         tile: float32, uint16 (bfloat16) or int32 ``[q, w]``, products.
@@ -111,12 +288,14 @@ def sieve(
         grains: float32 ``[m]``, units of the candidates' points.
         members: uint64 ``[m]``, bit ``i`` for the candidates of pool ``i``.
         query_grains: float32 ``[q]``, units of the queries' points.
-        lengths: float32 ``[q]``, lengths of the queries' points.
+        lengths: float32 ``[q]``, what the candidates' spread is a share of.
         rounding: float32, what a product can have lost when it was stored, relative to it: 0 but for bfloat16.
         points: float32 ``[q, d]``, the queries' points, where what comes near is multiplied again in float32; else
             ``[0, d]``.
         closer: :class:`pipeline.retrieve.frame.Closer` of the block, for that.
         wanted: int64 ``[q, p]``, entries of each list.
+        seen: int64 ``[p]``, candidates of each pool met; changed.
+        totals: int64 ``[p]``, candidates of each pool there will be; 0 where that is not known.
         slack: float64 ``[q]``.
         offset: float64 ``[q]``, what lies between an estimate and its score; its size decides how scores are rounded.
         thresholds: float32 ``[q, p]``, finite: what candidates of each pool have to reach; raised.
@@ -132,55 +311,17 @@ def sieve(
         How many pairs were multiplied again; -1 where the two products of a pair are further apart than their margins
         and the slack allow, so that one of them is wrong.
     """
-    pools, reached, known = thresholds.shape[1], 0, (bias, spread, grains)
-    vectors, scales, origin, away = closer
-    width = tile.shape[1]
-    whole = width // STRIDE
-    marks = np.empty((pools, whole), np.uint64)
-    for p in range(pools):
-        for word in range(whole):
-            marks[p, word] = marked(members, start + word * STRIDE, p)
-    places = np.empty(width + _AHEAD + 1, np.int64)
-    negated = np.full(STRIDE, -np.inf, np.float32)
-    scratch = scratch_of(records.shape[1])
+    known, units, kept = (bias, spread, grains), (query_grains, lengths, rounding), (records, masks, counts)
+    found = _near(tile, start, known, members, units, thresholds, seen)
+    reached = 0
+    if len(points):
+        reached = _keep_closer(tile, start, base, known, members, units, kept, found, thresholds, slack, points, closer)
+    else:
+        _keep(tile, start, base, known, members, units, kept, found)
+    scratch, aims = scratch_of(records.shape[1]), np.empty(len(seen), np.int64)
     for q in range(len(tile)):
-        length, unit, count, held = lengths[q], query_grains[q], 0, counts[q]
-        for p in range(pools):
-            negated[p] = -thresholds[q, p]
-        for word in range(whole):
-            bits = near(tile, q, word, known, start, unit, length, rounding, thresholds, marks)
-            while bits:
-                places[count] = word * STRIDE + lowest_bit(bits)
-                bits &= bits - np.uint64(1)
-                count += 1
-        for place in range(whole * STRIDE, width):
-            at = start + place
-            estimate, margin = _estimated(tile[q, place], unit * grains[at], bias[at], length * spread[at], rounding)
-            places[count] = place
-            count += (reaching(negated, 0, -(estimate + margin)) & members[at]) != 0
-        if len(points):
-            reached += count
-            places[count : count + _AHEAD] = places[count - 1]
-        for n in range(count):
-            place = places[n]
-            at = start + place
-            estimate, margin = _estimated(tile[q, place], unit * grains[at], bias[at], length * spread[at], rounding)
-            stays = True
-            if len(points):
-                ask_for(vectors, start + places[n + _AHEAD])
-                rough, apart = np.float64(estimate), np.float64(margin) + slack[q]
-                estimate = moved_product(points, q, vectors, at, scales[at], origin) + bias[at]
-                margin = length * away
-                if not abs(estimate - rough) <= apart + margin:
-                    return -1
-                stays = (reaching(negated, 0, -(estimate + margin)) & members[at]) != 0
-            records[q, held, 0], records[q, held, 1] = estimate, margin
-            records[q, held, 2] = np.float32(base + at)
-            if pools > 1:
-                masks[q, held] = members[at]
-            held += stays
-        if held > limits[q]:
-            held = trim(records[q], masks[q], held, wanted[q], slack[q], offset[q], thresholds[q], scratch)
-            limits[q] = min(most[q], max(2 * held, held + 2 * wanted[q].max()))
-        counts[q] = held
+        if counts[q] > limits[q]:
+            largest = aim(wanted[q], seen, totals, aims)
+            held = trim(records[q], masks[q], counts[q], aims, slack[q], offset[q], thresholds[q], scratch)
+            counts[q], limits[q] = held, min(most[q], max(2 * held, held + 2 * largest))
     return reached

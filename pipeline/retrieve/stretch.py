@@ -40,7 +40,7 @@ class Stretch:
     """Candidates met so far, some of them not worked at yet. One thread adds to it while others score."""
 
     def __init__(self) -> None:
-        self._chunks: list[Chunk] = []
+        self.chunks: list[Chunk] = []
         self._length = 0
         self._rows: Rows = np.empty(0, np.uint32)
 
@@ -50,7 +50,7 @@ class Stretch:
     @property
     def rows(self) -> Rows:
         """Rows of all candidates, uint32, rising; joined when somebody asks."""
-        rows, chunks = self._rows, list(self._chunks)
+        rows, chunks = self._rows, list(self.chunks)
         if not chunks or len(rows) < chunks[-1].start + len(chunks[-1]):
             self._rows = rows = np.concatenate([rows[:0], *(chunk.rows for chunk in chunks)])
         return rows
@@ -63,16 +63,16 @@ class Stretch:
             if last > first:
                 here, start = slice(first, last), self._length + first
                 added.append(
-                    Chunk(len(self._chunks) + len(added), start, rows[here], vectors[here], np.empty(last - first))
+                    Chunk(len(self.chunks) + len(added), start, rows[here], vectors[here], np.empty(last - first))
                 )
-        self._chunks.extend(added)
+        self.chunks.extend(added)
         self._length += len(rows)
         return added
 
     def score(self, frame: Frame, visits: Visits, canonical: Doubles) -> None:
         """Write the canonical scores of pairs before their rounding (:func:`pipeline.retrieve.kernels.score`)."""
         above = visits.query_bits + visits.index_bits
-        chunks = list(self._chunks)
+        chunks = list(self.chunks)
         limits = np.array([chunk.start for chunk in chunks] + [self._length], np.int64)
         places = np.searchsorted(visits.packed, limits << above).tolist()
         for chunk, first, last in zip(chunks, places[:-1], places[1:], strict=True):

@@ -6,6 +6,9 @@ so that comparing two entries is comparing two integers, and a list costs eight 
 
 from __future__ import annotations
 
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import numpy.typing as npt
 
@@ -65,6 +68,10 @@ class TopLists:
         if len(keys):
             select.merge(self.keys.reshape(self._pools, -1, self.keys.shape[1]), queries, keys, pools)
 
+    def clear(self, queries: Positions) -> None:
+        """Forget what some queries have, in every pool."""
+        self.keys.reshape(self._pools, -1, self.keys.shape[1])[:, queries] = EMPTY
+
     def floors(self, queries: Positions) -> npt.NDArray[np.float64]:
         """Return a number that the exact score of any further entry must exceed, -inf where a list is not full.
 
@@ -76,10 +83,11 @@ class TopLists:
         below = np.nextafter(scores, np.float32(-np.inf)).astype(np.float64)
         return np.where(last == EMPTY, -np.inf, below)
 
-    def ranking(self, lists: slice = slice(None)) -> Ranking:
-        """Return lists that follow one another as one ranking."""
+    def ranking(self, lists: slice = slice(None), workers: int = 1) -> Ranking:
+        """Return lists that follow one another as one ranking, sorted by so many threads."""
         keys = self.keys[lists]
-        keys.sort(axis=1)
+        with ThreadPoolExecutor(workers) as threads:
+            list(threads.map(functools.partial(np.ndarray.sort, axis=1), np.array_split(keys, workers)))
         falling = keys[:, ::-1]
         filled = falling != EMPTY
         scores, rows = unpack(falling.ravel() if filled.all() else falling[filled])

@@ -95,7 +95,7 @@ def trim(
     stays[:words] = 0
     for p in range(len(wanted)):
         if _inside(upper, masks, p, thresholds[p], chosen[:words]) > wanted[p]:
-            least = np.float64(_reached(lower, chosen[:words], low, high, wanted[p], wanted[p] // 4))
+            least = np.float64(_reached(lower, chosen[:words], low, high, wanted[p], wanted[p] // 16))
             away = (abs(least) + abs(offset)) * 2.0**-22
             thresholds[p] = max(thresholds[p], np.float32(least - slack - away))
             _inside(upper, masks, p, thresholds[p], chosen[:words])
@@ -111,6 +111,29 @@ def trim(
 
 
 @compiled
+def aim(wanted: Any, seen: Any, totals: Any, aims: Any) -> Any:
+    """Write how many of each pool's best so far to keep; return the largest number.
+
+    That is as many as are wanted in the end; but of candidates in no special order the first ones, a share of them
+    all, hold about that share of those wanted, and hardly ever five deviations and ten more than that.
+
+    Args:
+        wanted: int64 ``[p]``.
+        seen: int64 ``[p]``, candidates met.
+        totals: int64 ``[p]``, candidates there will be; 0 where that is not known.
+        aims: int64 ``[p]``, written.
+    """
+    largest: Any = 0
+    for p in range(len(wanted)):
+        aims[p] = wanted[p]
+        if seen[p] < totals[p]:
+            share = wanted[p] * (seen[p] / totals[p])
+            aims[p] = min(wanted[p], np.int64(share + 5.0 * np.sqrt(share) + 10.0))
+        largest = max(largest, aims[p])
+    return largest
+
+
+@compiled
 def scratch_of(size: int) -> Any:
     """Return what :func:`trim` writes to, for reservoirs of a size (a multiple of 64)."""
     words = size // STRIDE
@@ -123,11 +146,22 @@ def scratch_of(size: int) -> Any:
 
 
 @compiled
-def tidy(wanted: Any, slack: Any, offset: Any, thresholds: Any, records: Any, masks: Any, counts: Any) -> None:
+def tidy(
+    wanted: Any,
+    seen: Any,
+    totals: Any,
+    slack: Any,
+    offset: Any,
+    thresholds: Any,
+    records: Any,
+    masks: Any,
+    counts: Any,
+) -> None:
     """Trim the reservoirs of some queries; arguments as of :func:`pipeline.retrieve.sieves.sieve`."""
-    scratch = scratch_of(records.shape[1])
+    scratch, aims = scratch_of(records.shape[1]), np.empty(len(seen), np.int64)
     for q in range(len(counts)):
-        counts[q] = trim(records[q], masks[q], counts[q], wanted[q], slack[q], offset[q], thresholds[q], scratch)
+        aim(wanted[q], seen, totals, aims)
+        counts[q] = trim(records[q], masks[q], counts[q], aims, slack[q], offset[q], thresholds[q], scratch)
 
 
 @compiled
@@ -241,26 +275,33 @@ def drop(pairs: Any, first: int, floors: Any, starts: Any, removed: Any) -> Any:
 
 
 @compiled
+def tally(positions: Any, first: int, counts: Any) -> None:
+    """Add how many of some positions are ``first``, ``first + 1`` and so on to int64 ``counts``."""
+    for i in range(len(positions)):
+        place = positions[i] - first
+        if 0 <= place < len(counts):
+            counts[place] += 1
+
+
+@compiled
 def visit(
-    queries: Any, positions: Any, first: int, last: int, number: int, query_bits: int, index_bits: int, packed: Any
-) -> Any:
+    queries: Any, positions: Any, first: int, number: int, query_bits: int, index_bits: int, places: Any, packed: Any
+) -> None:
     """Write the pairs whose candidates are at some positions as :class:`pipeline.retrieve.pairs.Visits`.
 
     Args:
         queries: whole numbers ``[n]``.
         positions: whole numbers ``[n]``.
         first: the first position.
-        last: the one behind the last.
         number: of the first pair.
         query_bits: how many bits a query has.
         index_bits: how many a number has.
-        packed: int64 with room for all, written.
-
-    Returns:
-        How many there are.
+        places: int64, where to write the next pair of each position; changed.
+        packed: int64, written.
     """
-    count = 0
     for i in range(len(queries)):
-        packed[count] = (np.int64(positions[i]) << query_bits | np.int64(queries[i])) << index_bits | (number + i)
-        count += first <= positions[i] < last
-    return count
+        place = positions[i] - first
+        if 0 <= place < len(places):
+            key = (np.int64(positions[i]) << query_bits | np.int64(queries[i])) << index_bits | (number + i)
+            packed[places[place]] = key
+            places[place] += 1

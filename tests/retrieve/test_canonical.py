@@ -81,7 +81,7 @@ def test_low_precision_is_within_its_margin_which_is_no_guess(name: str, metric:
     )
     estimates = frame.scale * (found + block.bias) + frame.shift[:, None]
     exact = np.array([_exact(q, case.vectors, metric) for q in case.queries.astype(float)])
-    margin = frame.lengths[:, None].astype(float) * block.spread + products.ROUNDING * np.abs(found)
+    margin = block.lengths[:, None].astype(float) * block.spread + products.ROUNDING * np.abs(found)
     bound = frame.bound(block.radius)[:, None]
     off = np.abs(estimates - exact)
     assert (off <= bound + frame.scale * margin).all()
@@ -111,7 +111,7 @@ def test_whole_numbers_are_within_their_margin_which_is_no_guess(name: str, metr
     units = queries.grains[:, None] * block.grains
     estimates = frame.scale * (found.astype(np.float32) * units + block.bias).astype(float) + frame.shift[:, None]
     exact = np.array([_exact(q, case.vectors, metric) for q in case.queries.astype(float)])
-    margin = frame.lengths[:, None].astype(float) * block.spread
+    margin = block.lengths[:, None].astype(float) * block.spread
     off = np.abs(estimates - exact)
     assert (off <= frame.bound(block.radius)[:, None] + frame.scale * margin).all()
     assert (
@@ -119,6 +119,23 @@ def test_whole_numbers_are_within_their_margin_which_is_no_guess(name: str, metr
         or dimension == 1
         or off.max() > 0.05 * (frame.scale * margin).max()
     )
+
+
+def test_a_query_that_loses_little_has_a_smaller_margin() -> None:
+    rng = np.random.default_rng(4)
+    vectors, queries = (rng.standard_normal((count, 300)).astype(np.float32) for count in (500, 3))
+    queries[1] = rng.choice([-1.0, 1.0], 300)  # whole numbers already
+    queries[2, 0] = 40  # the others are small beside it
+    frame = Frame(queries, "inner_product", np.zeros((1, 300), np.float32), whole=True)
+    block = frame.place(np.arange(500, dtype=np.uint32), vectors, np.empty(vectors.shape, np.int8))
+    shares = block.lengths / frame.lengths
+    assert shares[1] < shares[0] < shares[2] <= 1
+    products = frame.rounded[WHOLE].points.astype(float) @ block.points.T.astype(float)
+    found = products * frame.rounded[WHOLE].grains[:, None] * block.grains
+    off = np.abs(found - queries.astype(float) @ vectors.T.astype(float))
+    assert (off <= block.lengths[:, None] * block.spread.astype(float)).all()
+    lost = np.linalg.norm(vectors - block.points * block.grains[:, None].astype(float), axis=1)
+    assert (block.lengths[1] * block.spread < 1.2 * frame.lengths[1] * lost.max()).all()
 
 
 def test_whole_numbers_use_their_range() -> None:

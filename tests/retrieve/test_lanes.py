@@ -40,6 +40,11 @@ def _near(
     return lanes.near(tile, q, word, known, start, unit, length, lost, least, marks)
 
 
+@numba.njit  # type: ignore[untyped-decorator]
+def _products_of_two(points: Any, q: int, r: int, other: Any) -> Any:
+    return lanes.products_with(points, (q, r), other)
+
+
 def test_reaching_is_at_least() -> None:
     values = RANDOM.integers(0, 3, 200).astype(np.float32)
     values[70] = np.nan
@@ -53,6 +58,14 @@ def test_marked_is_one_bit(kind: type[np.unsignedinteger[Any]]) -> None:
     for number in (0, 7, np.iinfo(kind).bits - 1):
         expected = masks[66:] >> kind(number) & kind(1) == 1
         assert (bits(_marked(masks, 66, number)) == expected).all()
+
+
+@pytest.mark.parametrize("dimension", [1, 63, 64, 65, 200])
+def test_products_of_two_rows_with_another(dimension: int) -> None:
+    points, other = (RANDOM.standard_normal((count, dimension)).astype(np.float32) for count in (5, 1))
+    for q, r in ((0, 4), (3, 3), (2, 1)):
+        expected = points[[q, r]].astype(float) @ other[0].astype(float)
+        np.testing.assert_allclose(_products_of_two(points, q, r, other), expected, atol=1e-6 * dimension)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.uint16, np.int32])

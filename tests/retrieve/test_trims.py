@@ -175,9 +175,9 @@ def test_visits_read_candidates_in_a_row_and_name_every_pair(pairs: list[tuple[i
         assert all(position in places for position, _ in here)
         found += here
         numbers += (packed & ((1 << index_bits) - 1)).tolist()
-    assert found == sorted((position, query) for query, position in pairs)
+    assert [position for position, _ in found] == sorted(position for _, position in pairs)
     assert sorted(numbers) == list(range(len(pairs)))
-    assert [(int(positions[i]), int(queries[i])) for i in numbers] == found
+    assert [(int(positions[number]), int(queries[number])) for number in numbers] == found
 
 
 def test_scores_are_the_same_however_candidates_are_shared() -> None:
