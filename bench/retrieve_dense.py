@@ -81,8 +81,7 @@ def ours(queries: np.ndarray, candidates: Iterator[Block], count: int, kind: Kin
 
 def engine_of(kind: Kind, count: int) -> ExactEngine:
     """Return the engine for so many candidates."""
-    low, whole = kind or (None, None)
-    return ExactEngine(2.0 * QUERIES * DIMENSION * count, low=low, whole=whole)
+    return ExactEngine(2.0 * QUERIES * DIMENSION * count) if kind is None else ExactEngine(low=kind[0], whole=kind[1])
 
 
 def interleaved(runs: dict[str, Callable[[], Any]], rounds: int) -> tuple[dict[str, Any], dict[str, Any]]:

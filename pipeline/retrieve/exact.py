@@ -10,6 +10,10 @@ Products are made in float32, in bfloat16 where the processor has instructions f
 and in whole numbers (int8) where those are much faster still (:mod:`pipeline.retrieve.products`) and separate enough:
 the first candidates of each chunk are multiplied so, and how many come near decides about the rest.
 
+Some candidates of the first block, spread over it, show what is likely too bad to be among its best, so that little of
+it is kept; later blocks are measured by what is there. The lists show in the end whether all that was dropped is worse
+than what they hold: queries for which it is not sure are searched again, without a guess.
+
 Several pools with the same queries share the products: what is near enough for any of them is looked at for each.
 
 Threads divide the candidates, and lock the reservoirs they put them in. While they work at one block of the caller's,
@@ -59,9 +63,12 @@ CHUNK = 3 << 20
 """Coordinates of the candidates that a thread takes at once, at most."""
 
 TRIAL = 128
-"""Candidates of a chunk that are tried in whole numbers; of the first one they show what to keep of the others."""
+"""Candidates of a chunk that are tried in whole numbers."""
 
-NEAR = 1 / 32
+SCOUTS = 32
+"""One of so many candidates of the first block is multiplied ahead, to show what of it is too bad to be kept."""
+
+NEAR = 1 / 20
 """Where more of the pairs tried come near than this, multiplying those again costs more than whole numbers save."""
 
 MANY = 600_000
@@ -78,14 +85,12 @@ class ExactEngine(DenseEngine):
     """Blocked products with canonical rescoring; see :class:`pipeline.retrieve.base.DenseEngine`.
 
     Args:
-        operations: of the products to come; what is known of them decides in which precision they are made, and what
-            is guessed of the candidates to come.
+        operations: of the products to come; what is known of them decides in which precision they are made.
         low: whether they are made in bfloat16, not in float32; None: where that is faster.
         whole: whether they may be made in whole numbers, where that separates enough; None: where it is faster.
     """
 
     def __init__(self, operations: float = 0.0, *, low: bool | None = None, whole: bool | None = None) -> None:
-        self.operations = operations
         self.low = products.halves_pay(operations) if low is None else low
         self.whole = products.wholes_pay(operations) if whole is None else whole
 
@@ -107,8 +112,7 @@ class ExactEngine(DenseEngine):
                 collect(search, block, np.arange(search.queries), resources.workers)
             return search.rankings(resources.workers)
         with threads(search, resources.workers) as workers:
-            candidates = round(self.operations / (2 * max(queries.size, 1)))
-            together = _Together(search, resources, workers, candidates)
+            together = _Together(search, resources, workers)
             for rows, vectors in blocks:
                 together.add(rows, vectors)
             together.flush()
@@ -122,11 +126,10 @@ class _Together:
         search: the search under way.
         resources: limits of memory.
         workers: threads.
-        candidates: how many will come, as far as is known; 0 where it is not.
     """
 
-    def __init__(self, search: Search, resources: Resources, workers: ThreadPoolExecutor, candidates: int) -> None:
-        self._search, self._resources, self._workers, self._candidates = search, resources, workers, candidates
+    def __init__(self, search: Search, resources: Resources, workers: ThreadPoolExecutor) -> None:
+        self._search, self._resources, self._workers = search, resources, workers
         self._groups: list[_Group] = []
         self._stretch = Stretch()
         self._running: list[Future[None]] = []
@@ -144,8 +147,8 @@ class _Together:
         self._finish()
         most = min(self._waiting(len(rows), dimension), _LONGEST)
         if not self._groups:
-            totals = self._totals(most if most < len(rows) else most // len(rows) * len(rows))
-            self._groups = _groups(search, np.arange(search.queries), self._resources.workers, totals)
+            self._groups = _groups(search, np.arange(search.queries), self._resources.workers)
+            self._scout(rows[:most], vectors[:most])
         for start in range(0, len(rows), most):
             end = min(start + most, len(rows))
             if len(self._stretch) + end - start > most:
@@ -158,12 +161,22 @@ class _Together:
         quarter = self._resources.memory // 4
         return max(quarter, 3 * quarter - 8 * count * dimension) // (4 * dimension) + 1
 
-    def _totals(self, most: int) -> Positions:
-        """Return how many candidates of each pool will come before some are scored, which are at most so many."""
-        if not self._candidates:
-            return np.zeros(self._search.pools, np.int64)
-        totals = np.array([self._candidates if size is None else size for size in self._search.sizes], np.int64)
-        return totals * min(most, self._candidates) // self._candidates
+    def _scout(self, rows: Rows, vectors: Vectors) -> None:
+        """Guess from some of the first candidates, spread over them, what of these is too bad to be kept."""
+        search, frame = self._search, self._search.frame
+        if len(rows) < SCOUTS * search.depth // 2:
+            return
+        step = max(SCOUTS, -(-len(rows) // ROW_TILE))
+        some, scouts = rows[::step], stored(vectors[::step], frame.dimension)
+        block = frame.place(some, scouts, products.aligned(scouts.shape, frame.kind))
+        members, bound = search.members(some), frame.bound(block.radius)
+
+        def guess(held: Reservoir) -> None:
+            tile = products.product(frame.rounded[frame.kind].points[held.queries], block.points)
+            held.enter(bound[held.queries], block.lengths[held.queries])
+            held.guess(tile, block, members, len(some) / len(rows))
+
+        list(self._workers.map(guess, self._held()))
 
     def _chunks(self, count: int, dimension: int) -> int:
         """Return into how many chunks to divide so many candidates: a whole number for every thread."""
@@ -207,12 +220,11 @@ class _Together:
         """Move a chunk into the frame and put what is near enough into the reservoirs."""
         search = self._search
         chunk.vectors = stored(chunk.vectors, search.frame.dimension)
-        kind, first = search.frame.kind, min(TRIAL, len(chunk))
-        if search.whole and chunk.start:
+        kind, first = search.frame.kind, 0
+        if search.whole:
+            first = min(TRIAL, len(chunk))
             pairs = first * sum(len(held.queries) for held in self._held())
             kind = WHOLE if self._sweep(chunk, 0, first, WHOLE) <= NEAR * pairs else kind
-        else:
-            self._sweep(chunk, 0, first, kind)
         self._sweep(chunk, first, len(chunk), kind)
 
     def _sweep(self, chunk: Chunk, first: int, last: int, kind: np.dtype[Any]) -> int:
@@ -281,7 +293,7 @@ def _rotated(things: list[_Thing], turn: int) -> list[_Thing]:
     return things[first:] + things[:first]
 
 
-def _groups(search: Search, queries: Positions, workers: int, totals: Positions | None = None) -> list[_Group]:
+def _groups(search: Search, queries: Positions, workers: int) -> list[_Group]:
     """Return reservoirs of some queries: as many as threads, so that they seldom wait, in groups worth a product."""
     shares = np.array_split(queries, tiles(len(queries), workers))
     most = QUERY_TILE if search.rounded and not products.has_tiles() else 2 * QUERY_TILE
@@ -294,5 +306,5 @@ def _groups(search: Search, queries: Positions, workers: int, totals: Positions 
             rows = [slice(start, end) for start, end in itertools.pairwise(ends)]
             first_one, behind = int(some[0][0]), int(some[-1][-1]) + 1
             own = slice(first_one, behind) if behind - first_one == ends[-1] else np.concatenate(some)
-            groups.append(_Group(own, [reservoir(search, share, totals) for share in some], rows))
+            groups.append(_Group(own, [reservoir(search, share) for share in some], rows))
     return groups

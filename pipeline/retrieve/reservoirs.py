@@ -143,14 +143,12 @@ class Reservoir:
         search: the search under way.
         queries: int64 ``[n]``, whose lists, rising.
         shift: float64 ``[n]``, added to estimates.
-        totals: int64 ``[pools]``, how many candidates of each will come before they are scored, about; 0 where that is
-            not known. By these it guesses what need not be kept, and :meth:`doubtful` tells where it guessed too high.
 
     Attributes:
         lock: held by who changes a reservoir that several threads share.
     """
 
-    def __init__(self, search: Search, queries: Positions, shift: Doubles, totals: Positions | None = None) -> None:
+    def __init__(self, search: Search, queries: Positions, shift: Doubles) -> None:
         self.search, self.queries = search, queries
         self.lock = threading.Lock()
         self.lengths, self.shift = np.empty(0, np.float32), shift
@@ -167,8 +165,7 @@ class Reservoir:
         self.masks = np.empty((len(queries), size if search.pools > 1 else 0), _unsigned(search.pools))
         self.most = KEEP * self.wanted.sum(axis=1)
         self.bound = np.zeros(len(queries))
-        self.totals = np.zeros(search.pools, np.int64) if totals is None else totals
-        self.seen = np.zeros(search.pools, np.int64)
+        self.guessed = False
         self.dropped = np.full(self.lists.shape, -np.inf)
         self.thresholds = np.full(self.lists.shape, _LOWEST, np.float32)
         self.empty()
@@ -194,20 +191,40 @@ class Reservoir:
     def empty(self) -> None:
         """Begin again: what was kept is scored."""
         self.counts = np.zeros(len(self.queries), np.int64)
-        self.limits = np.zeros_like(self.counts) if self.totals.any() else KEEP * self.wanted.max(axis=1)
+        self.limits = self.wanted.max(axis=1) * 3 // 2
         self._raise_thresholds()
 
+    def guess(self, tile: Any, block: Estimated, members: Members, share: float) -> None:
+        """Guess from a share of the candidates to come what of all is too bad to be kept; keep nothing of it.
+
+        Of those that are wanted of all, such a share, spread over them, hardly ever holds more than five deviations and
+        ten above the expected number. Where it does, :meth:`doubtful` tells.
+
+        Args:
+            tile: ``[n, w]``, products of these candidates, at most :data:`ROW_TILE`.
+            block: what is known of them.
+            members: uint64 ``[w]``, their pools.
+            share: of all candidates.
+        """
+        self.limits += tile.shape[1]
+        self._sieve(tile, 0, block, members, 0)
+        expected = share * self.wanted
+        likely = np.minimum(self.wanted, expected + 5.0 * np.sqrt(expected) + 10.0).astype(np.int64)
+        trims.tidy(likely, *self._reservoirs()[1:])
+        self.guessed = True
+        self.empty()
+
     def doubtful(self) -> Positions:
-        """Return the queries that may have lost some of their best to a guess, now that all is scored; guess no more.
+        """Return the queries that may have lost some of their best to a guess, now that all is scored; forget it.
 
         Their lists hold what was found, none of it wrong: their floors are true.
         """
-        if not self.totals.any():
+        if not self.guessed:
             return self.queries[:0]
         self._note_dropped()
         floors = self.search.best.floors(self.lists.ravel()).reshape(self.lists.shape)
         lost = (self.dropped + self.shift[:, None] > floors).any(axis=1)
-        self.totals = np.zeros_like(self.totals)
+        self.guessed = False
         self.thresholds = np.full_like(self.thresholds, _LOWEST)
         self.empty()
         return self.queries[lost]
@@ -239,6 +256,12 @@ class Reservoir:
         Raises:
             StageError: products of whole numbers are wrong.
         """
+        reached = self._sieve(tile, start, block, members, base)
+        if (self.counts > self.most).any():
+            flush([self], scored)
+        return reached
+
+    def _sieve(self, tile: Any, start: int, block: Estimated, members: Members, base: int) -> int:
         units = self.units.get(tile.dtype, self.ones)
         rounding = np.float32(products.ROUNDING if tile.dtype == np.uint16 else 0.0)
         known = block.bias, block.spread, block.grains, members
@@ -261,8 +284,6 @@ class Reservoir:
                 "products of whole numbers are further from those in float32 than rounding can be",
                 "Unset ONEDNN_ settings, or search with the engine 'faiss'",
             )
-        if (self.counts > self.most).any():
-            flush([self], scored)
         return reached
 
     def settle(self, share: int, shares: int) -> tuple[Pairs, Pairs]:
@@ -276,22 +297,12 @@ class Reservoir:
 
     def _reservoirs(self) -> tuple[Any, ...]:
         slack = 2.0 * self.bound / self.scale * (1.0 + 2.0**-20)
-        return (
-            self.wanted,
-            self.seen,
-            self.totals,
-            slack,
-            self.shift / self.scale,
-            self.thresholds,
-            self.records,
-            self.masks,
-            self.counts,
-        )
+        return self.wanted, slack, self.shift / self.scale, self.thresholds, self.records, self.masks, self.counts
 
 
-def reservoir(search: Search, queries: Positions, totals: Positions | None = None) -> Reservoir:
+def reservoir(search: Search, queries: Positions) -> Reservoir:
     """Return a reservoir of some queries with one vector each."""
-    return Reservoir(search, queries, search.frame.shift[queries], totals)
+    return Reservoir(search, queries, search.frame.shift[queries])
 
 
 def flush(held: Sequence[Reservoir], scored: Scored, together: int = SCORED, each: Each = map) -> None:

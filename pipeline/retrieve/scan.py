@@ -58,7 +58,6 @@ class Search:
         best: the best of each list among the candidates absorbed.
         queries: how many.
         pools: how many.
-        sizes: candidates of each pool; None where every candidate is one of it.
         whole: whether points may be whole numbers.
     """
 
@@ -99,7 +98,6 @@ class Search:
                 )
             owners.append(number * self.queries + np.repeat(np.arange(self.queries), np.diff(offsets)))
         some = [np.empty(0, np.uint32) if subset.candidates is None else subset.candidates for subset in subsets]
-        self.sizes = [None if subset.candidates is None else len(subset.candidates) for subset in subsets]
         self._candidates: Rows = np.concatenate(some)
         self._starts: Positions = np.cumsum([0, *map(len, some)])
         self._everywhere = sum(1 << number for number, subset in enumerate(subsets) if subset.candidates is None)

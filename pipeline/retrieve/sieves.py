@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.compiled import bits_set, compiled, lowest_bit
+from pipeline.core.compiled import compiled, lowest_bit
 from pipeline.retrieve.lanes import STRIDE, ask_for, marked, near, products_with, reaching, widened
-from pipeline.retrieve.trims import aim, scratch_of, trim
+from pipeline.retrieve.trims import scratch_of, trim
 
 
 @compiled
@@ -67,10 +67,8 @@ def _estimated(product: Any, grain: Any, bias: Any, away: Any, rounding: Any) ->
 
 
 @compiled
-def _near(tile: Any, start: int, known: Any, members: Any, units: Any, thresholds: Any, seen: Any) -> Any:
+def _near(tile: Any, start: int, known: Any, members: Any, units: Any, thresholds: Any) -> Any:
     """Return which pairs of a tile could be among the best of a pool, uint64 ``[q, words]``, a bit a pair.
-
-    How many candidates of each pool there are is added to ``seen``.
 
     Args:
         tile: as of :func:`sieve`, as all others.
@@ -79,7 +77,6 @@ def _near(tile: Any, start: int, known: Any, members: Any, units: Any, threshold
         members: of the candidates.
         units: query grains, lengths and rounding.
         thresholds: of the reservoirs.
-        seen: changed.
     """
     bias, spread, grains = known
     query_grains, lengths, rounding = units
@@ -89,9 +86,6 @@ def _near(tile: Any, start: int, known: Any, members: Any, units: Any, threshold
     for p in range(pools):
         for word in range(whole):
             marks[p, word] = marked(members, start + word * STRIDE, p)
-            seen[p] += bits_set(marks[p, word])
-        for place in range(whole * STRIDE, width):
-            seen[p] += np.int64((members[start + place] >> np.uint64(p)) & np.uint64(1))
     found = np.zeros((len(tile), -(-width // STRIDE)), np.uint64)
     negated = np.empty(STRIDE, np.float32)
     for q in range(len(tile)):
@@ -256,8 +250,6 @@ def sieve(
     points: Any,
     closer: Any,
     wanted: Any,
-    seen: Any,
-    totals: Any,
     slack: Any,
     offset: Any,
     thresholds: Any,
@@ -274,10 +266,8 @@ def sieve(
     comes near is multiplied again in float32, and its margin is small.
 
     A reservoir that holds more than its limit after a tile is trimmed: as many candidates of a pool as are wanted, each
-    of them surely ``x`` or better, leave no place in its list for one that is surely below ``x`` by the slack. Where
-    it is known how many candidates a pool will have, fewer do (:func:`pipeline.retrieve.trims.aim`), and whether that
-    went well is seen by the list in the end. The next limit is about twice what is left. Where the bound separates too
-    little, that is more than ``most``.
+    of them surely ``x`` or better, leave no place in its list for one that is surely below ``x`` by the slack. The
+    next limit is about twice what is left. Where the bound separates too little, that is more than ``most``.
 
     Args:
         tile: float32, uint16 (bfloat16) or int32 ``[q, w]``, products.
@@ -294,8 +284,6 @@ def sieve(
             ``[0, d]``.
         closer: :class:`pipeline.retrieve.frame.Closer` of the block, for that.
         wanted: int64 ``[q, p]``, entries of each list.
-        seen: int64 ``[p]``, candidates of each pool met; changed.
-        totals: int64 ``[p]``, candidates of each pool there will be; 0 where that is not known.
         slack: float64 ``[q]``.
         offset: float64 ``[q]``, what lies between an estimate and its score; its size decides how scores are rounded.
         thresholds: float32 ``[q, p]``, finite: what candidates of each pool have to reach; raised.
@@ -312,16 +300,15 @@ def sieve(
         and the slack allow, so that one of them is wrong.
     """
     known, units, kept = (bias, spread, grains), (query_grains, lengths, rounding), (records, masks, counts)
-    found = _near(tile, start, known, members, units, thresholds, seen)
+    found = _near(tile, start, known, members, units, thresholds)
     reached = 0
     if len(points):
         reached = _keep_closer(tile, start, base, known, members, units, kept, found, thresholds, slack, points, closer)
     else:
         _keep(tile, start, base, known, members, units, kept, found)
-    scratch, aims = scratch_of(records.shape[1]), np.empty(len(seen), np.int64)
+    scratch = scratch_of(records.shape[1])
     for q in range(len(tile)):
         if counts[q] > limits[q]:
-            largest = aim(wanted[q], seen, totals, aims)
-            held = trim(records[q], masks[q], counts[q], aims, slack[q], offset[q], thresholds[q], scratch)
-            counts[q], limits[q] = held, min(most[q], max(2 * held, held + 2 * largest))
+            held = trim(records[q], masks[q], counts[q], wanted[q], slack[q], offset[q], thresholds[q], scratch)
+            counts[q], limits[q] = held, min(most[q], held + max(held, wanted[q].max()) // 2)
     return reached

@@ -111,29 +111,6 @@ def trim(
 
 
 @compiled
-def aim(wanted: Any, seen: Any, totals: Any, aims: Any) -> Any:
-    """Write how many of each pool's best so far to keep; return the largest number.
-
-    That is as many as are wanted in the end; but of candidates in no special order the first ones, a share of them
-    all, hold about that share of those wanted, and hardly ever five deviations and ten more than that.
-
-    Args:
-        wanted: int64 ``[p]``.
-        seen: int64 ``[p]``, candidates met.
-        totals: int64 ``[p]``, candidates there will be; 0 where that is not known.
-        aims: int64 ``[p]``, written.
-    """
-    largest: Any = 0
-    for p in range(len(wanted)):
-        aims[p] = wanted[p]
-        if seen[p] < totals[p]:
-            share = wanted[p] * (seen[p] / totals[p])
-            aims[p] = min(wanted[p], np.int64(share + 5.0 * np.sqrt(share) + 10.0))
-        largest = max(largest, aims[p])
-    return largest
-
-
-@compiled
 def scratch_of(size: int) -> Any:
     """Return what :func:`trim` writes to, for reservoirs of a size (a multiple of 64)."""
     words = size // STRIDE
@@ -146,22 +123,11 @@ def scratch_of(size: int) -> Any:
 
 
 @compiled
-def tidy(
-    wanted: Any,
-    seen: Any,
-    totals: Any,
-    slack: Any,
-    offset: Any,
-    thresholds: Any,
-    records: Any,
-    masks: Any,
-    counts: Any,
-) -> None:
+def tidy(wanted: Any, slack: Any, offset: Any, thresholds: Any, records: Any, masks: Any, counts: Any) -> None:
     """Trim the reservoirs of some queries; arguments as of :func:`pipeline.retrieve.sieves.sieve`."""
-    scratch, aims = scratch_of(records.shape[1]), np.empty(len(seen), np.int64)
+    scratch = scratch_of(records.shape[1])
     for q in range(len(counts)):
-        aim(wanted[q], seen, totals, aims)
-        counts[q] = trim(records[q], masks[q], counts[q], aims, slack[q], offset[q], thresholds[q], scratch)
+        counts[q] = trim(records[q], masks[q], counts[q], wanted[q], slack[q], offset[q], thresholds[q], scratch)
 
 
 @compiled

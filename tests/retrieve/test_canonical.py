@@ -194,6 +194,7 @@ def test_scores_beyond_float32_are_refused() -> None:
 scores = st.floats(width=32, allow_nan=False).map(lambda value: value + 0.0)
 
 
+@settings(deadline=None)  # the first call compiles
 @given(st.lists(st.tuples(scores, st.integers(0, 2**32 - 1)), min_size=1, unique_by=lambda pair: pair[1]))
 def test_keys_order_as_scores_and_rows_do(entries: list[tuple[float, int]]) -> None:
     values = np.array([score for score, _ in entries], np.float32)

@@ -1,4 +1,4 @@
-"""What the exact engine guesses of the candidates to come saves work, and never changes what it returns."""
+"""What the exact engine guesses from some candidates saves work, and never changes what it returns."""
 
 from __future__ import annotations
 
@@ -8,33 +8,39 @@ import numpy as np
 import pytest
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve import exact, trims
-from pipeline.retrieve.base import Ranking, Subset
+from pipeline.retrieve import exact, sieves
+from pipeline.retrieve.base import Metric, Ranking, Subset
 from pipeline.retrieve.exact import ExactEngine
 from pipeline.retrieve.reference import brute_force
 from tests.retrieve.cases import METRICS, Case, make_case, same
 
-DEPTH = 50
+DEPTH, COUNT = 50, 9_000
 KINDS = [(False, False), (True, False), (False, True)]
+PLACES = np.arange(0, COUNT, exact.SCOUTS)
+"""Where the scouts of a block of so many are."""
 
 
 def arranged(case: Case, order: str) -> Case:
-    """Return the case with candidates as they are, or in the order of their distance from the first query."""
-    away = np.linalg.norm(case.vectors.astype(float) - case.queries[0], axis=1)
+    """Return the case with candidates in another order of their distance from the first query.
+
+    "scouts best": it misleads as much as one can, for the scouts of the only block are the best of all.
+    """
+    away = np.argsort(np.linalg.norm(case.vectors.astype(float) - case.queries[0], axis=1))
     if order == "as drawn":
         return case
-    return replace(case, vectors=case.vectors[np.argsort(away if order == "best first" else -away)])
+    if order == "scouts best":
+        places = np.concatenate([PLACES, np.setdiff1d(np.arange(COUNT), PLACES)])
+        away = away[np.argsort(places)]
+    return replace(case, vectors=case.vectors[away if order != "best last" else away[::-1]])
 
 
-def searched(case: Case, promised: float, kind: tuple[bool, bool], **how: object) -> Ranking:
-    """Search with an engine that was promised so many times the candidates there are."""
-    operations = promised * 2.0 * case.queries.size * len(case.vectors)
-    return case.search(ExactEngine(operations, low=kind[0], whole=kind[1]), "l2", DEPTH, **how)  # type: ignore[arg-type]
+def expected(case: Case, metric: Metric = "l2") -> Ranking:
+    return brute_force(case.queries, case.rows, case.vectors, metric, DEPTH, case.excluded)
 
 
 @pytest.fixture
 def again(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Return the queries of each search that were begun again."""
+    """Return the queries that were doubtful each time that reservoirs were scored together."""
     found: list[list[int]] = []
     score = exact._Together._score
 
@@ -47,95 +53,96 @@ def again(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     return found
 
 
-@pytest.mark.parametrize("promised", [0, 0.3, 1, 7])
-@pytest.mark.parametrize("order", ["as drawn", "best first", "best last"])
+@pytest.mark.parametrize("order", ["as drawn", "best first", "best last", "scouts best"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_guesses_change_no_byte(kind: tuple[bool, bool], order: str, promised: float) -> None:
-    case = arranged(make_case("clusters", candidates=9_000, dimension=33), order)
-    expected = brute_force(case.queries, case.rows, case.vectors, "l2", DEPTH, case.excluded)
-    for workers, size, memory in ((1, 9_000, 64 << 20), (3, 1_000, 64 << 20), (2, 1_000, 2 << 20)):
-        assert same(searched(case, promised, kind, workers=workers, size=size, memory=memory), expected)
+def test_guesses_change_no_byte(kind: tuple[bool, bool], order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = arranged(make_case("clusters", candidates=COUNT, dimension=33), order)
+    engine = ExactEngine(low=kind[0], whole=kind[1])
+    for near in (exact.NEAR, np.inf):
+        monkeypatch.setattr(exact, "NEAR", near)
+        for workers, size, memory in ((1, COUNT, 64 << 20), (3, 2_000, 64 << 20), (2, 2_000, 2 << 20)):
+            assert same(case.search(engine, "l2", DEPTH, workers=workers, size=size, memory=memory), expected(case))
 
 
+@pytest.mark.parametrize("order", ["as drawn", "scouts best"])
 @pytest.mark.parametrize("metric", METRICS)
-def test_guesses_change_no_byte_of_several_pools(metric: str) -> None:
-    case = arranged(make_case("clusters", candidates=9_000, dimension=33), "best first")
-    rng = np.random.default_rng(3)
-    rows = [None, case.rows[:300], case.rows[5_000:], np.sort(rng.choice(case.rows, 4_000, replace=False))]
-    subsets = [Subset(some, case.excluded) for some in rows]
-    for share in (0.3, 1, 7):
-        found = ExactEngine(share * 2.0 * case.queries.size * 9_000, low=False, whole=True).search_pools(
-            case.queries,
-            case.blocks(1_000),
-            subsets,
-            metric=metric,  # type: ignore[arg-type]
-            depth=DEPTH,
-            resources=Resources(memory=64 << 20, workers=2, device="cpu"),
-        )
-        for ranking, some in zip(found, rows, strict=True):
-            here = np.isin(case.rows, case.rows if some is None else some)
-            own = brute_force(case.queries, case.rows[here], case.vectors[here], metric, DEPTH, case.excluded)
-            assert same(ranking, own)
+def test_guesses_change_no_byte_of_several_pools(metric: Metric, order: str) -> None:
+    case = arranged(make_case("clusters", candidates=COUNT, dimension=33), order)
+    drawn = np.sort(np.random.default_rng(3).choice(case.rows, 4_000, replace=False))
+    pools = [None, case.rows[:300], case.rows[5_000:], drawn, case.rows[PLACES]]
+    found = ExactEngine(low=False, whole=True).search_pools(
+        case.queries,
+        case.blocks(COUNT),
+        [Subset(some, case.excluded) for some in pools],
+        metric=metric,
+        depth=DEPTH,
+        resources=Resources(memory=64 << 20, workers=2, device="cpu"),
+    )
+    for ranking, some in zip(found, pools, strict=True):
+        here = np.isin(case.rows, case.rows if some is None else some)
+        own = brute_force(case.queries, case.rows[here], case.vectors[here], metric, DEPTH, case.excluded)
+        assert same(ranking, own)
 
 
 def test_the_queries_whose_guess_failed_are_searched_again_and_no_others(again: list[list[int]]) -> None:
-    drawn = make_case("random", candidates=9_000, dimension=100)
-    searched(drawn, 1, (False, False))
-    assert again == [[]]
+    drawn = make_case("random", candidates=COUNT, dimension=100)
+    engine = ExactEngine(low=False, whole=False)
+    for order in ("as drawn", "best first", "best last"):
+        again.clear()
+        case = arranged(drawn, order)
+        assert same(case.search(engine, "l2", DEPTH), expected(case))
+        assert again == [[]], order
     again.clear()
-    case = arranged(drawn, "best first")
-    found = searched(case, 1, (False, False))
-    assert again[0] == [0]
-    assert again[1:] == [[]]
-    assert same(found, brute_force(case.queries, case.rows, case.vectors, "l2", DEPTH, case.excluded))
+    case = arranged(drawn, "scouts best")
+    assert same(case.search(engine, "l2", DEPTH), expected(case))
+    assert again == [[0], []]
 
 
-def test_nothing_is_guessed_where_nothing_is_known(again: list[list[int]]) -> None:
-    searched(arranged(make_case("random", candidates=9_000, dimension=100), "best first"), 0, (False, False))
-    assert again == [[]]
-
-
-def test_a_guess_is_of_what_memory_holds(again: list[list[int]]) -> None:
-    """Vectors wait in stretches: of the first one, a third of all, the lists can have but a third."""
-    case = make_case("random", candidates=9_000, dimension=100, queries=5)
-    found = searched(case, 1, (False, False), size=1_000, memory=3 << 20)
-    assert [each for each in again if each] == []
-    assert 2 <= len(again) <= 5
-    assert same(found, brute_force(case.queries, case.rows, case.vectors, "l2", DEPTH, case.excluded))
+def test_a_guess_that_failed_is_made_good_before_vectors_are_gone(again: list[list[int]]) -> None:
+    """Later blocks go on from lists that are right, and guess no more."""
+    case = arranged(make_case("random", candidates=COUNT, dimension=100, queries=5), "as drawn")
+    first = 3_000
+    places = np.arange(0, first, exact.SCOUTS)
+    away = np.argsort(np.linalg.norm(case.vectors[:first].astype(float) - case.queries[1], axis=1))
+    order = np.empty(first, np.int64)
+    order[places] = away[: len(places)]
+    order[np.setdiff1d(np.arange(first), places)] = away[len(places) :]
+    case = replace(case, vectors=np.concatenate([case.vectors[order], case.vectors[first:]]))
+    found = case.search(ExactEngine(low=False, whole=False), "l2", DEPTH, size=first, memory=6 << 20, workers=2)
+    assert again[:2] == [[1], []]
+    assert len(again) > 2
+    assert not any(again[2:])
+    assert same(found, expected(case))
 
 
 def test_guesses_save_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is multiplied again is counted where everything that comes near is."""
     monkeypatch.setattr(exact, "NEAR", np.inf)
     monkeypatch.setattr(exact, "CHUNK", 40 * 2_000)
-    reached = [0]
-    sift_tile = exact._Together._sift_tile
+    sieve, counts = sieves.sieve, []
 
-    def counted(self: exact._Together, *given: object) -> int:
-        here = sift_tile(self, *given)  # type: ignore[arg-type]
-        reached[0] += here
-        return here
+    def counted(*given: object) -> int:
+        reached: int = sieve(*given)  # type: ignore[arg-type]
+        counts[-1] += reached
+        return reached
 
-    monkeypatch.setattr(exact._Together, "_sift_tile", counted)
-    case, counts = make_case("random", candidates=60_000, dimension=40), []
-    for promised in (0, 1):
-        reached[0] = 0
-        searched(case, promised, (False, True))
-        counts.append(reached[0])
-    assert 0 < counts[1] < 0.7 * counts[0]
+    monkeypatch.setattr(sieves, "sieve", counted)
+    case = make_case("random", candidates=60_000, dimension=40)
+    engine = ExactEngine(low=False, whole=True)
+    for scouts in (exact.SCOUTS, 10**9):
+        monkeypatch.setattr(exact, "SCOUTS", scouts)
+        counts.append(0)
+        case.search(engine, "l2", DEPTH)
+    assert 0 < counts[0] < 0.8 * counts[1]
 
 
-def test_how_many_of_the_best_the_first_candidates_hold() -> None:
-    """Never more than are wanted; and of random candidates the first ones hardly ever hold more than is kept."""
-    wanted, total = np.array([500]), np.array([100_000])
-    aims = np.empty(1, np.int64)
-    rng = np.random.default_rng(0)
-    before = 0
-    for seen in (10, 100, 1_000, 5_000, 20_000, 50_000, 80_000, 99_999):
-        assert trims.aim(wanted, np.array([seen]), total, aims) == aims[0]
-        assert before <= aims[0] <= 500
-        before = aims[0]
-        assert (rng.hypergeometric(500, 100_000 - 500, seen, 100_000) > aims[0]).mean() < 1e-4
-    assert aims[0] == 500
-    for seen, known in ((100_000, 100_000), (200_000, 100_000), (7, 0)):
-        trims.aim(wanted, np.array([seen]), np.array([known]), aims)
-        assert aims[0] == 500
+def test_few_candidates_are_not_worth_a_guess(again: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_given: object) -> None:
+        raise AssertionError("a guess")
+
+    monkeypatch.setattr("pipeline.retrieve.reservoirs.Reservoir.guess", refused)
+    case = make_case("random", candidates=16 * DEPTH - 1)
+    assert same(case.search(ExactEngine(low=False, whole=False), "l2", DEPTH), expected(case))
+    assert again == [[]]
+    with pytest.raises(AssertionError, match="a guess"):
+        make_case("random", candidates=16 * DEPTH).search(ExactEngine(low=False, whole=False), "l2", DEPTH)
