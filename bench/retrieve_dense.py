@@ -41,6 +41,8 @@ Kind = tuple[bool, bool] | None
 
 PARTS = ("faiss-20000", "faiss-200000", "faiss-1000000", "pools", "growth")
 DIMENSION, QUERIES, DEPTH, THREADS, TOPICS = 768, 380, 500, 2, 500
+PAUSE = 0.1
+"""Seconds before each run: threads of the one before, Faiss's above all, wait actively for a while."""
 RESOURCES = Resources(memory=8 << 30, workers=THREADS, device="cpu")
 EXCLUDED = no_exclusions(QUERIES)
 
@@ -93,6 +95,7 @@ def interleaved(runs: dict[str, Callable[[], Any]], rounds: int) -> tuple[dict[s
     for number in range(rounds):
         for label in labels[number % len(labels) :] + labels[: number % len(labels)]:
             run = runs[label]
+            time.sleep(PAUSE)
             started, processor = time.perf_counter(), time.process_time()
             results[label] = run()
             wall[label].append(time.perf_counter() - started)
