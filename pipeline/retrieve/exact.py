@@ -1,10 +1,10 @@
 """Exact search on the CPU: the default engine.
 
 A matrix product estimates the scores of a tile of candidates. What comes within the error bound of the worst entry kept
-so far goes to its list's reservoir; a reservoir that grows to several times the depth of the ranking is trimmed to what
-its own estimates cannot rule out. Where memory allows, what is left after many blocks is scored canonically, hardly
-more than ``depth`` candidates a list; else after each block, while its vectors are at hand. Where the bound separates
-nothing (thousands of equal vectors) all candidates are scored canonically: slower, never approximate.
+so far goes to its list's reservoir; a reservoir that grows by half is trimmed to what its own estimates cannot rule
+out. Where memory allows, what is left after many blocks is scored canonically, hardly more than ``depth`` candidates a
+list; else after each block, while its vectors are at hand. Where the bound separates nothing (thousands of equal
+vectors) all candidates are scored canonically: slower, never approximate.
 
 Products are made in float32, in bfloat16 where the processor has instructions for it and the search is large enough,
 and in whole numbers (int8) where those are much faster still (:mod:`pipeline.retrieve.products`) and separate enough:

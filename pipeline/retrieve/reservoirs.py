@@ -29,7 +29,7 @@ ROW_TILE = 2_048
 core's cache, or most of it does."""
 
 KEEP = 3
-"""How many times what is wanted of all pools a reservoir may hold, and the depth before its first trim."""
+"""How many times what is wanted of all pools a reservoir may hold."""
 
 ENTRY = 12 + 8
 """Bytes of an entry of a reservoir, its pools included."""

@@ -267,7 +267,7 @@ def sieve(
 
     A reservoir that holds more than its limit after a tile is trimmed: as many candidates of a pool as are wanted, each
     of them surely ``x`` or better, leave no place in its list for one that is surely below ``x`` by the slack. The
-    next limit is about twice what is left. Where the bound separates too little, that is more than ``most``.
+    next limit is half as much again as what is left. Where the bound separates too little, that is more than ``most``.
 
     Args:
         tile: float32, uint16 (bfloat16) or int32 ``[q, w]``, products.
