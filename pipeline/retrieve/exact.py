@@ -194,13 +194,15 @@ class _Together:
         """Score what is left of the blocks so far; where guesses failed, begin again."""
         doubtful = self._score()
         if len(doubtful):
-            groups, best = self._groups, self._search.best
-            self._groups = _groups(self._search, doubtful, self._resources.workers)
-            best.clear(doubtful)
+            search, workers = self._search, self._resources.workers
+            self._groups = []  # before there are others: reservoirs are large
+            self._groups = _groups(search, doubtful, workers)
+            search.best.clear(doubtful)
             for chunk in self._stretch.chunks:
                 self._running.append(self._workers.submit(self._sift, chunk))
             self._score()
-            self._groups = groups
+            self._groups = []
+            self._groups = _groups(search, np.arange(search.queries), workers)
         self._stretch = Stretch()
 
     def _score(self) -> Positions:
@@ -302,9 +304,9 @@ def _groups(search: Search, queries: Positions, workers: int) -> list[_Group]:
     for first in range(0, len(shares), together):
         some = [share for share in shares[first : first + together] if len(share)]
         if some:
-            ends = np.cumsum([0, *map(len, some)]).tolist()
+            own, ends = np.concatenate(some), np.cumsum([0, *map(len, some)]).tolist()
             rows = [slice(start, end) for start, end in itertools.pairwise(ends)]
-            first_one, behind = int(some[0][0]), int(some[-1][-1]) + 1
-            own = slice(first_one, behind) if behind - first_one == ends[-1] else np.concatenate(some)
-            groups.append(_Group(own, [reservoir(search, share) for share in some], rows))
+            span = slice(int(own[0]), int(own[-1]) + 1)  # uncopied, where it is them all
+            in_a_row = span.stop - span.start == len(own)
+            groups.append(_Group(span if in_a_row else own, [reservoir(search, share) for share in some], rows))
     return groups

@@ -19,8 +19,7 @@ and the lengths of what was lost are computed, not assumed: the second term is a
 ``|a - a'| / |a|`` of all queries times ``|b'|``, so that one number a candidate (its ``spread``) and one a query (its
 length) give the margin of a pair. A query that lost less than the worst one counts as shorter: by the largest share
 that its margin with any candidate of a block can be of the worst one's, which is that of the candidate that lost most
-itself. A product stored in bfloat16 (8 bits of mantissa) has lost up
-to 2**-8 of itself more.
+itself. A product stored in bfloat16 (8 bits of mantissa) has lost up to 2**-8 of itself more.
 
 A pass in whole numbers takes each point in units of 1/127 of its largest coordinate, rounded (int8), and multiplies
 exactly (int32); the same inequality bounds it. The product and the two units (:attr:`FramedBlock.grains`,

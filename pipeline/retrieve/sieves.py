@@ -117,13 +117,14 @@ def _reaches(upper: Any, pools: Any, negated: Any) -> Any:
 
 
 @compiled
-def _put(kept: Any, q: int, estimate: Any, margin: Any, position: int, pools: Any) -> None:
-    """Write an entry behind those of a query's reservoir, without counting it."""
+def _put(kept: Any, q: int, estimate: Any, margin: Any, position: int, pools: Any, stays: Any) -> None:
+    """Write an entry behind those of a query's reservoir, and count it if it stays."""
     records, masks, counts = kept
     held = counts[q]
     records[q, held, 0], records[q, held, 1], records[q, held, 2] = estimate, margin, np.float32(position)
     if masks.shape[1]:
         masks[q, held] = pools
+    counts[q] = held + stays
 
 
 @compiled
@@ -153,8 +154,7 @@ def _keep(tile: Any, start: int, base: int, known: Any, members: Any, units: Any
                 estimate, margin = _estimated(
                     tile[q, place], unit * grains[at], bias[at], length * spread[at], rounding
                 )
-                _put(kept, q, estimate, margin, base + at, members[at])
-                kept[2][q] += 1
+                _put(kept, q, estimate, margin, base + at, members[at], True)
 
 
 @compiled
@@ -228,8 +228,8 @@ def _keep_closer(
                     )
                     if not abs(estimate - np.float64(rough)) <= np.float64(apart) + slack[q] + margin:
                         return -1
-                    _put(kept, q, estimate, margin, base + at, members[at])
-                    kept[2][q] += _reaches(estimate + margin, members[at], negated[q])
+                    stays = _reaches(estimate + margin, members[at], negated[q])
+                    _put(kept, q, estimate, margin, base + at, members[at], stays)
             reached += count
             waiting[lane] = 0
     return reached

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -146,3 +147,23 @@ def test_few_candidates_are_not_worth_a_guess(again: list[list[int]], monkeypatc
     assert again == [[]]
     with pytest.raises(AssertionError, match="a guess"):
         make_case("random", candidates=16 * DEPTH).search(ExactEngine(low=False, whole=False), "l2", DEPTH)
+
+
+def test_a_second_search_takes_no_more_memory_than_the_first(
+    again: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool of the scouts alone misleads about every query."""
+    case = make_case("random", candidates=COUNT, queries=100)
+    subsets = [Subset(None, case.excluded), Subset(case.rows[PLACES], case.excluded)]
+    resources = Resources(memory=64 << 20, workers=2, device="cpu")
+    engine, peaks = ExactEngine(low=False, whole=False), []
+    for scouts in (exact.SCOUTS, exact.SCOUTS, 10**9):
+        monkeypatch.setattr(exact, "SCOUTS", scouts)
+        again.clear()
+        tracemalloc.start()
+        engine.search_pools(case.queries, case.blocks(COUNT), subsets, metric="l2", depth=DEPTH, resources=resources)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert again[0] == (list(range(100)) if scouts < 100 else [])
+    reservoirs = 100 * 12 * (3 * 2 * DEPTH + 2_048)
+    assert peaks[1] < peaks[2] + reservoirs / 2
