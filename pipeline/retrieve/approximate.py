@@ -1,8 +1,9 @@
-"""Approximate search by Faiss on the CPU: IVF and HNSW.
+"""Approximate search by the indexes of Faiss (:mod:`pipeline.retrieve.ann`).
 
 An index is built of a pool's vectors, and the nearest it finds are scored canonically and ordered as ever: a ranking
-differs from the exact one by what the index did not find and by nothing else. It is built and searched in one thread:
-what Faiss finds can depend on how many there are, and a ranking depends on its settings alone.
+differs from the exact one by what the index did not find and by nothing else. On the CPU it is built and searched in
+one thread: what Faiss finds can depend on how many there are, and a ranking depends on its settings alone. A GPU
+promises less, so its indexes have names of their own.
 
 All vectors are held in memory, twice.
 """
@@ -10,48 +11,19 @@ All vectors are held in memory, twice.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
-from pipeline.retrieve import select
+from pipeline.retrieve import ann, select
+from pipeline.retrieve.ann import Settings
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Vectors, check_depth
 from pipeline.retrieve.faiss_index import load
 from pipeline.retrieve.frame import Floats, Frame
 from pipeline.retrieve.scan import scores
 from pipeline.retrieve.toplists import TopLists
-
-Kind = Literal["ivf", "hnsw"]
-KINDS: tuple[Kind, ...] = ("ivf", "hnsw")
-
-_POINTS_A_CELL = 64
-"""Vectors that k-means is trained on, for each cell."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What decides what an approximate search finds.
-
-    Attributes:
-        kind: ``ivf`` (inverted lists of k-means cells) or ``hnsw`` (a navigable small-world graph).
-        cells: of IVF, as a multiple of the square root of the number of vectors.
-        probes: of IVF, cells looked at, as a share of the cells.
-        links: of HNSW, a vector.
-        build: of HNSW, vectors looked at for each one inserted.
-        search: of HNSW, vectors looked at for a query, as a multiple of the depth.
-        seed: of k-means.
-    """
-
-    kind: Kind
-    cells: float = 1.0
-    probes: float = 0.05
-    links: int = 32
-    build: int = 80
-    search: float = 2.0
-    seed: int = 13
 
 
 class ApproximateEngine:
@@ -84,10 +56,11 @@ class ApproximateEngine:
             metric: as of :meth:`pipeline.retrieve.base.DenseEngine.search`.
             depth: entries a query; fewer where the index finds fewer.
             excluded: rows removed from each query's ranking.
-            resources: memory.
+            resources: memory, and the device of an index on a GPU.
 
         Raises:
-            InputError: as of :meth:`pipeline.retrieve.base.DenseEngine.search`, or the vectors do not fit in memory.
+            InputError: as of :meth:`pipeline.retrieve.base.DenseEngine.search`, the vectors do not fit in memory, or
+                as of :func:`pipeline.retrieve.ann.built`.
         """
         check_depth(depth)
         size = 8 * count * queries.shape[1]
@@ -105,11 +78,13 @@ class ApproximateEngine:
         threads = self._faiss.omp_get_max_threads()
         self._faiss.omp_set_num_threads(1)
         try:
-            return self._search(queries, (rows[:start], vectors[:start]), metric, depth, excluded)
+            return self._search(queries, (rows[:start], vectors[:start]), metric, depth, excluded, resources.device)
         finally:
             self._faiss.omp_set_num_threads(threads)
 
-    def _search(self, queries: Vectors, block: Block, metric: Metric, depth: int, excluded: Exclusions) -> Ranking:
+    def _search(
+        self, queries: Vectors, block: Block, metric: Metric, depth: int, excluded: Exclusions, device: str
+    ) -> Ranking:
         rows, vectors = block
         lists = TopLists(len(queries), depth)
         if not len(queries) or not len(rows):
@@ -118,9 +93,11 @@ class ApproximateEngine:
         placed = frame.block(block)
         offsets, removed = excluded
         fetched = min(len(rows), depth + int(np.diff(offsets).max()))
-        index = self._index(_compared(vectors, placed.norms, metric), metric, fetched)
-        found = index.search(_compared(frame.queries, frame.norms, metric), fetched)[1]
-        query, column = np.nonzero(found >= 0)
+        compared = _compared(vectors, placed.norms, metric)
+        find = ann.built(self._settings, compared, metric, fetched, device)
+        found = np.sort(find(_compared(frame.queries, frame.norms, metric), fetched))
+        fresh = np.diff(found, prepend=-1) > 0  # a graph may find a vector twice
+        query, column = np.nonzero(fresh & (found < len(rows)))
         position = found[query, column]
         owner = np.repeat(np.arange(len(queries)), np.diff(offsets))
         gone = np.isin(query * (1 << 32) + rows[position], owner * (1 << 32) + removed)
@@ -128,27 +105,6 @@ class ApproximateEngine:
         (canonical,) = scores(placed, frame, len(queries), [(query, position)])
         lists.add(query, select.keys_of(canonical, rows, position))
         return lists.ranking()
-
-    def _index(self, vectors: Floats, metric: Metric, fetched: int) -> Any:
-        faiss, settings = self._faiss, self._settings
-        kind = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
-        dimension = vectors.shape[1]
-        index: Any
-        if settings.kind == "hnsw":
-            index = faiss.IndexHNSWFlat(dimension, settings.links, kind)
-            index.hnsw.efConstruction = settings.build
-            index.hnsw.efSearch = int(np.ceil(settings.search * fetched))
-        else:
-            cells = int(np.clip(settings.cells * len(vectors) ** 0.5, 1, len(vectors)))
-            quantizer = faiss.IndexFlat(dimension, kind)
-            index = faiss.IndexIVFFlat(quantizer, dimension, cells, kind)
-            index.cp.seed = settings.seed
-            index.cp.max_points_per_centroid = _POINTS_A_CELL
-            index.cp.min_points_per_centroid = 1
-            index.nprobe = max(1, int(np.ceil(settings.probes * cells)))
-            index.train(vectors)
-        index.add(vectors)
-        return index
 
 
 def recall(found: Ranking, exact: Ranking) -> float:

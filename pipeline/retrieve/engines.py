@@ -12,6 +12,7 @@ _ENGINES = {
     "exact": ("pipeline.retrieve.exact", "ExactEngine"),
     "faiss": ("pipeline.retrieve.faiss_index", "FaissEngine"),
 }
+EXACT_ENGINES = tuple(_ENGINES)
 
 
 def dense_engine(name: str, resources: Resources, operations: float = 0.0) -> DenseEngine:

@@ -60,7 +60,7 @@ class FaissEngine(DenseEngine):
             InputError: also where the device has no GPU, or ``depth`` is more than :data:`GPU_LIMIT` on one.
         """
         searches = [Search(queries, metric, depth, [Subset(None, subset.excluded)]) for subset in subsets]
-        device = _device(resources.device)
+        device = gpu_of(resources.device)
         if device is not None and depth > GPU_LIMIT:
             raise InputError(
                 f"depth {depth} is more than Faiss finds on a GPU", f"Choose {GPU_LIMIT} or search on the CPU"
@@ -136,7 +136,7 @@ def load() -> Any:
     """
     try:
         import faiss
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # the latter: CUDA's libraries are missing
         raise InputError(
             f"Faiss is not installed ({error})",
             "Install exactly one of: pip install faiss-cpu, or with a CUDA GPU: pip install faiss-gpu",
@@ -153,8 +153,15 @@ def gpus() -> int:
     return int(faiss.get_num_gpus()) if hasattr(faiss, "StandardGpuResources") else 0
 
 
-def _device(name: str) -> int | None:
-    """Return the GPU to use, None for the CPU."""
+def gpu_of(name: str) -> int | None:
+    """Return the GPU that a device is, None for the CPU.
+
+    Args:
+        name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        InputError: there is no such device, or Faiss cannot use it.
+    """
     if name == "cpu" or (name == "auto" and not gpus()):
         return None
     kind, _, number = name.partition(":")

@@ -16,7 +16,8 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.spec import Role
 from pipeline.measure import inputs as measured
-from pipeline.retrieve.approximate import ApproximateEngine, Kind, Settings, recall
+from pipeline.retrieve.ann import Settings
+from pipeline.retrieve.approximate import ApproximateEngine, recall
 from pipeline.retrieve.base import Metric, Ranking, block_rows, check_depth
 from pipeline.stages.dense import counted_blocks, matrix
 from pipeline.stages.embed import store_of
@@ -47,7 +48,7 @@ def approximate_ranking_task(
     name: str,
     metric: Metric,
     depth: int,
-    kind: Kind,
+    settings: Settings,
 ) -> Task:
     """Return the task that ranks a pool's candidates by an approximate index; its counts have the recall.
 
@@ -59,17 +60,17 @@ def approximate_ranking_task(
         name: the encoder's, for the folder.
         metric: how its vectors are compared.
         depth: entries a query.
-        kind: ``ivf`` or ``hnsw``.
+        settings: the index.
     """
     check_depth(depth)
-    config = ApproximateConfig(metric, depth, Settings(kind))
+    config = ApproximateConfig(metric, depth, settings)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         store = store_of(inputs["paper"])
         size = block_rows(store.dimension, resources.memory)
         queries = matrix(store_of(inputs["query"]) if "query" in inputs else store, opened.query_rows, size)
-        with Progress(len(opened.candidates), f"index {name} by {kind}", "docs") as progress:
+        with Progress(len(opened.candidates), f"index {name} by {settings.name}", "docs") as progress:
             ranking = ApproximateEngine(config.search).search(
                 queries,
                 counted_blocks(store.blocks(opened.candidates, size), progress),
@@ -85,4 +86,4 @@ def approximate_ranking_task(
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "exact": exact}
     inputs.update((str(role), embedded) for role, embedded in vectors.items())
-    return Task("search", 1, RANKINGS, f"{name}-{kind}-{slug_of(pool)}", config, inputs, run)
+    return Task("search", 1, RANKINGS, f"{name}-{settings.kind}-{slug_of(pool)}", config, inputs, run)

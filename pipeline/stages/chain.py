@@ -11,6 +11,9 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
+from pipeline.retrieve import ann
+from pipeline.retrieve.ann import Settings
+from pipeline.retrieve.engines import EXACT_ENGINES
 from pipeline.stages.approximate import approximate_ranking_task
 from pipeline.stages.dense import SEVERAL, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
@@ -26,9 +29,9 @@ from pipeline.stages.tune import Tuning, find_tuning
 Stop = Literal["embed", "index", "search"]
 
 BM25_ENGINES = ("postings", "lucene")
-
-APPROXIMATE: tuple[Literal["ivf", "hnsw"], ...] = ("ivf", "hnsw")
-"""Engines of dense search that change the ranking: their systems have names of their own, as ``scincl@ivf``."""
+ENGINES = ("auto", *EXACT_ENGINES, *ann.KINDS)
+"""Engines of dense search. Those of :mod:`pipeline.retrieve.ann` change the ranking: their systems have names of their
+own, as ``scincl@ivf``."""
 
 
 @dataclass(frozen=True)
@@ -76,18 +79,22 @@ def cells(
         systems: what ranks.
         measures: what is scored.
         depth: entries ranked a query.
-        engine: dense search: ``auto``, ``exact`` or ``faiss``, whose rankings are the same; or ``ivf`` or ``hnsw``,
-            which are approximate: there is a cell of the exact search before each of theirs.
+        engine: dense search: ``auto``, ``exact`` or ``faiss``, whose rankings are the same; or an index of
+            :func:`pipeline.retrieve.ann.parse_settings`, as ``ivf:probes=0.1``, whose ranking is approximate: there is
+            a cell of the exact search before it.
         bm25_engine: BM25: one of :data:`BM25_ENGINES`; the ranking is the same.
         tunings: published tunings of BM25.
         validation: pools of validation queries, for the weights of fused systems.
 
     Raises:
-        InputError: there is no such engine of BM25, or no tuning of a pool for which one is required.
+        InputError: there is no such engine, or no tuning of a pool for which one is required.
     """
+    index = ann.parse_settings(engine)
+    if index is None and engine not in ENGINES:
+        raise InputError(f"there is no search engine {engine!r}", nearest(engine, ENGINES))
     if bm25_engine not in BM25_ENGINES:
         raise InputError(f"there is no BM25 engine {bm25_engine!r}", nearest(bm25_engine, BM25_ENGINES))
-    make = _Cells(corpus, measures, depth, engine, bm25_engine, tunings, validation)
+    make = _Cells(corpus, measures, depth, "auto" if index else engine, index, bm25_engine, tunings, validation)
     found = [cell for pool in pools for system in systems for cell in make.with_exact(pool, system)]
     return list({cell.score.id: cell for cell in found}.values())
 
@@ -100,6 +107,7 @@ class _Cells:
     measures: tuple[str, ...]
     depth: int
     engine: str
+    index: Settings | None
     bm25_engine: str
     tunings: Sequence[Artifact]
     validation: Sequence[Task]
@@ -139,8 +147,6 @@ class _Cells:
     def _dense(self, pool: Task, system: Dense) -> Cell:
         model = system.model
         embedded = embed_tasks(self.corpus, pool, model)
-        kind = next((kind for kind in APPROXIMATE if kind == self.engine), None)
-        exact_engine = self.engine if kind is None else "auto"
         ranking = dense_ranking_task(
             self.corpus,
             pool,
@@ -148,16 +154,19 @@ class _Cells:
             name=model.slug,
             metric=model.distance,
             depth=self.depth,
-            engine=exact_engine,
+            engine=self.engine,
             several=model.several,
         )
-        units = DenseSearch(model.slug, model.distance, self.depth, SEVERAL if model.several else exact_engine)
+        units = DenseSearch(model.slug, model.distance, self.depth, SEVERAL if model.several else self.engine)
         ranking = dataclasses.replace(ranking, units=units)
         exact = Cell(tuple(embedded.values()), (), ranking, self._score(ranking, pool, system.name))
-        if kind is None:
+        index = self.index
+        if index is None:
             return exact
         if model.several:
-            raise InputError(f"{system.name} has several vectors a paper, which {kind} cannot search", "--engine exact")
+            raise InputError(
+                f"{system.name} has several vectors a paper, which {index.kind} cannot search", "--engine exact"
+            )
         found = approximate_ranking_task(
             self.corpus,
             pool,
@@ -166,9 +175,9 @@ class _Cells:
             name=model.slug,
             metric=model.distance,
             depth=self.depth,
-            kind=kind,
+            settings=index,
         )
-        return Cell(exact.embed, (), found, self._score(found, pool, f"{system.name}@{kind}"), exact=exact)
+        return Cell(exact.embed, (), found, self._score(found, pool, f"{system.name}@{index.name}"), exact=exact)
 
     def _fused(self, pool: Task, system: Fused) -> Cell:
         parts = [self.cell(pool, part) for part in system.parts]

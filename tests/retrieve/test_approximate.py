@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
-from pipeline.retrieve.approximate import ApproximateEngine, Kind, Settings, recall
+from pipeline.retrieve import ann, faiss_index
+from pipeline.retrieve.ann import Kind, Settings, parse_settings
+from pipeline.retrieve.approximate import ApproximateEngine, recall
 from pipeline.retrieve.base import Metric, Ranking
 from pipeline.retrieve.reference import brute_force, canonical_scores
 from tests.retrieve.cases import METRICS, Case, make_case, same
 
-CPU = Resources(memory=1 << 30, workers=2, device="cpu")
 
-
-def search(case: Case, settings: Settings, metric: Metric, depth: int, *, memory: int = 1 << 30) -> Ranking:
+def search(
+    case: Case, settings: Settings, metric: Metric, depth: int, *, memory: int = 1 << 30, device: str = "cpu"
+) -> Ranking:
     return ApproximateEngine(settings).search(
         case.queries,
         case.blocks(611),
@@ -23,7 +27,7 @@ def search(case: Case, settings: Settings, metric: Metric, depth: int, *, memory
         metric=metric,
         depth=depth,
         excluded=case.excluded,
-        resources=Resources(memory=memory, workers=2, device="cpu"),
+        resources=Resources(memory=memory, workers=2, device=device),
     )
 
 
@@ -77,3 +81,113 @@ def test_recall_counts_entries_of_the_exact_ranking() -> None:
     other = Ranking.from_counts(np.array([1, 2]), np.array([4, 8, 9], np.uint32), np.array([3, 2, 1], np.float32))
     assert recall(one, one) == 1
     assert recall(other, one) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("name", ["ivf", "hnsw:links=16,search=4", "ivf:cells=2,probes=0.1", "cagra:links=16"])
+def test_a_name_says_what_was_set(name: str) -> None:
+    settings = parse_settings(name)
+    assert settings is not None
+    assert settings.name == name
+    assert parse_settings(f"{settings.kind}:{name.partition(':')[2].replace(',', ' , ')}") == settings
+
+
+def test_what_was_set_to_the_default_is_not_in_a_name() -> None:
+    assert parse_settings("ivf:probes=0.05") == parse_settings("ivf") == Settings("ivf")
+    assert parse_settings("exact") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ivf:links=3", "ivf has no parameter 'links'. Choose one of: cells, probes"),
+        ("hnsw:serch=3", "hnsw has no parameter 'serch'. Did you mean 'search'"),
+        ("hnsw:links=1.5", "'links=1.5' in 'hnsw:links=1.5' is no parameter"),
+        ("ivf:probes", "'probes' in 'ivf:probes' is no parameter"),
+        ("ivf:probes=1.5", "probes=1.5 of ivf is out of range"),
+        ("ivf:probes=nan", "probes=nan of ivf is out of range"),
+        ("ivf:cells=inf", "cells=inf of ivf is out of range"),
+        ("cagra:search=0.5", "search=0.5 of cagra is out of range"),
+    ],
+)
+def test_what_cannot_be_set_is_said(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_settings(name)
+
+
+def test_more_looked_at_finds_more() -> None:
+    case = make_case("random", candidates=4_000)
+    exact = brute_force(case.queries, case.rows, case.vectors, "l2", 50, case.excluded)
+    little, much = (parse_settings(name) for name in ("hnsw:links=4,build=8,search=1", "hnsw:links=16,search=8"))
+    assert little is not None
+    assert much is not None
+    assert recall(search(case, little, "l2", 50), exact) < recall(search(case, much, "l2", 50), exact)
+
+
+def test_a_vector_found_twice_counts_once_and_one_that_is_not_there_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = make_case("random", candidates=300)
+    nothing = 2**32 - 1  # what CAGRA gives where it found too few
+
+    def find(queries: np.ndarray, k: int) -> np.ndarray:
+        return np.tile(np.array([5, 299, -1, nothing, 5, 0, 7, 7]), (len(queries), 1))
+
+    monkeypatch.setattr(ann, "built", lambda *_: find)
+    found = search(case, Settings("cagra"), "l2", 8)
+    assert len(found)
+    for query in range(len(case.queries)):
+        rows = found.row[found.query == query]
+        assert len(set(rows.tolist())) == len(rows)
+        assert set(rows.tolist()) <= set(case.rows[[5, 299, 0, 7]].tolist())
+
+
+@pytest.mark.skipif(faiss_index.gpus() > 0, reason="this Faiss has GPUs")
+@pytest.mark.parametrize("kind", ["ivf-gpu", "cagra"])
+def test_without_a_gpu_another_index_is_named(kind: Kind) -> None:
+    with pytest.raises(InputError, match=f"{kind} needs a GPU that Faiss can use .--device auto: none.. Use --eng"):
+        search(make_case("random"), Settings(kind), "l2", 5, device="auto")
+    with pytest.raises(InputError, match="Faiss cannot use cuda: it sees 0 GPUs"):
+        search(make_case("random"), Settings(kind), "l2", 5, device="cuda")
+
+
+def test_what_a_gpu_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faiss of the CPU stands in for that of a GPU: how an index gets there and what comes back of it."""
+
+    class Scratch:
+        def setTempMemory(self, size: int) -> None:  # noqa: N802
+            assert size > 0
+
+    def copied(resources: Scratch, gpu: int, index: Any) -> Any:
+        if short:
+            raise RuntimeError("cudaMalloc failed")
+        assert (gpu, index.ntotal, index.is_trained) == (0, 0, True)
+        return index
+
+    case, short = make_case("random", candidates=2_000), False
+    monkeypatch.setattr(ann, "gpu_of", lambda name: 0)
+    monkeypatch.setattr(faiss_index.load(), "StandardGpuResources", Scratch, raising=False)
+    monkeypatch.setattr(faiss_index.load(), "index_cpu_to_gpu", copied, raising=False)
+    assert same(search(case, Settings("ivf-gpu"), "l2", 50), search(case, Settings("ivf"), "l2", 50))
+    with pytest.raises(InputError, match="more than Faiss finds on a GPU. Choose a depth below 2,048, or --engine ex"):
+        search(make_case("random", candidates=3_000), Settings("ivf-gpu"), "l2", 2_049)
+    with pytest.raises(InputError, match="2,051 cells are more than Faiss looks at on a GPU"):
+        search(make_case("random", candidates=2_051), Settings("ivf-gpu", cells=100, probes=1), "l2", 5)
+    short = True
+    with pytest.raises(InputError, match="ivf-gpu of 2,000 vectors cannot be built on GPU 0 .cudaMalloc failed."):
+        search(case, Settings("ivf-gpu"), "l2", 50)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(faiss_index.gpus() == 0, reason="Faiss sees no GPU")
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", ["ivf-gpu", "cagra"])
+def test_indexes_on_a_gpu(kind: Kind, metric: Metric) -> None:
+    case = make_case("random", candidates=5_000)
+    exact = brute_force(case.queries, case.rows, case.vectors, metric, 100, case.excluded)
+    if kind == "cagra" and not hasattr(faiss_index.load(), "GpuIndexCagra"):
+        with pytest.raises(InputError, match="has no CAGRA. pip uninstall faiss-gpu && pip install faiss-gpu-cuvs"):
+            search(case, Settings(kind), metric, 100, device="cuda")
+        return
+    everywhere = Settings(kind, probes=1.0, search=8.0)
+    found = search(case, everywhere, metric, 100, device="cuda")
+    assert same(found, exact) if kind == "ivf-gpu" else recall(found, exact) > 0.9
+    with pytest.raises(InputError, match="are more than Faiss finds on a GPU"):
+        search(case, everywhere, metric, 2_049, device="cuda")
