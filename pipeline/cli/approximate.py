@@ -39,7 +39,8 @@ class Approximate(NamedTuple):
         found = f"{self.system} on {self.pool}: recall@{self.depth} {self.recall:.4f} of exact search"
         if self.map is None or self.map_exact is None or self.change is None:
             return found
-        return f"{found}, MAP {100 * self.map:.2f} against {100 * self.map_exact:.2f} ({100 * self.change:+.2f})"
+        change = round(100 * self.change, 2) + 0.0  # never -0.00
+        return f"{found}, MAP {100 * self.map:.2f} against {100 * self.map_exact:.2f} ({change:+.2f})"
 
 
 def compared(runner: Runner, cells: Iterable[Cell]) -> list[Approximate]:
