@@ -65,7 +65,7 @@ CHUNK = 3 << 20
 TRIAL = 128
 """Candidates of a chunk that are tried in whole numbers."""
 
-SCOUTS = 32
+SCOUTS = 64
 """One of so many candidates of the first block is multiplied ahead, to show what of it is too bad to be kept."""
 
 NEAR = 1 / 20
@@ -110,13 +110,13 @@ class ExactEngine(DenseEngine):
         if ENTRY * search.queries * entries(search) > resources.memory // 8:
             for block in search.framed(blocks, resources):
                 collect(search, block, np.arange(search.queries), resources.workers)
-            return search.rankings(resources.workers)
+            return search.rankings()
         with threads(search, resources.workers) as workers:
             together = _Together(search, resources, workers)
             for rows, vectors in blocks:
                 together.add(rows, vectors)
             together.flush()
-        return search.rankings(resources.workers)
+            return search.rankings(resources.workers, workers.map)
 
 
 class _Together:

@@ -116,7 +116,7 @@ class GroupedEngine:
             share = tiles(len(counts), resources.workers, vectors=float(counts.mean()), most=affordable(search))
             work = functools.partial(_collect, search, block, search.members(block.rows))
             in_threads(search, resources.workers, work, np.array_split(np.arange(len(counts)), share))
-        return search.rankings(resources.workers)
+        return search.rankings()
 
 
 class _Papers(NamedTuple):

@@ -17,8 +17,8 @@ from pipeline.core.errors import StageError
 from pipeline.retrieve import products, sieves, trims
 from pipeline.retrieve.frame import FLOAT, WHOLE, Closer, Floats, FramedBlock
 from pipeline.retrieve.pairs import Doubles, Pairs
-from pipeline.retrieve.scan import Each, Members, Scored, Search
-from pipeline.retrieve.toplists import Positions
+from pipeline.retrieve.scan import Members, Scored, Search
+from pipeline.retrieve.toplists import Each, Positions
 
 _Share = TypeVar("_Share")
 
@@ -197,8 +197,9 @@ class Reservoir:
     def guess(self, tile: Any, block: Estimated, members: Members, share: float) -> None:
         """Guess from a share of the candidates to come what of all is too bad to be kept; keep nothing of it.
 
-        Of those that are wanted of all, such a share, spread over them, hardly ever holds more than five deviations and
-        ten above the expected number. Where it does, :meth:`doubtful` tells.
+        Of those that are wanted of all, such a share, spread over them, hardly ever holds more than four deviations and
+        five above the expected number (once in 50,000 lists, if they lie at random). Where it does, :meth:`doubtful`
+        tells.
 
         Args:
             tile: ``[n, w]``, products of these candidates, at most :data:`ROW_TILE`.
@@ -209,7 +210,7 @@ class Reservoir:
         self.limits += tile.shape[1]
         self._sieve(tile, 0, block, members, 0)
         expected = share * self.wanted
-        likely = np.minimum(self.wanted, expected + 5.0 * np.sqrt(expected) + 10.0).astype(np.int64)
+        likely = np.minimum(self.wanted, expected + 4.0 * np.sqrt(expected) + 5.0).astype(np.int64)
         trims.tidy(likely, *self._reservoirs()[1:])
         self.guessed = True
         self.empty()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +25,11 @@ from pipeline.retrieve.base import (
 )
 from pipeline.retrieve.frame import Frame, FramedBlock
 from pipeline.retrieve.pairs import Doubles, Pairs, Visits, Whole
-from pipeline.retrieve.toplists import Positions, TopLists
+from pipeline.retrieve.toplists import Each, Positions, TopLists
 
 Members = npt.NDArray[np.uint64]
 
-Each = Callable[..., Iterable[Any]]
-
-_SHARES = 4
+_SHARES = 2
 """Shares of the candidates for each set of pairs that threads score: some have more pairs than others."""
 
 
@@ -201,13 +198,12 @@ class Search:
         places = [(some.queries, some.positions) for some in pairs]
         list(each(keep, pairs, scores(block, self.frame, self.queries, places, each)))
 
-    def rankings(self, workers: int = 1) -> list[Ranking]:
-        """Return the ranking of each pool."""
+    def rankings(self, shares: int = 1, each: Each = map) -> list[Ranking]:
+        """Return the ranking of each pool; ``shares`` and ``each`` as of :meth:`TopLists.ranking`."""
         if self.pools == 1:
-            return [self.best.ranking(workers=workers)]
+            return [self.best.ranking(shares=shares, each=each)]
         lists = [slice(pool * self.queries, (pool + 1) * self.queries) for pool in range(self.pools)]
-        with ThreadPoolExecutor(min(workers, self.pools)) as pool:
-            return list(pool.map(self.best.ranking, lists))
+        return list(each(self.best.ranking, lists))
 
 
 def scores(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.compiled import as_bits, compiled, lowest_bit
+from pipeline.core.compiled import as_bits, as_float, compiled, lowest_bit
 
 
 @compiled
@@ -89,6 +89,17 @@ def pack(scores: Any, rows: Any) -> Any:
     for i in range(len(scores)):
         keys[i] = key_of(scores[i], rows[i])
     return keys
+
+
+@compiled
+def unpack(keys: Any) -> Any:
+    """Return the scores and rows of keys, float32 and uint32."""
+    scores, rows = np.empty(len(keys), np.float32), np.empty(len(keys), np.uint32)
+    for i in range(len(keys)):
+        sortable = np.uint32(keys[i] >> np.uint64(32))
+        flipped = np.uint32(0x80000000) | np.uint32((sortable >> np.uint32(31)) - np.uint32(1))
+        scores[i], rows[i] = as_float(np.int32(sortable ^ flipped)), np.uint32(keys[i])
+    return scores, rows
 
 
 @compiled

@@ -7,7 +7,8 @@ so that comparing two entries is comparing two integers, and a list costs eight 
 from __future__ import annotations
 
 import functools
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +20,13 @@ from pipeline.retrieve.base import Ranking
 Keys = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]
 
+Each = Callable[..., Iterable[Any]]
+"""What does something for each of several things: ``map``, or the same of a pool of threads."""
+
 EMPTY = np.uint64(0)
 """No entry: smaller than the key of any score (it would be a NaN's)."""
 
 _EVERY: Keys = np.empty(0, np.uint64)
-
-_SIGN = np.uint32(0x80000000)
 
 
 def pack(scores: Scores, rows: Rows) -> Keys:
@@ -35,9 +37,8 @@ def pack(scores: Scores, rows: Rows) -> Keys:
 
 def unpack(keys: Keys) -> tuple[Scores, Rows]:
     """Return the scores and rows of keys; an empty key's score is NaN."""
-    sortable = (keys >> np.uint64(32)).astype(np.uint32)
-    bits = sortable ^ (_SIGN | ((sortable >> np.uint32(31)) - np.uint32(1)))
-    return bits.view(np.float32), keys.astype(np.uint32)
+    scores, rows = select.unpack(keys)
+    return scores, rows
 
 
 class TopLists:
@@ -83,11 +84,16 @@ class TopLists:
         below = np.nextafter(scores, np.float32(-np.inf)).astype(np.float64)
         return np.where(last == EMPTY, -np.inf, below)
 
-    def ranking(self, lists: slice = slice(None), workers: int = 1) -> Ranking:
-        """Return lists that follow one another as one ranking, sorted by so many threads."""
+    def ranking(self, lists: slice = slice(None), shares: int = 1, each: Each = map) -> Ranking:
+        """Return lists that follow one another as one ranking.
+
+        Args:
+            lists: which of all.
+            shares: how many parts of them to sort.
+            each: how to sort each of several parts: as ``map`` does, or in threads.
+        """
         keys = self.keys[lists]
-        with ThreadPoolExecutor(workers) as threads:
-            list(threads.map(functools.partial(np.ndarray.sort, axis=1), np.array_split(keys, workers)))
+        list(each(functools.partial(np.ndarray.sort, axis=1), np.array_split(keys, shares)))
         falling = keys[:, ::-1]
         filled = falling != EMPTY
         scores, rows = unpack(falling.ravel() if filled.all() else falling[filled])
