@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.compiled import compiled, lowest_bit
-from pipeline.retrieve.lanes import STRIDE, ask_for, marked, near, products_with, reaching, widened
-from pipeline.retrieve.trims import scratch_of, trim
+from pipeline.retrieve.lanes import STRIDE, ask_for, marked, near, products_with, widened
+from pipeline.retrieve.trims import negate, reached_of, scratch_of, trim
 
 
 @compiled
@@ -93,7 +93,7 @@ def _near(tile: Any, start: int, known: Any, members: Any, units: Any, threshold
         for word in range(whole):
             found[q, word] = near(tile, q, word, known, start, unit, length, rounding, thresholds, marks)
         if whole * STRIDE < width:
-            _negate(thresholds[q], negated)
+            negate(thresholds[q], negated)
         for place in range(whole * STRIDE, width):
             at = start + place
             estimate, margin = _estimated(tile[q, place], unit * grains[at], bias[at], length * spread[at], rounding)
@@ -103,17 +103,9 @@ def _near(tile: Any, start: int, known: Any, members: Any, units: Any, threshold
 
 
 @compiled
-def _negate(thresholds: Any, negated: Any) -> None:
-    """Write thresholds so that one comparison tells which of them a number reaches."""
-    negated[:] = -np.inf
-    for p in range(len(thresholds)):
-        negated[p] = -thresholds[p]
-
-
-@compiled
 def _reaches(upper: Any, pools: Any, negated: Any) -> Any:
-    """Whether a number reaches the threshold of one of some pools (:func:`_negate`)."""
-    return (reaching(negated, 0, -upper) & pools) != 0
+    """Whether a number reaches the threshold of one of some pools (:func:`pipeline.retrieve.trims.reached_of`)."""
+    return reached_of(upper, pools, negated) != 0
 
 
 @compiled
@@ -198,7 +190,7 @@ def _keep_closer(
     moved = np.empty((1, len(origin)), np.float32)
     negated = np.empty((len(tile), STRIDE), np.float32)
     for q in range(len(tile)):
-        _negate(thresholds[q], negated[q])
+        negate(thresholds[q], negated[q])
     waiting, owners = np.zeros(STRIDE, np.int64), np.empty((STRIDE, len(tile)), np.int64)
     for word in range(found.shape[1]):
         first, some = start + word * STRIDE, np.uint64(0)

@@ -147,6 +147,20 @@ def _likely(records: Any, masks: Any, count: int, wanted: Any, thresholds: Any, 
 
 
 @compiled
+def negate(thresholds: Any, negated: Any) -> None:
+    """Write thresholds so that one comparison tells which of them a number reaches (:func:`reached_of`)."""
+    negated[:] = -np.inf
+    for p in range(len(thresholds)):
+        negated[p] = -thresholds[p]
+
+
+@compiled
+def reached_of(upper: Any, pools: Any, negated: Any) -> Any:
+    """Return which of some pools have a threshold that a number reaches, a bit each."""
+    return reaching(negated, 0, -upper) & pools
+
+
+@compiled
 def settle(
     first: int,
     last: int,
@@ -164,6 +178,7 @@ def settle(
     """Write what the reservoirs of some queries hold as pairs that may have to be scored.
 
     They come in two parts, about as many of each pool as are wanted first: most others turn out to be worse than these.
+    Each is for those pools alone whose threshold it reaches.
 
     Args:
         first: the first of the queries.
@@ -186,11 +201,13 @@ def settle(
     scratch = scratch_of(records.shape[1])
     likely = scratch[3]
     queries, positions, estimates, bounds, pools = pairs
+    negated = np.empty(STRIDE, np.float32)
     middle = len(queries) // 2
     ahead: Any = 0
     behind: Any = middle
     for q in range(first, last):
         _likely(records[q], masks[q], counts[q], wanted[q], thresholds[q], scratch)
+        negate(thresholds[q], negated)
         for i in range(counts[q]):
             here = np.int64((likely[i // STRIDE] >> np.uint64(i % STRIDE)) & np.uint64(1))
             at = ahead if here else behind
@@ -199,7 +216,9 @@ def settle(
             queries[at], positions[at] = numbers[q], np.int64(records[q, i, 2])
             estimates[at] = scale * np.float64(records[q, i, 0]) + shift[q]
             bounds[at] = bound[q] + scale * np.float64(records[q, i, 1])
-            pools[at] = np.uint64(masks[q, i]) if masks.shape[1] else np.uint64(1)
+            pools[at] = np.uint64(1)
+            if masks.shape[1]:
+                pools[at] = reached_of(records[q, i, 0] + records[q, i, 1], np.uint64(masks[q, i]), negated)
     return ahead, behind - middle
 
 
