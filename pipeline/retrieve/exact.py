@@ -10,26 +10,29 @@ Products are made in float32, in bfloat16 where the processor has instructions f
 and in whole numbers (int8) where those are much faster still (:mod:`pipeline.retrieve.products`) and separate enough:
 the first candidates of each chunk are multiplied so, and how many come near decides about the rest.
 
-Some candidates of the first block, spread over it, show what is likely too bad to be among its best, so that little of
-it is kept; later blocks are measured by what is there. The lists show in the end whether all that was dropped is worse
-than what they hold: queries for which it is not sure are searched again, without a guess.
+Some candidates of each block, spread over it, are multiplied as soon as it is read, before those of earlier blocks that
+still wait: they show what is likely too bad to be among the best, so that little is kept. The lists show in the end
+whether all that was dropped is worse than what they hold: queries for which it is not sure are searched again, without
+a guess.
 
 Several pools with the same queries share the products: what is near enough for any of them is looked at for each.
 
-Threads divide the candidates, and lock the reservoirs they put them in. While they work at one block of the caller's,
-the next one is read.
+Threads divide the candidates, and lock the reservoirs they put them in. While they work at some blocks of the caller's,
+the next ones are read.
 
 Memory beside the queries: two blocks of the caller's (half of ``memory`` at most, see
-:func:`pipeline.retrieve.base.block_rows`), vectors that wait to be scored (a quarter, and what blocks leave of their
-half), reservoirs (an eighth, or 64 MB a thread), points (an eighth), pairs that are scored (a sixteenth, when products
-are over), and eight bytes an entry of the result.
+:func:`pipeline.retrieve.base.block_rows`), vectors that wait to be multiplied and scored (a quarter, and what blocks
+leave of their half), reservoirs (an eighth, or 64 MB a thread), points (an eighth), pairs that are scored (a sixteenth,
+when products are over), and eight bytes an entry of the result.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,7 +69,12 @@ TRIAL = 128
 """Candidates of a chunk that are tried in whole numbers."""
 
 SCOUTS = 64
-"""One of so many candidates of the first block is multiplied ahead, to show what of it is too bad to be kept."""
+"""One of so many candidates of a block is multiplied ahead, to show what is too bad to be kept."""
+
+AHEAD = 8
+"""Blocks that are read before another one is done."""
+
+_SCOUT_TILE = 512
 
 NEAR = 1 / 20
 """Where more of the pairs tried come near than this, multiplying those again costs more than whole numbers save."""
@@ -131,12 +139,14 @@ class _Together:
     def __init__(self, search: Search, resources: Resources, workers: ThreadPoolExecutor) -> None:
         self._search, self._resources, self._workers = search, resources, workers
         self._groups: list[_Group] = []
+        self._scouts: list[Reservoir] = []
         self._stretch = Stretch()
-        self._running: list[Future[None]] = []
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._running: deque[list[Future[None]]] = deque()
         self._own = threading.local()
 
     def add(self, rows: Rows, vectors: Vectors) -> None:
-        """Take a block in, when the one before it is done; return while threads work at it."""
+        """Take a block in, when few others wait; return while threads work at them."""
         search = self._search
         if len(rows) != len(vectors):
             raise InputError(f"a block has {len(rows)} rows and {len(vectors)} vectors", "Give one vector a row")
@@ -144,17 +154,19 @@ class _Together:
             return  # no mean to place the frame at
         search.check_rise(rows)
         dimension = search.start(vectors).dimension
-        self._finish()
+        self._finish(2 * AHEAD)
         most = min(self._waiting(len(rows), dimension), _LONGEST)
         if not self._groups:
             self._groups = _groups(search, np.arange(search.queries), self._resources.workers)
-            self._scout(rows[:most], vectors[:most])
+            self._scouts = [
+                Reservoir(search, held.queries, held.shift, 1 / SCOUTS, _SCOUT_TILE) for held in self._held()
+            ]
         for start in range(0, len(rows), most):
             end = min(start + most, len(rows))
             if len(self._stretch) + end - start > most:
                 self.flush()
-            for chunk in self._stretch.add(rows[start:end], vectors[start:end], self._chunks(end - start, dimension)):
-                self._running.append(self._workers.submit(self._sift, chunk))
+            self._scout(rows[start:end], vectors[start:end])
+            self._sift_all(self._stretch.add(rows[start:end], vectors[start:end], self._chunks(end - start, dimension)))
 
     def _waiting(self, count: int, dimension: int) -> int:
         """Return how many vectors may wait to be scored, where the caller's blocks have so many."""
@@ -162,21 +174,27 @@ class _Together:
         return max(quarter, 3 * quarter - 8 * count * dimension) // (4 * dimension) + 1
 
     def _scout(self, rows: Rows, vectors: Vectors) -> None:
-        """Guess from some of the first candidates, spread over them, what of these is too bad to be kept."""
+        """Have some candidates, spread over those to come, multiplied before all that waits."""
         search, frame = self._search, self._search.frame
-        if len(rows) < SCOUTS * search.depth // 2:
+        if not self._scouts or len(rows) < SCOUTS * search.depth // 2:
             return
-        step = max(SCOUTS, -(-len(rows) // ROW_TILE))
-        some, scouts = rows[::step], stored(vectors[::step], frame.dimension)
-        block = frame.place(some, scouts, products.aligned(scouts.shape, frame.kind))
+        some, vectors = rows[::SCOUTS], stored(vectors[::SCOUTS], frame.dimension)
+        block = frame.place(some, vectors, products.aligned(vectors.shape, frame.kind))
         members, bound = search.members(some), frame.bound(block.radius)
 
-        def guess(held: Reservoir) -> None:
-            tile = products.product(frame.rounded[frame.kind].points[held.queries], block.points)
-            held.enter(bound[held.queries], block.lengths[held.queries])
-            held.guess(tile, block, members, len(some) / len(rows))
+        def survey(scouts: Reservoir, held: Reservoir) -> None:
+            points = frame.rounded[frame.kind].points[held.queries]
+            with scouts.lock:
+                scouts.enter(bound[held.queries], block.lengths[held.queries])
+                for start in range(0, len(block), _SCOUT_TILE):
+                    tile = products.product(points, block.points[start : start + _SCOUT_TILE])
+                    scouts.survey(tile, start, block, members)
+                scouts.tidy()
+                with held.lock:
+                    held.believe(scouts)
 
-        list(self._workers.map(guess, self._held()))
+        pairs = zip(self._scouts, self._held(), strict=True)
+        self._start([functools.partial(survey, *pair) for pair in pairs], first=True)
 
     def _chunks(self, count: int, dimension: int) -> int:
         """Return into how many chunks to divide so many candidates: a whole number for every thread."""
@@ -184,22 +202,33 @@ class _Together:
         largest = min(CHUNK, self._resources.memory // (32 * workers)) // dimension
         return -(-count // (workers * max(largest, 1))) * workers
 
-    def _finish(self) -> None:
-        """Wait for the threads."""
-        running, self._running = self._running, []
-        for each in running:
-            each.result()
+    def _start(self, jobs: Sequence[Callable[[], None]], *, first: bool = False) -> None:
+        """Have threads do some jobs, after or before all that wait."""
+        if first:
+            self._jobs.extendleft(reversed(jobs))
+        else:
+            self._jobs.extend(jobs)
+        self._running.append([self._workers.submit(lambda: self._jobs.popleft()()) for _ in jobs])
+
+    def _finish(self, ahead: int = 0) -> None:
+        """Wait until the threads have done what they were given, but for the last few times."""
+        while len(self._running) > ahead:
+            for each in self._running.popleft():
+                each.result()
+
+    def _sift_all(self, chunks: Sequence[Chunk]) -> None:
+        self._start([functools.partial(self._sift, chunk) for chunk in chunks])
 
     def flush(self) -> None:
         """Score what is left of the blocks so far; where guesses failed, begin again."""
         doubtful = self._score()
+        self._scouts = []
         if len(doubtful):
             search, workers = self._search, self._resources.workers
             self._groups = []  # before there are others: reservoirs are large
             self._groups = _groups(search, doubtful, workers)
             search.best.clear(doubtful)
-            for chunk in self._stretch.chunks:
-                self._running.append(self._workers.submit(self._sift, chunk))
+            self._sift_all(self._stretch.chunks)
             self._score()
             self._groups = []
             self._groups = _groups(search, np.arange(search.queries), workers)

@@ -94,7 +94,11 @@ def threads(search: Search, workers: int) -> Iterator[ThreadPoolExecutor]:
         products.single_threaded(search.rounded) as initializer,
         ThreadPoolExecutor(workers, initializer=initializer) as found,
     ):
-        yield found
+        try:
+            yield found
+        except BaseException:
+            found.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 @functools.cache
@@ -109,9 +113,9 @@ def in_threads(search: Search, workers: int, work: Callable[[_Share], None], sha
         list(found.map(work, shares))
 
 
-def capacity(wanted: int) -> int:
+def capacity(wanted: int, width: int = ROW_TILE) -> int:
     """Return how many entries a reservoir has room for, of which so many are wanted in all pools: a multiple of 64."""
-    return -(-(KEEP * wanted + ROW_TILE) // 64) * 64
+    return -(-(KEEP * wanted + width) // 64) * 64
 
 
 class Estimated(Protocol):
@@ -143,12 +147,17 @@ class Reservoir:
         search: the search under way.
         queries: int64 ``[n]``, whose lists, rising.
         shift: float64 ``[n]``, added to estimates.
+        share: of the candidates that it meets, spread over them. Of those wanted of all, such a share hardly ever holds
+            more than four deviations and five above the expected number (once in 50,000 lists, if they lie at random).
+        width: of the widest tile it is given.
 
     Attributes:
         lock: held by who changes a reservoir that several threads share.
     """
 
-    def __init__(self, search: Search, queries: Positions, shift: Doubles) -> None:
+    def __init__(
+        self, search: Search, queries: Positions, shift: Doubles, share: float = 1.0, width: int = ROW_TILE
+    ) -> None:
         self.search, self.queries = search, queries
         self.lock = threading.Lock()
         self.lengths, self.shift = np.empty(0, np.float32), shift
@@ -159,8 +168,8 @@ class Reservoir:
         self.ones = np.ones(len(queries), np.float32)
         self.scale = search.frame.scale
         self.lists = queries[:, None] + np.arange(search.pools) * search.queries
-        self.wanted = search.depth + search.excluded[self.lists]
-        size = capacity(int(self.wanted.sum(axis=1).max()))
+        self.wanted = _likely(search.depth + search.excluded[self.lists], share)
+        size = capacity(int(self.wanted.sum(axis=1).max()), width)
         self.records = np.empty((len(queries), size, 3), np.float32)
         self.masks = np.empty((len(queries), size if search.pools > 1 else 0), _unsigned(search.pools))
         self.most = KEEP * self.wanted.sum(axis=1)
@@ -194,29 +203,22 @@ class Reservoir:
         self.limits = self.wanted.max(axis=1) * 3 // 2
         self._raise_thresholds()
 
-    def guess(self, tile: Any, block: Estimated, members: Members, share: float) -> None:
-        """Guess from a share of the candidates to come what of all is too bad to be kept; keep nothing of it.
+    def survey(self, tile: Any, start: int, block: Estimated, members: Members) -> None:
+        """Learn from a tile what the best are like, where nothing is to be scored; arguments as of :meth:`sift`."""
+        self._sieve(tile, start, block, members, 0)
+        self.counts[self.counts > self.most] = 0  # what they have shown stays true
 
-        Of those that are wanted of all, such a share, spread over them, hardly ever holds more than four deviations and
-        five above the expected number (once in 50,000 lists, if they lie at random). Where it does, :meth:`doubtful`
-        tells.
+    def believe(self, scouts: Reservoir) -> None:
+        """Keep no more of what a share of the candidates, surveyed for the same queries, shows as likely too bad.
 
-        Args:
-            tile: ``[n, w]``, products of these candidates, at most :data:`ROW_TILE`.
-            block: what is known of them.
-            members: uint64 ``[w]``, their pools.
-            share: of all candidates.
+        That is a guess: :meth:`doubtful` tells where it was wrong.
         """
-        self.limits += tile.shape[1]
-        self._sieve(tile, 0, block, members, 0)
-        expected = share * self.wanted
-        likely = np.minimum(self.wanted, expected + 4.0 * np.sqrt(expected) + 5.0).astype(np.int64)
-        trims.tidy(likely, *self._reservoirs()[1:])
+        away = 2.0 * np.maximum(self.bound - scouts.bound, 0.0)[:, None] / self.scale
+        self.thresholds = np.maximum(self.thresholds, _down(scouts.thresholds - away))
         self.guessed = True
-        self.empty()
 
     def doubtful(self) -> Positions:
-        """Return the queries that may have lost some of their best to a guess, now that all is scored; forget it.
+        """Return the queries that may have lost some of their best to guesses, now that all is scored; forget these.
 
         Their lists hold what was found, none of it wrong: their floors are true.
         """
@@ -325,6 +327,12 @@ def flush(held: Sequence[Reservoir], scored: Scored, together: int = SCORED, eac
             search.absorb(scored, likely, each)
     for one in held:
         one.empty()
+
+
+def _likely(wanted: Positions, share: float) -> Positions:
+    expected = share * wanted
+    likely: Positions = np.minimum(wanted, expected + 4.0 * np.sqrt(expected) + 5.0).astype(np.int64)
+    return likely
 
 
 def _unsigned(pools: int) -> type[np.uint16 | np.uint64]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,28 +12,35 @@ import pytest
 
 from pipeline.core.resources import Resources
 from pipeline.retrieve import exact, sieves
-from pipeline.retrieve.base import Metric, Ranking, Subset
+from pipeline.retrieve.base import Block, Metric, Ranking, Subset
 from pipeline.retrieve.exact import ExactEngine
 from pipeline.retrieve.reference import brute_force
+from pipeline.retrieve.stretch import Chunk
 from tests.retrieve.cases import METRICS, Case, make_case, same
 
 DEPTH, COUNT = 50, 9_000
 KINDS = [(False, False), (True, False), (False, True)]
-PLACES = np.arange(0, COUNT, exact.SCOUTS)
-"""Where the scouts of a block of so many are."""
+LEAST = exact.SCOUTS * DEPTH // 2
+"""Candidates of a block that is worth a guess."""
 
 
-def arranged(case: Case, order: str) -> Case:
+def places(size: int = COUNT) -> np.ndarray:
+    """Return where the scouts of blocks of a size are."""
+    blocks = [range(start, min(start + size, COUNT)) for start in range(0, COUNT, size)]
+    return np.array([place for block in blocks if len(block) >= LEAST for place in block[:: exact.SCOUTS]])
+
+
+def arranged(case: Case, order: str, size: int = COUNT) -> Case:
     """Return the case with candidates in another order of their distance from the first query.
 
-    "scouts best": it misleads as much as one can, for the scouts of the only block are the best of all.
+    "scouts best": it misleads as much as one can, for the scouts of all blocks are the best of all.
     """
     away = np.argsort(np.linalg.norm(case.vectors.astype(float) - case.queries[0], axis=1))
     if order == "as drawn":
         return case
     if order == "scouts best":
-        places = np.concatenate([PLACES, np.setdiff1d(np.arange(COUNT), PLACES)])
-        away = away[np.argsort(places)]
+        mine = places(size)
+        away = away[np.argsort(np.concatenate([mine, np.setdiff1d(np.arange(COUNT), mine)]))]
     return replace(case, vectors=case.vectors[away if order != "best last" else away[::-1]])
 
 
@@ -57,11 +66,12 @@ def again(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 @pytest.mark.parametrize("order", ["as drawn", "best first", "best last", "scouts best"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_guesses_change_no_byte(kind: tuple[bool, bool], order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = arranged(make_case("clusters", candidates=COUNT, dimension=33), order)
+    drawn = make_case("clusters", candidates=COUNT, dimension=33)
     engine = ExactEngine(low=kind[0], whole=kind[1])
     for near in (exact.NEAR, np.inf):
         monkeypatch.setattr(exact, "NEAR", near)
         for workers, size, memory in ((1, COUNT, 64 << 20), (3, 2_000, 64 << 20), (2, 2_000, 2 << 20)):
+            case = arranged(drawn, order, size)
             assert same(case.search(engine, "l2", DEPTH, workers=workers, size=size, memory=memory), expected(case))
 
 
@@ -70,7 +80,7 @@ def test_guesses_change_no_byte(kind: tuple[bool, bool], order: str, monkeypatch
 def test_guesses_change_no_byte_of_several_pools(metric: Metric, order: str) -> None:
     case = arranged(make_case("clusters", candidates=COUNT, dimension=33), order)
     drawn = np.sort(np.random.default_rng(3).choice(case.rows, 4_000, replace=False))
-    pools = [None, case.rows[:300], case.rows[5_000:], drawn, case.rows[PLACES]]
+    pools = [None, case.rows[:300], case.rows[5_000:], drawn, case.rows[places()]]
     found = ExactEngine(low=False, whole=True).search_pools(
         case.queries,
         case.blocks(COUNT),
@@ -100,6 +110,59 @@ def test_the_queries_whose_guess_failed_are_searched_again_and_hardly_others(aga
     assert 0 in misled
     assert len(misled) < len(case.queries) / 4  # one more lies near the first one
     assert afterwards == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_scouts_of_all_blocks_mislead_together(again: list[list[int]], workers: int) -> None:
+    size = 2_000
+    case = arranged(make_case("random", candidates=COUNT, dimension=100), "scouts best", size)
+    found = case.search(ExactEngine(low=False, whole=False), "l2", DEPTH, size=size, workers=workers)
+    assert same(found, expected(case))
+    assert 0 in again[0]
+    assert again[1:] == [[]]
+
+
+def test_scouts_go_before_candidates_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once all blocks are read, much less comes near than where the first one alone is scouted."""
+    monkeypatch.setattr(exact, "NEAR", np.inf)
+    monkeypatch.setattr(exact, "CHUNK", 40 * 500)
+    case, sieve, counts = make_case("random", candidates=60_000, dimension=40), sieves.sieve, []
+    sift, scout = exact._Together._sift, exact._Together._scout
+
+    def counted(*given: object) -> int:
+        reached: int = sieve(*given)  # type: ignore[arg-type]
+        counts[-1] += reached
+        return reached
+
+    def waiting(self: exact._Together, chunk: Chunk) -> None:
+        assert read.wait(60)
+        sift(self, chunk)
+
+    def first_alone(self: exact._Together, rows: np.ndarray, vectors: np.ndarray) -> None:
+        if rows[0] == case.rows[0]:
+            scout(self, rows, vectors)
+
+    monkeypatch.setattr(sieves, "sieve", counted)
+    monkeypatch.setattr(exact._Together, "_sift", waiting)
+    for scouting in (scout, first_alone):
+        monkeypatch.setattr(exact._Together, "_scout", scouting)
+        read = threading.Event()
+        counts.append(0)
+
+        def blocks(read: threading.Event = read) -> Iterator[Block]:
+            yield from case.blocks(10_000)
+            read.set()
+
+        found = ExactEngine(low=False, whole=True).search(
+            case.queries,
+            blocks(),
+            metric="l2",
+            depth=DEPTH,
+            excluded=case.excluded,
+            resources=Resources(memory=1 << 30, workers=2, device="cpu"),
+        )
+        assert same(found, expected(case))
+    assert 0 < counts[0] < 0.8 * counts[1]
 
 
 def test_a_guess_that_failed_is_made_good_before_vectors_are_gone(again: list[list[int]]) -> None:
@@ -144,13 +207,12 @@ def test_few_candidates_are_not_worth_a_guess(again: list[list[int]], monkeypatc
     def refused(*_given: object) -> None:
         raise AssertionError("a guess")
 
-    monkeypatch.setattr("pipeline.retrieve.reservoirs.Reservoir.guess", refused)
-    least = exact.SCOUTS * DEPTH // 2
-    case = make_case("random", candidates=least - 1)
+    monkeypatch.setattr("pipeline.retrieve.reservoirs.Reservoir.believe", refused)
+    case = make_case("random", candidates=LEAST - 1)
     assert same(case.search(ExactEngine(low=False, whole=False), "l2", DEPTH), expected(case))
     assert again == [[]]
     with pytest.raises(AssertionError, match="a guess"):
-        make_case("random", candidates=least).search(ExactEngine(low=False, whole=False), "l2", DEPTH)
+        make_case("random", candidates=LEAST).search(ExactEngine(low=False, whole=False), "l2", DEPTH)
 
 
 def test_a_second_search_takes_no_more_memory_than_the_first(
@@ -158,7 +220,7 @@ def test_a_second_search_takes_no_more_memory_than_the_first(
 ) -> None:
     """The pool of the scouts alone misleads about every query."""
     case = make_case("random", candidates=COUNT, queries=100)
-    subsets = [Subset(None, case.excluded), Subset(case.rows[PLACES], case.excluded)]
+    subsets = [Subset(None, case.excluded), Subset(case.rows[places()], case.excluded)]
     resources = Resources(memory=64 << 20, workers=2, device="cpu")
     engine, peaks = ExactEngine(low=False, whole=False), []
     for scouts in (exact.SCOUTS, exact.SCOUTS, 10**9):
