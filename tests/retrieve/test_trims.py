@@ -70,7 +70,7 @@ def test_every_entry_is_settled_once_the_likely_ones_first(several: int) -> None
     records[:, :, 1] = rng.random((4, 192)) / 10
     records[:, :, 2] = rng.permutation(192)
     masks = rng.integers(1, 8, (4, 192 if several > 1 else 0)).astype(np.uint16)
-    thresholds, numbers = np.full((4, several), -1, np.float32), np.array([3, 4, 7, 9])
+    thresholds, numbers = np.tile(np.arange(several, dtype=np.float32) / 4 - 1, (4, 1)), np.array([3, 4, 7, 9])
     shift, bound = rng.random(4), rng.random(4)
     room = Pairs.room(2 * counts.sum())
     ahead, behind = trims.settle(0, 4, numbers, 2.0, shift, bound, wanted, thresholds, records, masks, counts, room)
@@ -86,10 +86,12 @@ def test_every_entry_is_settled_once_the_likely_ones_first(several: int) -> None
             own = [places.index(place) for place in some.positions[mine].tolist()]
             np.testing.assert_allclose(some.estimates[mine], 2 * kept[own, 0] + shift[q])
             np.testing.assert_allclose(some.bounds[mine], 2 * kept[own, 1] + bound[q])
-            assert (some.pools[mine] == (masks[q, own] if several > 1 else 1)).all()
+            reached = (records[q, own, 0] + records[q, own, 1])[:, None] >= thresholds[q]
+            bits = (reached << np.arange(several)).sum(axis=1)
+            assert (some.pools[mine] == (masks[q, own] & bits if several > 1 else 1)).all()
         lower, upper = kept[:, 0] - kept[:, 1], kept[:, 0] + kept[:, 1]
         for pool in range(several):
-            inside = upper >= -1
+            inside = upper >= thresholds[q, pool]
             if several > 1:
                 inside &= in_pools(masks[q, : counts[q]].astype(np.uint64), pool)
             best = np.flatnonzero(inside)[np.argsort(-lower[inside])][:20]
