@@ -9,7 +9,7 @@ ran, on how many threads and in how much memory is execution, not identity.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -31,6 +31,8 @@ Block = tuple[Rows, Vectors]
 Exclusions = tuple[npt.NDArray[np.int64], Rows]
 """CSR of the rows removed from each query's ranking before ranks are counted: offsets int64 ``[queries + 1]``, rows
 rising within a query (what :attr:`pipeline.corpus.pool.Pool.exclusions` gives)."""
+
+Done = Callable[[int], None]
 
 MAX_SUBSETS = 64
 """Pools that one pass can rank: a bit each."""
@@ -89,6 +91,10 @@ class Ranking:
         return pa.table([self.query, self.row, self.score, self.rank], schema=RANKING)
 
 
+def ignored(_count: int) -> None:
+    """Do nothing with a number."""
+
+
 class DenseEngine(ABC):
     """An exact nearest-neighbour search that reads its candidates once."""
 
@@ -128,6 +134,7 @@ class DenseEngine(ABC):
         metric: Metric,
         depth: int,
         resources: Resources,
+        done: Done = ignored,
     ) -> list[Ranking]:
         """Return what :meth:`search` would for each of several pools, from one pass over their union.
 
@@ -138,6 +145,7 @@ class DenseEngine(ABC):
             metric: as of :meth:`search`.
             depth: as of :meth:`search`.
             resources: as of :meth:`search`.
+            done: told, by the thread that searches, how many more candidates are done with; they are read before.
         """
 
 

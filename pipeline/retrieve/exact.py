@@ -42,7 +42,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import products
-from pipeline.retrieve.base import Block, DenseEngine, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.base import Block, DenseEngine, Done, Metric, Ranking, Subset, Vectors, ignored
 from pipeline.retrieve.frame import WHOLE, stored
 from pipeline.retrieve.reservoirs import (
     ENTRY,
@@ -111,16 +111,19 @@ class ExactEngine(DenseEngine):
         metric: Metric,
         depth: int,
         resources: Resources,
+        done: Done = ignored,
     ) -> list[Ranking]:
         """Return the rankings of several pools (:meth:`pipeline.retrieve.base.DenseEngine.search_pools`)."""
         whole = self.whole and queries.shape[-1] <= products.MOST_WHOLES
         search = Search(queries, metric, depth, subsets, low=self.low, whole=whole)
-        if ENTRY * search.queries * entries(search) > resources.memory // 8:
+        room = entries(search) + entries(search, 1 / SCOUTS, _SCOUT_TILE)
+        if ENTRY * search.queries * room > resources.memory // 8:
             for block in search.framed(blocks, resources):
                 collect(search, block, np.arange(search.queries), resources.workers)
+                done(len(block))
             return search.rankings()
         with threads(search, resources.workers) as workers:
-            together = _Together(search, resources, workers)
+            together = _Together(search, resources, workers, done)
             for rows, vectors in blocks:
                 together.add(rows, vectors)
             together.flush()
@@ -134,15 +137,16 @@ class _Together:
         search: the search under way.
         resources: limits of memory.
         workers: threads.
+        done: told how many more candidates are multiplied.
     """
 
-    def __init__(self, search: Search, resources: Resources, workers: ThreadPoolExecutor) -> None:
-        self._search, self._resources, self._workers = search, resources, workers
+    def __init__(self, search: Search, resources: Resources, workers: ThreadPoolExecutor, done: Done) -> None:
+        self._search, self._resources, self._workers, self._done = search, resources, workers, done
         self._groups: list[_Group] = []
         self._scouts: list[Reservoir] = []
         self._stretch = Stretch()
         self._jobs: deque[Callable[[], None]] = deque()
-        self._running: deque[list[Future[None]]] = deque()
+        self._running: deque[tuple[list[Future[None]], int]] = deque()
         self._own = threading.local()
 
     def add(self, rows: Rows, vectors: Vectors) -> None:
@@ -166,7 +170,8 @@ class _Together:
             if len(self._stretch) + end - start > most:
                 self.flush()
             self._scout(rows[start:end], vectors[start:end])
-            self._sift_all(self._stretch.add(rows[start:end], vectors[start:end], self._chunks(end - start, dimension)))
+            chunks = self._stretch.add(rows[start:end], vectors[start:end], self._chunks(end - start, dimension))
+            self._start([functools.partial(self._sift, chunk) for chunk in chunks], end - start)
 
     def _waiting(self, count: int, dimension: int) -> int:
         """Return how many vectors may wait to be scored, where the caller's blocks have so many."""
@@ -202,22 +207,21 @@ class _Together:
         largest = min(CHUNK, self._resources.memory // (32 * workers)) // dimension
         return -(-count // (workers * max(largest, 1))) * workers
 
-    def _start(self, jobs: Sequence[Callable[[], None]], *, first: bool = False) -> None:
-        """Have threads do some jobs, after or before all that wait."""
+    def _start(self, jobs: Sequence[Callable[[], None]], count: int = 0, *, first: bool = False) -> None:
+        """Have threads do some jobs, which are all for so many candidates, after or before all that wait."""
         if first:
             self._jobs.extendleft(reversed(jobs))
         else:
             self._jobs.extend(jobs)
-        self._running.append([self._workers.submit(lambda: self._jobs.popleft()()) for _ in jobs])
+        self._running.append(([self._workers.submit(lambda: self._jobs.popleft()()) for _ in jobs], count))
 
     def _finish(self, ahead: int = 0) -> None:
         """Wait until the threads have done what they were given, but for the last few times."""
         while len(self._running) > ahead:
-            for each in self._running.popleft():
+            jobs, count = self._running.popleft()
+            for each in jobs:
                 each.result()
-
-    def _sift_all(self, chunks: Sequence[Chunk]) -> None:
-        self._start([functools.partial(self._sift, chunk) for chunk in chunks])
+            self._done(count)
 
     def flush(self) -> None:
         """Score what is left of the blocks so far; where guesses failed, begin again."""
@@ -228,7 +232,7 @@ class _Together:
             self._groups = []  # before there are others: reservoirs are large
             self._groups = _groups(search, doubtful, workers)
             search.best.clear(doubtful)
-            self._sift_all(self._stretch.chunks)
+            self._start([functools.partial(self._sift, chunk) for chunk in self._stretch.chunks])
             self._score()
             self._groups = []
             self._groups = _groups(search, np.arange(search.queries), workers)

@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import reservoirs
-from pipeline.retrieve.base import Block, DenseEngine, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.base import Block, DenseEngine, Done, Metric, Ranking, Subset, Vectors, ignored
 from pipeline.retrieve.frame import FLOAT, Floats, FramedBlock
 from pipeline.retrieve.pairs import Doubles, Pairs
 from pipeline.retrieve.scan import Search
@@ -50,6 +50,7 @@ class FaissEngine(DenseEngine):
         metric: Metric,
         depth: int,
         resources: Resources,
+        done: Done = ignored,
     ) -> list[Ranking]:
         """Return the rankings of several pools (:meth:`pipeline.retrieve.base.DenseEngine.search_pools`).
 
@@ -73,6 +74,7 @@ class FaissEngine(DenseEngine):
                 for search, subset in zip(searches, subsets, strict=True):
                     for framed in search.framed([_restricted(block, subset.candidates)], resources):
                         _collect_all(search, framed, knn, resources, None if device is None else GPU_LIMIT)
+                done(len(block[0]))
         finally:
             self._faiss.omp_set_num_threads(threads)
         return [search.rankings()[0] for search in searches]

@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import kernels, products, sieves
-from pipeline.retrieve.base import Block, Metric, Ranking, Subset, Vectors, block_rows
+from pipeline.retrieve.base import Block, Done, Metric, Ranking, Subset, Vectors, block_rows, ignored
 from pipeline.retrieve.frame import CODES, HALF, Closer, Floats, Frame, FramedBlock
 from pipeline.retrieve.pairs import Doubles, Visits
 from pipeline.retrieve.reservoirs import ROW_TILE, Reservoir, affordable, flush, in_threads, tiles
@@ -91,6 +91,7 @@ class GroupedEngine:
         metric: Metric,
         depth: int,
         resources: Resources,
+        done: Done = ignored,
     ) -> list[Ranking]:
         """Return the rankings of several pools of papers with one or more vectors each.
 
@@ -102,6 +103,7 @@ class GroupedEngine:
             metric: how two vectors are compared.
             depth: entries a query.
             resources: memory and threads.
+            done: told how many more papers are done with.
 
         Raises:
             InputError: as of :meth:`pipeline.retrieve.base.DenseEngine.search`, or a query has no vector.
@@ -116,6 +118,7 @@ class GroupedEngine:
             share = tiles(len(counts), resources.workers, vectors=float(counts.mean()), most=affordable(search))
             work = functools.partial(_collect, search, block, search.members(block.rows))
             in_threads(search, resources.workers, work, np.array_split(np.arange(len(counts)), share))
+            done(len(block.rows))
         return search.rankings()
 
 

@@ -74,9 +74,10 @@ def affordable(search: Search) -> int:
     return _RESERVOIRS // (ENTRY * entries(search))
 
 
-def entries(search: Search) -> int:
-    """Return how many entries a query's reservoir has room for, of all pools together."""
-    return capacity(search.pools * (search.depth + int(search.excluded.max(initial=0))))
+def entries(search: Search, share: float = 1.0, width: int = ROW_TILE) -> int:
+    """Return how many entries a query's reservoir has room for, of all pools together; see :class:`Reservoir`."""
+    most = np.array([search.depth + int(search.excluded.max(initial=0))])
+    return capacity(search.pools * int(_likely(most, share)[0]), width)
 
 
 def tiles(queries: int, workers: int, *, vectors: float = 1.0, most: int = QUERY_TILE) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.core.artifact import Artifact
@@ -18,8 +18,8 @@ from pipeline.encode.spec import Role
 from pipeline.measure import inputs as measured
 from pipeline.retrieve.ann import Settings
 from pipeline.retrieve.approximate import ApproximateEngine, recall
-from pipeline.retrieve.base import Metric, Ranking, block_rows, check_depth
-from pipeline.stages.dense import counted_blocks, matrix
+from pipeline.retrieve.base import Block, Metric, Ranking, block_rows, check_depth
+from pipeline.stages.dense import matrix
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import slug_of, write_ranking
 
@@ -73,7 +73,7 @@ def approximate_ranking_task(
         with Progress(len(opened.candidates), f"index {name} by {settings.name}", "docs") as progress:
             ranking = ApproximateEngine(config.search).search(
                 queries,
-                counted_blocks(store.blocks(opened.candidates, size), progress),
+                _counted(store.blocks(opened.candidates, size), progress),
                 count=len(opened.candidates),
                 metric=metric,
                 depth=depth,
@@ -87,3 +87,10 @@ def approximate_ranking_task(
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "exact": exact}
     inputs.update((str(role), embedded) for role, embedded in vectors.items())
     return Task("search", 1, RANKINGS, f"{name}-{settings.kind}-{slug_of(pool)}", config, inputs, run)
+
+
+def _counted(blocks: Iterable[Block], progress: Progress) -> Iterator[Block]:
+    """Yield blocks, and count their papers when they were read."""
+    for rows, vectors in blocks:
+        yield rows, vectors
+        progress.add(len(rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,6 @@ from pipeline.encode.spec import Role
 from pipeline.encode.store import VectorStore
 from pipeline.retrieve.base import (
     MAX_SUBSETS,
-    Block,
     Metric,
     Ranking,
     Subset,
@@ -178,22 +177,24 @@ def rank_pools(
             grouped = GroupedEngine(2.0 * groups.vectors.size * len(candidates))
             rankings = grouped.search_pools(
                 Groups(*groups),
-                counted_blocks(store.blocks(candidates, max(size // _SENTENCES, 1)), progress),
+                store.blocks(candidates, max(size // _SENTENCES, 1)),
                 subsets,
                 metric=config.metric,
                 depth=config.depth,
                 resources=resources,
+                done=progress.add,
             )
             return rankings, type(grouped).__name__
         queries = matrix(query_store, query_rows, size)
         chosen = dense_engine(engine, resources, 2.0 * queries.size * len(candidates))
         rankings = chosen.search_pools(
             queries,
-            counted_blocks(store.blocks(candidates, size), progress),
+            store.blocks(candidates, size),
             subsets,
             metric=config.metric,
             depth=config.depth,
             resources=resources,
+            done=progress.add,
         )
         return rankings, type(chosen).__name__
 
@@ -211,10 +212,3 @@ def matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:
             f"{len(rows):,} queries have {len(found):,} vectors", "Rank with an encoder of one vector a paper"
         )
     return np.concatenate([np.empty((0, store.dimension), np.float32), *(block.vectors for block in blocks)])
-
-
-def counted_blocks(blocks: Iterable[Block], progress: Progress) -> Iterator[Block]:
-    """Yield blocks, and count their papers when they were used."""
-    for rows, vectors in blocks:
-        yield rows, vectors
-        progress.add(len(np.unique(rows)))
