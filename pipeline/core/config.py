@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from pipeline.core.errors import InputError, nearest
@@ -95,6 +95,13 @@ def parse_bytes(text: str) -> int:
     if not match or float(match[1]) <= 0:
         raise InputError(f"memory {text!r} is no amount", "Write it like 4G or 500M")
     return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+
+
+def pairs(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each piece of a text such as ``k1=1.2,b=0.75`` with its key and value, which may be empty."""
+    for piece in text.split(","):
+        key, _, value = (part.strip() for part in piece.partition("="))
+        yield piece, key, value
 
 
 def format_count(number: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 from pipeline.encode import hub, kinds, lock
 from pipeline.encode.spec import MeanSpec, Model
@@ -273,8 +274,7 @@ def _split(text: str) -> tuple[str, dict[str, str]]:
     if match is None or Path(text).is_dir():
         return text, {}
     base, options = match[1], dict[str, str]()
-    for piece in match[2].split(","):
-        key, _, value = (part.strip() for part in piece.partition("="))
+    for piece, key, value in pairs(match[2]):
         if not key or not value or key in _NO_OPTION:
             raise InputError(f"{piece!r} in {text!r} is no option", f"Write it like {base}:compute=bfloat16")
         options[key] = value

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 from pipeline.retrieve.base import Metric
 from pipeline.retrieve.faiss_index import GPU_LIMIT, gpu_of, load
@@ -92,8 +93,7 @@ def parse_settings(text: str) -> Settings | None:
     if kind is None:
         return None
     values: dict[str, Any] = {}
-    for piece in rest.split(",") if rest else []:
-        key, _, value = (part.strip() for part in piece.partition("="))
+    for piece, key, value in pairs(rest) if rest else []:
         if key not in _OWN[kind]:
             raise InputError(f"{kind} has no parameter {key!r}", nearest(key, _OWN[kind]))
         try:

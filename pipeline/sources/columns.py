@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 from pipeline.sources.base import Batch, QuerySet, find_files, fingerprint
 from pipeline.sources.fieldmaps import FOLDED
@@ -31,8 +32,9 @@ def parse_columns(text: str | None) -> dict[str, str]:
         InputError: a column is none of :data:`COLUMNS`, or has no name.
     """
     columns = {name: name for name in COLUMNS}
-    for pair in filter(None, (text or "").split(",")):
-        ours, _, theirs = (part.strip() for part in pair.partition("="))
+    for piece, ours, theirs in pairs(text or ""):
+        if not piece:
+            continue
         if ours not in COLUMNS:
             raise InputError(f"--columns maps {ours!r}, which is no column", nearest(ours, COLUMNS))
         if not theirs:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 from pipeline.encode import registry
 from pipeline.encode.spec import Model
@@ -151,8 +152,7 @@ def _parse_fused(method: str, inside: str, precision: str | None) -> Fused:
 
 def _parse_bm25(name: str) -> Bm25:
     values: dict[str, float] = {}
-    for piece in name.removeprefix("bm25:").split(","):
-        key, _, value = (part.strip() for part in piece.partition("="))
+    for piece, key, value in pairs(name.removeprefix("bm25:")):
         try:
             values[key] = float(value)
         except ValueError:
