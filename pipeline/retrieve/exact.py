@@ -75,6 +75,7 @@ AHEAD = 8
 """Blocks that are read before another one is done."""
 
 _SCOUT_TILE = 512
+"""Scouts of a tile: a reservoir of theirs needs little room beside what is wanted."""
 
 NEAR = 1 / 20
 """Where more of the pairs tried come near than this, multiplying those again costs more than whole numbers save."""
@@ -158,7 +159,7 @@ class _Together:
             return  # no mean to place the frame at
         search.check_rise(rows)
         dimension = search.start(vectors).dimension
-        self._finish(2 * AHEAD)
+        self._finish(AHEAD)
         most = min(self._waiting(len(rows), dimension), _LONGEST)
         if not self._groups:
             self._groups = _groups(search, np.arange(search.queries), self._resources.workers)
@@ -169,20 +170,20 @@ class _Together:
             end = min(start + most, len(rows))
             if len(self._stretch) + end - start > most:
                 self.flush()
-            self._scout(rows[start:end], vectors[start:end])
+            surveys = self._surveys(rows[start:end], vectors[start:end])
             chunks = self._stretch.add(rows[start:end], vectors[start:end], self._chunks(end - start, dimension))
-            self._start([functools.partial(self._sift, chunk) for chunk in chunks], end - start)
+            self._start(chunks, surveys, end - start)
 
     def _waiting(self, count: int, dimension: int) -> int:
         """Return how many vectors may wait to be scored, where the caller's blocks have so many."""
         quarter = self._resources.memory // 4
         return max(quarter, 3 * quarter - 8 * count * dimension) // (4 * dimension) + 1
 
-    def _scout(self, rows: Rows, vectors: Vectors) -> None:
-        """Have some candidates, spread over those to come, multiplied before all that waits."""
+    def _surveys(self, rows: Rows, vectors: Vectors) -> list[Callable[[], None]]:
+        """Return jobs that multiply some candidates, spread over all, and tell the reservoirs what they show."""
         search, frame = self._search, self._search.frame
         if not self._scouts or len(rows) < SCOUTS * search.depth // 2:
-            return
+            return []
         some, vectors = rows[::SCOUTS], stored(vectors[::SCOUTS], frame.dimension)
         block = frame.place(some, vectors, products.aligned(vectors.shape, frame.kind))
         members, bound = search.members(some), frame.bound(block.radius)
@@ -198,8 +199,7 @@ class _Together:
                 with held.lock:
                     held.believe(scouts)
 
-        pairs = zip(self._scouts, self._held(), strict=True)
-        self._start([functools.partial(survey, *pair) for pair in pairs], first=True)
+        return [functools.partial(survey, *pair) for pair in zip(self._scouts, self._held(), strict=True)]
 
     def _chunks(self, count: int, dimension: int) -> int:
         """Return into how many chunks to divide so many candidates: a whole number for every thread."""
@@ -207,16 +207,15 @@ class _Together:
         largest = min(CHUNK, self._resources.memory // (32 * workers)) // dimension
         return -(-count // (workers * max(largest, 1))) * workers
 
-    def _start(self, jobs: Sequence[Callable[[], None]], count: int = 0, *, first: bool = False) -> None:
-        """Have threads do some jobs, which are all for so many candidates, after or before all that wait."""
-        if first:
-            self._jobs.extendleft(reversed(jobs))
-        else:
-            self._jobs.extend(jobs)
-        self._running.append(([self._workers.submit(lambda: self._jobs.popleft()()) for _ in jobs], count))
+    def _start(self, chunks: Sequence[Chunk], surveys: Sequence[Callable[[], None]] = (), count: int = 0) -> None:
+        """Have threads sift chunks of so many new candidates after all that waits, and make surveys before it."""
+        self._jobs.extendleft(surveys)
+        self._jobs.extend(functools.partial(self._sift, chunk) for chunk in chunks)
+        jobs = [self._workers.submit(lambda: self._jobs.popleft()()) for _ in range(len(surveys) + len(chunks))]
+        self._running.append((jobs, count))
 
     def _finish(self, ahead: int = 0) -> None:
-        """Wait until the threads have done what they were given, but for the last few times."""
+        """Wait until the threads have done what they were given, but for the last few blocks."""
         while len(self._running) > ahead:
             jobs, count = self._running.popleft()
             for each in jobs:
@@ -232,7 +231,7 @@ class _Together:
             self._groups = []  # before there are others: reservoirs are large
             self._groups = _groups(search, doubtful, workers)
             search.best.clear(doubtful)
-            self._start([functools.partial(self._sift, chunk) for chunk in self._stretch.chunks])
+            self._start(self._stretch.chunks)
             self._score()
             self._groups = []
             self._groups = _groups(search, np.arange(search.queries), workers)

@@ -76,8 +76,8 @@ def affordable(search: Search) -> int:
 
 def entries(search: Search, share: float = 1.0, width: int = ROW_TILE) -> int:
     """Return how many entries a query's reservoir has room for, of all pools together; see :class:`Reservoir`."""
-    most = np.array([search.depth + int(search.excluded.max(initial=0))])
-    return capacity(search.pools * int(_likely(most, share)[0]), width)
+    wanted = _likely(search.depth + search.excluded.max(initial=0), share)
+    return capacity(search.pools * int(wanted), width)
 
 
 def tiles(queries: int, workers: int, *, vectors: float = 1.0, most: int = QUERY_TILE) -> int:
@@ -149,7 +149,7 @@ class Reservoir:
         queries: int64 ``[n]``, whose lists, rising.
         shift: float64 ``[n]``, added to estimates.
         share: of the candidates that it meets, spread over them. Of those wanted of all, such a share hardly ever holds
-            more than four deviations and five above the expected number (once in 50,000 lists, if they lie at random).
+            more than four deviations and five above the expected number (once in 30,000 lists, if they lie at random).
         width: of the widest tile it is given.
 
     Attributes:
@@ -330,10 +330,10 @@ def flush(held: Sequence[Reservoir], scored: Scored, together: int = SCORED, eac
         one.empty()
 
 
-def _likely(wanted: Positions, share: float) -> Positions:
+def _likely(wanted: Any, share: float) -> Any:
+    """Return how many of those wanted of all a share of the candidates has at most, all but surely."""
     expected = share * wanted
-    likely: Positions = np.minimum(wanted, expected + 4.0 * np.sqrt(expected) + 5.0).astype(np.int64)
-    return likely
+    return np.minimum(wanted, expected + 4.0 * np.sqrt(expected) + 5.0).astype(np.int64)
 
 
 def _unsigned(pools: int) -> type[np.uint16 | np.uint64]:

@@ -148,7 +148,7 @@ def test_without_a_gpu_another_index_is_named(kind: Kind) -> None:
         search(make_case("random"), Settings(kind), "l2", 5, device="cuda")
 
 
-def test_what_a_gpu_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_goes_to_the_gpu_and_what_it_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Faiss of the CPU stands in for that of a GPU: how an index gets there and what comes back of it."""
 
     class Scratch:

@@ -106,6 +106,27 @@ def test_an_error_of_the_caller_ends_the_search(workers: int) -> None:
     assert isinstance(error, OSError)
 
 
+def test_what_waits_is_not_done_when_a_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, made, product = make_case("random", candidates=20_000), [], products.product
+    monkeypatch.setattr(exact, "CHUNK", 40 * 100)
+    go_on = threading.Event()
+
+    def held_up(*given: object) -> object:
+        made.append(1)
+        assert go_on.wait(60)
+        return product(*given)
+
+    def blocks() -> Iterator[Block]:
+        yield from case.blocks(6_000)
+        threading.Timer(0.3, go_on.set).start()
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(products, "product", held_up)
+    error = ended(lambda: searched(case, blocks(), 2))
+    assert isinstance(error, OSError)
+    assert 0 < len(made) < 20  # what two threads had begun, of some 200 chunks
+
+
 @pytest.mark.parametrize("workers", [1, 2, 5])
 @pytest.mark.parametrize("after", [0, 5])
 def test_an_error_of_a_thread_ends_the_search(workers: int, after: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -123,12 +123,20 @@ def test_scouts_of_all_blocks_mislead_together(again: list[list[int]], workers: 
     assert again[1:] == [[]]
 
 
+@pytest.mark.parametrize("name", ["identical", "duplicates"])
+def test_scouts_that_are_alike_fit_their_reservoirs(name: str, again: list[list[int]]) -> None:
+    """More scouts than a reservoir of theirs may hold are as good as the last one wanted."""
+    case = make_case(name, candidates=60_000)
+    assert same(case.search(ExactEngine(low=False, whole=False), "l2", DEPTH, size=20_000), expected(case))
+    assert again == [[]]
+
+
 def test_scouts_go_before_candidates_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once all blocks are read, less comes near than where the first one alone is scouted."""
     monkeypatch.setattr(exact, "NEAR", np.inf)
     monkeypatch.setattr(exact, "CHUNK", 40 * 500)
     case, sieve, counts = make_case("random", candidates=60_000, dimension=40), sieves.sieve, []
-    sift, scout = exact._Together._sift, exact._Together._scout
+    sift, surveys = exact._Together._sift, exact._Together._surveys
 
     def counted(*given: object) -> int:
         reached: int = sieve(*given)  # type: ignore[arg-type]
@@ -139,14 +147,13 @@ def test_scouts_go_before_candidates_that_wait(monkeypatch: pytest.MonkeyPatch) 
         assert read.wait(60)
         sift(self, chunk)
 
-    def first_alone(self: exact._Together, rows: np.ndarray, vectors: np.ndarray) -> None:
-        if rows[0] == case.rows[0]:
-            scout(self, rows, vectors)
+    def first_alone(self: exact._Together, rows: np.ndarray, vectors: np.ndarray) -> list[Callable[[], None]]:
+        return surveys(self, rows, vectors) if rows[0] == case.rows[0] else []
 
     monkeypatch.setattr(sieves, "sieve", counted)
     monkeypatch.setattr(exact._Together, "_sift", waiting)
-    for scouting in (scout, first_alone):
-        monkeypatch.setattr(exact._Together, "_scout", scouting)
+    for scouting in (surveys, first_alone):
+        monkeypatch.setattr(exact._Together, "_surveys", scouting)
         read = threading.Event()
         counts.append(0)
 
