@@ -77,8 +77,10 @@ AHEAD = 8
 _SCOUT_TILE = 512
 """Scouts of a tile: a reservoir of theirs needs little room beside what is wanted."""
 
-NEAR = 1 / 20
-"""Where more of the pairs tried come near than this, multiplying those again costs more than whole numbers save."""
+NEAR = 1 / 5
+"""Where more of the pairs tried come near than this, making their products closer costs more than whole numbers save.
+
+Those tried are the first of a chunk: later ones have higher thresholds to reach."""
 
 MANY = 600_000
 """Pairs a thread that are scored together, where memory allows: the more there are, the more share a candidate."""
@@ -270,8 +272,9 @@ class _Together:
 
     def _sift_tile(self, chunk: Chunk, here: slice, kind: np.dtype[Any]) -> int:
         search, frame = self._search, self._search.frame
-        points = self._room("points", kind, (here.stop - here.start, frame.dimension))
-        block = frame.place(chunk.rows[here], chunk.vectors[here], points)
+        shape = here.stop - here.start, frame.dimension
+        points, rests = self._room("points", kind, shape), self._room("rests", WHOLE, shape) if kind == WHOLE else None
+        block = frame.place(chunk.rows[here], chunk.vectors[here], points, rests=rests)
         chunk.norms[here] = block.norms
         members, bound = search.members(block.rows), frame.bound(block.radius)
         reached = 0

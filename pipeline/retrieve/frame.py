@@ -21,11 +21,19 @@ length) give the margin of a pair. A query that lost less than the worst one cou
 that its margin with any candidate of a block can be of the worst one's, which is that of the candidate that lost most
 itself. A product stored in bfloat16 (8 bits of mantissa) has lost up to 2**-8 of itself more.
 
-A pass in whole numbers takes each point in units of 1/127 of its largest coordinate, rounded (int8), and multiplies
-exactly (int32); the same inequality bounds it. The product and the two units (:attr:`FramedBlock.grains`,
+A pass in whole numbers takes each point in units of 1/127 of its largest coordinate (its grain), rounded (int8), and
+multiplies exactly (int32); the same inequality bounds it. The product and the two units (:attr:`FramedBlock.grains`,
 :attr:`Rounded.grains`) are multiplied in float32, which with the rounding of the quotients is less than ``2**-19`` of
-the lengths' product: that is in ``spread``. Each pair that comes near is multiplied in float32 too, and the two have to
-agree (:func:`pipeline.retrieve.sieves.sieve`).
+the lengths' product: that is in ``spread``.
+
+That lets several times as many pairs come near as stay, so these get closer products. What a point ``a`` loses to its
+whole numbers ``a'`` is counted in parts of the grain, rounded (int8): ``a = a' + a" + e``, where ``e`` is some
+hundredth of what was lost. For pairs that come near ``a'.b"`` and ``a".b'`` are added, and as ``a" + e`` is what ``a'``
+lost,
+
+    ``|a.b - (a'.b' + a'.b" + a".b')| <= |a"||b"| + |e||b - f| + |a||f|``
+
+for ``b = b' + b" + f``, where ``f`` is as small: about a ten thousandth of the lengths' product.
 """
 
 from __future__ import annotations
@@ -39,10 +47,11 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.order import Rows
-from pipeline.retrieve import framing, kernels, select
+from pipeline.retrieve import framing, kernels, lanes, select
 from pipeline.retrieve.base import Block, Metric, Vectors
 from pipeline.retrieve.pairs import Doubles, Visits
 from pipeline.retrieve.products import Points, aligned
+from pipeline.retrieve.toplists import Positions
 
 Floats = npt.NDArray[np.float32]
 Kind = np.dtype[Any]
@@ -58,12 +67,8 @@ _UNIT = 2.0**-24
 _TOO_LARGE = 1e18
 """Lengths from here on could overflow float32 when squared."""
 
-_LARGEST_SCALE = 2.0**127
-
 _TILE = 4_096
 _SAMPLE = 512
-_UP = 1 + 2.0**-18
-"""More than what is lost by rounding a bound to float32."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class FramedBlock:
         bias: float32 ``[m]``, added to the products.
         spread: float32 ``[m]``, what rounded points can change of a product, as a share of the query's length.
         lengths: float32 ``[q]``, what that is a share of: less than a query's length where its own point lost little.
-        closer: what makes products again in float32.
+        closer: what makes products of whole numbers closer.
         radius: greatest length of a point.
     """
 
@@ -148,12 +153,13 @@ class Frame:
         if metric != "l2":
             self.shift = points.astype(np.float64) @ self._origin.astype(np.float64)
         self._origin_norm = float(np.linalg.norm(self._origin.astype(np.float64)))
-        self.lengths = _above(self._point_norms)
+        self.lengths = framing.above(self._point_norms)
         self.rounded: dict[Kind, Rounded] = {
-            FLOAT: Rounded(points, np.ones(len(points), np.float32), np.zeros(len(points)))
+            FLOAT: Rounded(points, np.ones(len(points), np.float32), np.zeros(len(points)), moved.rests)
         }
         for kind in (HALF,) * low + (WHOLE,) * whole:
             self.rounded[kind] = self._round(points, kind)
+        self.parts = Parts.of(self.rounded[WHOLE], self._point_norms) if whole else Parts.none(self.dimension)
 
     def _round(self, points: Floats, kind: Kind) -> Rounded:
         nowhere = np.zeros(self.dimension, np.float32)
@@ -161,7 +167,7 @@ class Frame:
         filled = self._point_norms > 0
         lost = np.zeros(len(points))
         lost[filled] = moved.residuals[filled] / self._point_norms[filled]
-        return Rounded(moved.points, moved.grains, lost)
+        return Rounded(moved.points, moved.grains, lost, moved.rests)
 
     def block(self, block: Block, workers: int = 1) -> FramedBlock:
         """Return a block of candidates in the frame.
@@ -177,23 +183,27 @@ class Frame:
             self._buffer = aligned(vectors.shape, self.kind)
         return self.place(rows, vectors, self._buffer[: len(vectors)], workers)
 
-    def place(self, rows: Rows, vectors: Floats, points: Points, workers: int = 1) -> FramedBlock:
-        """Return candidates in the frame, their points of the kind of ``points`` ``[m, d]``, which is written."""
+    def place(
+        self, rows: Rows, vectors: Floats, points: Points, workers: int = 1, rests: Points | None = None
+    ) -> FramedBlock:
+        """Return candidates in the frame, their points of the kind of ``points`` ``[m, d]``, which is written.
+
+        So is ``rests`` with what whole numbers lose, like them.
+        """
         moved = self._move(
-            vectors, self._origin, points.dtype, whose="candidate", rows=rows, out=points, workers=workers
+            vectors, self._origin, points.dtype, whose="candidate", rows=rows, out=points, rests=rests, workers=workers
         )
         bias: Floats = np.zeros(len(rows), np.float32)
         if self.metric == "l2":
             bias = (-0.5 * moved.point_norms**2).astype(np.float32)
-        lost = self.rounded[points.dtype].lost
-        in_units = 2.0**-19 if points.dtype == WHOLE else 0.0
-        norms, most = moved.point_norms, lost.max(initial=0.0)
-        spread = moved.residuals + most * (norms + moved.residuals) + in_units * norms
-        own = np.divide(moved.residuals, norms, out=np.zeros(len(norms)), where=norms > 0).max(initial=0.0)
+        lost, norms, whole = self.rounded[points.dtype].lost, moved.point_norms, points.dtype == WHOLE
+        spread, fine = np.empty(len(rows), np.float32), np.empty(len(rows) if whole else 0, np.float32)
+        most = lost.max(initial=0.0)
+        own = framing.spreads(norms, moved.residuals, moved.grains, self.dimension, most, self.parts.left, spread, fine)
+        in_units = framing.IN_UNITS if whole else 0.0
         largest = own + most * (1 + own) + in_units
         share = (own + lost * (1 + own) + in_units) / largest if largest else 1.0
         radius = float(norms.max(initial=0.0))
-        closer = self._closer(vectors, moved.norms)
         return FramedBlock(
             rows,
             vectors,
@@ -201,25 +211,11 @@ class Frame:
             moved.points,
             moved.grains,
             bias,
-            _above(spread),
-            _above(self._point_norms * share),
-            closer,
+            spread,
+            framing.above(self._point_norms * share),
+            Closer(points if whole else moved.rests, moved.rests, fine),
             radius,
         )
-
-    def _closer(self, vectors: Floats, norms: Doubles) -> Closer:
-        """Return what makes a product again in float32: of points as the frame made them, but for the scale of cosine.
-
-        That is rounded to float32 here: with the product that is off by less than ``2**-22`` of a vector of length 1.
-        Where it is beyond float32 the vector counts as zero, and products can be off by a whole vector of length 1.
-        """
-        scales: Floats = np.ones(len(vectors), np.float32)
-        if self.metric != "cosine":
-            return Closer(vectors, scales, self._origin, np.zeros(len(self.queries), np.float32))
-        scalable = norms > 1 / _LARGEST_SCALE
-        scales = np.divide(1.0, norms, out=np.zeros(len(norms)), where=scalable).astype(np.float32)
-        away = 2.0**-22 + float((norms[~scalable] > 0).any())
-        return Closer(vectors, scales, self._origin, _above(self._point_norms * away))
 
     def bound(self, radius: float) -> Doubles:
         """Return how far a pass in float32 can be from the canonical score before its rounding, float64 ``[q]``.
@@ -276,6 +272,7 @@ class Frame:
         whose: str,
         rows: Rows | None = None,
         out: Points | None = None,
+        rests: Points | None = None,
         workers: int = 1,
         scaled: bool = False,
     ) -> _Moved:
@@ -287,6 +284,8 @@ class Frame:
         count = len(vectors)
         points: Points = aligned(vectors.shape, kind) if out is None else out
         wanted = {each: points if each == kind else points[:0].astype(each) for each in (FLOAT, HALF, WHOLE)}
+        if rests is None:
+            rests = np.empty_like(wanted[WHOLE])
         grains = np.ones(count, np.float32)
         norms, point_norms, residuals = np.empty(count), np.empty(count), np.empty(count)
 
@@ -300,6 +299,7 @@ class Frame:
                 single,
                 half,
                 whole,
+                rests[here],
                 grains[here],
                 norms[here],
                 point_norms[here],
@@ -316,23 +316,65 @@ class Frame:
             np.sqrt(squares, out=squares)
         for lengths in (norms, point_norms):
             _refuse_wild(lengths, whose, rows)
-        return _Moved(points, grains, norms, point_norms, residuals)
+        return _Moved(points, rests, grains, norms, point_norms, residuals)
 
 
 class Closer(NamedTuple):
-    """What makes the product of a point and a candidate again in float32 (:func:`pipeline.retrieve.sieves.sieve`).
+    """What makes products of candidates' whole numbers closer (:func:`pipeline.retrieve.sieves.sieve`).
 
     Attributes:
-        vectors: float32 ``[m, d]``, the stored values.
-        scales: float32 ``[m]``, what they are multiplied by.
-        origin: float32 ``[d]``, taken from each.
-        away: float32 ``[q]``, how far off a product can be beside the bound of float32.
+        wholes: int8 ``[m, d]``.
+        rests: int8 ``[m, d]``, what they lose, counted.
+        spread: float32 ``[m]``, what a product can still lack, as a share of the query's length.
     """
 
-    vectors: Floats
-    scales: Floats
-    origin: Floats
-    away: Floats
+    wholes: Points
+    rests: Points
+    spread: Floats
+
+
+class Parts(NamedTuple):
+    """What makes products of queries' whole numbers closer.
+
+    Attributes:
+        points: int8 ``[q, 2 w]``, what they lose, counted, and from column ``w`` on the whole numbers themselves: what
+            the others of :class:`Closer` are multiplied by. ``w`` is a multiple of 64, what is over is 0.
+        totals: int32 ``[q, 2]``, 128 times the sums of all ``points`` and of the whole numbers: what products with
+            numbers so much larger have more.
+        lengths: float32 ``[q]``, of the points as they are.
+        left: the largest share of its length that a query loses when that is counted.
+    """
+
+    points: Points
+    totals: npt.NDArray[np.int32]
+    lengths: Floats
+    left: float
+
+    @classmethod
+    def of(cls, rounded: Rounded, norms: Doubles) -> Parts:
+        """Return those of queries in whole numbers, of points so long."""
+        count, dimension = rounded.points.shape
+        width = -(-dimension // lanes.STRIDE) * lanes.STRIDE
+        points = np.zeros((count, 2, width), WHOLE)
+        points[:, 0, :dimension], points[:, 1, :dimension] = rounded.rests, rounded.points
+        lengths = zip(rounded.grains.tolist(), norms.tolist(), strict=True)
+        left = max((framing.left(grain, norm, dimension) / norm for grain, norm in lengths if norm > 0), default=0.0)
+        return cls(
+            points.reshape(count, 2 * width),
+            128 * np.stack([points.sum(axis=(1, 2), dtype=np.int32), points[:, 1].sum(axis=1, dtype=np.int32)], axis=1),
+            framing.above(norms),
+            left,
+        )
+
+    @classmethod
+    def none(cls, dimension: int) -> Parts:
+        """Return those of no queries."""
+        nothing = np.empty((0, dimension), WHOLE)
+        return cls.of(Rounded(nothing, np.empty(0, np.float32), np.empty(0), nothing), np.empty(0))
+
+    def some(self, queries: Positions) -> Parts:
+        """Return those of some queries."""
+        return self._replace(points=self.points[queries], totals=self.totals[queries], lengths=self.lengths[queries])
 
 
 class Rounded(NamedTuple):
@@ -342,25 +384,22 @@ class Rounded(NamedTuple):
         points: ``[q, d]``, of one kind.
         grains: float32 ``[q]``, the units of whole numbers, 1 for other points.
         lost: float64 ``[q]``, the share of its length that each point lost by rounding.
+        rests: int8 ``[q, d]``, what whole numbers lost, counted; ``[0, d]`` for other points.
     """
 
     points: Points
     grains: Floats
     lost: Doubles
+    rests: Points
 
 
 class _Moved(NamedTuple):
     points: Points
+    rests: Points
     grains: Floats
     norms: Doubles
     point_norms: Doubles
     residuals: Doubles
-
-
-def _above(values: Doubles) -> Floats:
-    """Return float32 that are more, below the normal range too; nothing stays nothing (tiny numbers are slow)."""
-    found: Floats = np.nextafter((values * _UP).astype(np.float32), np.float32(np.inf))
-    return np.where(values > 0, found, np.float32(0.0))
 
 
 def _refuse_wild(lengths: Doubles, whose: str, rows: Rows | None) -> None:

@@ -13,8 +13,20 @@ from pipeline.retrieve.lanes import ask_for, widened
 LARGEST = 127
 """The largest whole number: that an int8 can be -128 is not used."""
 
+RESTS = 254
+"""In so many parts of a grain is counted what whole numbers lose, which is half a grain at most."""
+
 _AHEAD = 2
 """How many vectors before it is moved one is asked for."""
+
+_QUOTIENTS = 2.0**-22
+"""More than what a point in units of its grain loses by rounding of the quotients, as a share of its length."""
+
+IN_UNITS = 2.0**-19
+"""More than what a product of whole numbers loses where it is scaled in float32, as a share of the lengths' product."""
+
+_UP = 1 + 2.0**-18
+"""More than what is lost by rounding a bound to float32."""
 
 _SMALLEST_NORMAL = np.float32(2.0**-126)
 _SMALLEST_GRAIN = np.float32(2.0**-100)
@@ -50,14 +62,15 @@ def _grain(point: Any) -> Any:
 
 
 @compiled
-def _count(point: Any, grain: Any, whole: Any, lost: Any) -> Any:
-    """Write a point in grains, to the nearest; return the squared length of what it loses."""
+def _count(point: Any, grain: Any, whole: Any, rest: Any, lost: Any) -> Any:
+    """Write a point in grains, to the nearest, and what it loses, in parts of one; return that one's squared length."""
     inverse = np.float32(1.0) / grain
     for j in range(len(point)):
         exact = point[j] * inverse
         near = np.rint(exact)
         whole[j] = np.int8(near)
         lost[j] = exact - near
+        rest[j] = np.int8(np.rint(lost[j] * np.float32(RESTS)))
     return _squared_length(lost) * np.float64(grain) * np.float64(grain)
 
 
@@ -69,6 +82,7 @@ def move(
     points: Any,
     halves: Any,
     wholes: Any,
+    rests: Any,
     grains: Any,
     norms: Any,
     point_norms: Any,
@@ -85,6 +99,7 @@ def move(
             zero; ``[0, d]``: it is not wanted.
         wholes: int8 ``[m, d]``, written: the points in units of their grains, to the nearest; ``[0, d]``: it is not
             wanted.
+        rests: int8 ``[m, d]``, written with ``wholes``: what those lose, in parts of a grain (:data:`RESTS`).
         grains: float32 ``[m]``, written with ``wholes``: 1/127 of the largest coordinate; 0 where that is tiny.
         norms: float64 ``[m]``, written: squared lengths of the vectors, in the canonical order, where they are scaled;
             else those of the points.
@@ -114,6 +129,69 @@ def move(
         if len(wholes):
             grains[i] = _grain(point)
             if grains[i] > 0.0:
-                residuals[i] = _count(point, grains[i], wholes[i], lost)
+                residuals[i] = _count(point, grains[i], wholes[i], rests[i], lost)
             else:
-                wholes[i], residuals[i] = 0, point_norms[i]
+                wholes[i], rests[i], residuals[i] = 0, 0, point_norms[i]
+
+
+@compiled
+def _more(value: float) -> Any:
+    """Return a float32 that is more; nothing stays nothing (tiny numbers are slow)."""
+    return np.float32(value * _UP) + _SMALLEST_NORMAL if value > 0.0 else np.float32(0.0)
+
+
+@compiled
+def above(values: Any) -> Any:
+    """Return float32 that are more than values float64 ``[n]``; nothing stays nothing."""
+    found = np.empty(len(values), np.float32)
+    for i in range(len(values)):
+        found[i] = _more(values[i])
+    return found
+
+
+@compiled
+def left(grain: Any, norm: float, dimension: int) -> Any:
+    """Return the length of what a point loses, at most, when what its whole numbers lose is counted, too.
+
+    A coordinate loses half a part of a grain and what its quotient lost by rounding; without a grain it is not counted.
+    """
+    if grain > 0.0:
+        return np.float64(grain) * np.sqrt(dimension) * (0.5 + 2.0**-10) / RESTS + _QUOTIENTS * norm
+    return norm
+
+
+@compiled
+def spreads(
+    norms: Any, residuals: Any, grains: Any, dimension: int, query_lost: float, query_left: float, rough: Any, fine: Any
+) -> float:
+    """Write what rounding can change of products, at most, as a share of the query's length.
+
+    :mod:`pipeline.retrieve.frame` says why it cannot change more.
+
+    Args:
+        norms: float64 ``[m]``, lengths of the candidates' points.
+        residuals: float64 ``[m]``, lengths of what these lost.
+        grains: float32 ``[m]``.
+        dimension: of the points.
+        query_lost: the largest share of its length that a query lost.
+        query_left: the largest share that it loses when what whole numbers lose is counted.
+        rough: float32 ``[m]``, written.
+        fine: float32 ``[m]``, written likewise for products in which what whole numbers lose is counted; ``[0]``: the
+            points are none.
+
+    Returns:
+        The largest share of its length that a candidate lost.
+    """
+    most = 0.0
+    for i in range(len(norms)):
+        norm, lost = norms[i], residuals[i]
+        if norm > 0.0:
+            most = max(most, lost / norm)
+        change = lost + query_lost * (norm + lost)
+        if len(fine):
+            change += IN_UNITS * norm
+            rest = left(grains[i], norm, dimension)
+            both = (query_lost + query_left + _QUOTIENTS) * (lost + rest + _QUOTIENTS * norm)
+            fine[i] = _more(both + query_left * (norm + rest) + rest + IN_UNITS * norm)
+        rough[i] = _more(change)
+    return most

@@ -24,7 +24,11 @@ _LINE = 64
 _FLOATS = ir.VectorType(ir.FloatType(), STRIDE)
 _WORDS = ir.VectorType(ir.IntType(32), STRIDE)
 _MASK = ir.IntType(STRIDE)
+_SUMS = ir.VectorType(ir.IntType(32), STRIDE // 4)
 _BYTES = ir.IntType(8).as_pointer()
+
+_SUMS_OF_BYTES = "+avx512vnni"
+"""What LLVM calls the instructions that multiply bytes and add four products each in 32 bits."""
 
 
 def _load(context: Any, builder: Any, start: Any, kind: Any) -> Any:
@@ -70,7 +74,8 @@ def folded(builder: Any, lanes: Any) -> Any:
         picked = [
             ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(start, start + width))) for start in (0, width)
         ]
-        lanes = builder.fadd(*(builder.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), p) for p in picked))
+        halves = (builder.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), p) for p in picked)
+        lanes = (builder.add if isinstance(lanes.type.element, ir.IntType) else builder.fadd)(*halves)
     return builder.extract_element(lanes, ir.IntType(32)(0))
 
 
@@ -118,39 +123,53 @@ def ask_for(_typing: Any, matrix: Any, _row: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def products_with(_typing: Any, points: Any, rows: Any, other: Any) -> Any:
-    """Return the products of some points with another one, float32, added in some order.
+def whole_products(_typing: Any, some: Any, rows: Any, _first: Any, other: Any) -> Any:
+    """Return the products of some rows of whole numbers, from a column on, with others, int32.
 
     Args:
-        points: float32 ``[q, d]``.
-        rows: which of them, int64; two take less than each by itself, for the other one is read once.
-        other: float32 ``[1, d]``.
+        some: int8 ``[q, w]``.
+        rows: which of them, int64; two take less than each by itself, for the others are read once.
+        first: of the columns.
+        other: uint8, as many as columns are wanted: a multiple of 64.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        a, b = (context.make_array(kind)(context, builder, arguments[n]) for n, kind in ((0, points), (2, other)))
+        a, b = (context.make_array(kind)(context, builder, arguments[n]) for n, kind in ((0, some), (3, other)))
         several = cgutils.unpack_tuple(builder, arguments[1])
-        sums = [cgutils.alloca_once_value(builder, ir.Constant(_FLOATS, [0.0] * STRIDE)) for _ in several]
-        fused = ("contract",)
-
-        def add(loaded: list[Any]) -> None:
-            *some, vector = loaded
-            for lanes, point in zip(sums, some, strict=True):
-                product = builder.fmul(point, vector, flags=fused)
-                builder.store(builder.fadd(product, builder.load(lanes), flags=fused), lanes)
-
-        for_each(
-            context,
-            builder,
-            [*(row_of(builder, a, row) for row in several), b.data],
-            builder.extract_value(a.shape, 1),
-            add,
-        )
+        starts = [builder.gep(row_of(builder, a, row), [arguments[2]]) for row in several]
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(_SUMS, [0] * _SUMS.count)) for _ in starts]
+        add = _add_by_instruction if _SUMS_OF_BYTES in context.codegen().magic_tuple()[-1] else _add_in_words
+        size = builder.extract_value(b.shape, 0)
+        with cgutils.for_range_slice(builder, size.type(0), size, size.type(STRIDE)) as (at, _):
+            unsigned = _load(context, builder, builder.gep(b.data, [at]), ir.IntType(8))
+            for lanes, start in zip(sums, starts, strict=True):
+                signed = _load(context, builder, builder.gep(start, [at]), ir.IntType(8))
+                builder.store(add(builder, builder.load(lanes), unsigned, signed), lanes)
         found = [folded(builder, builder.load(lanes)) for lanes in sums]
         return context.make_tuple(builder, signature.return_type, found)
 
     whole = types.UniTuple(types.int64, len(rows))
-    return types.UniTuple(types.float32, len(rows))(points, whole, other), generate
+    return types.UniTuple(types.int32, len(rows))(some, whole, types.int64, other), generate
+
+
+def _add_by_instruction(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
+    """Generate the sums of four products of bytes each, added to 16 sums: one instruction."""
+    kind = ir.FunctionType(_SUMS, [_SUMS] * 3)
+    add = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.vpdpbusd.512")
+    return builder.call(add, [sums, builder.bitcast(unsigned, _SUMS), builder.bitcast(signed, _SUMS)])
+
+
+def _add_in_words(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
+    """Generate sums of the same products, four of them each, for any processor: LLVM knows the pattern."""
+    products = builder.mul(builder.zext(unsigned, _WORDS), builder.sext(signed, _WORDS))
+    for half in range(0, STRIDE, STRIDE // 2):
+        even, odd = (
+            ir.Constant(ir.VectorType(ir.IntType(32), _SUMS.count), list(range(half + first, half + STRIDE // 2, 2)))
+            for first in (0, 1)
+        )
+        pairs = (builder.shuffle_vector(products, ir.Constant(_WORDS, ir.Undefined), some) for some in (even, odd))
+        sums = builder.add(sums, builder.add(*pairs))
+    return sums
 
 
 @intrinsic  # type: ignore[untyped-decorator]

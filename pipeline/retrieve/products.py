@@ -31,8 +31,8 @@ ROUNDING = 2.0**-8 * (1 + 2.0**-7)
 STORED = {np.dtype(one): np.dtype(other) for one, other in (("f4", "f4"), ("u2", "u2"), ("i1", "i4"))}
 """What products of points are stored as."""
 
-MOST_WHOLES = (2**31 - 1) // 127**2
-"""Dimensions from which products of whole numbers up to 127 fit int32."""
+MOST_WHOLES = (2**31 - 1) // (2 * 127**2)
+"""Dimensions up to which two products of whole numbers up to 127 fit int32 together."""
 
 _LINE = 64
 """Bytes of a line of the cache."""
@@ -42,8 +42,8 @@ _WORTH_LOADING = 4e11
 
 _WORTH_ROUNDING = 4e9
 
-_WORTH_COUNTING = 4e10
-"""Operations of a search from which its best are known well enough, most of the time, for whole numbers to pay."""
+_WORTH_COUNTING = {True: 1.6e10, False: 1e10}
+"""The same for whole numbers, beside bfloat16 and without: its best have to be known well enough, most of the time."""
 
 _HALVES = frozenset({"avx512_bf16", "amx_bf16"})
 _WHOLES = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
@@ -99,7 +99,7 @@ def halves_pay(operations: float) -> bool:
 
 def wholes_pay(operations: float) -> bool:
     """Whether products of whole numbers are there, and a search of that many operations is long enough for them."""
-    return operations >= _WORTH_COUNTING and _torch_pays(operations) and not has_tiles() and wholes()
+    return operations >= _WORTH_COUNTING[halves()] and _torch_pays(operations) and not has_tiles() and wholes()
 
 
 def _torch_pays(operations: float) -> bool:

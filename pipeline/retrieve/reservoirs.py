@@ -15,7 +15,7 @@ import threadpoolctl  # type: ignore[import-untyped]
 
 from pipeline.core.errors import StageError
 from pipeline.retrieve import products, sieves, trims
-from pipeline.retrieve.frame import FLOAT, WHOLE, Closer, Floats, FramedBlock
+from pipeline.retrieve.frame import WHOLE, Closer, Floats, FramedBlock
 from pipeline.retrieve.pairs import Doubles, Pairs
 from pipeline.retrieve.scan import Members, Scored, Search
 from pipeline.retrieve.toplists import Each, Positions
@@ -136,7 +136,7 @@ class Estimated(Protocol):
 
     @property
     def closer(self) -> Closer:
-        """What makes products of whole numbers again in float32."""
+        """What makes products of whole numbers closer."""
 
 
 class Reservoir:
@@ -162,10 +162,10 @@ class Reservoir:
         self.search, self.queries = search, queries
         self.lock = threading.Lock()
         self.lengths, self.shift = np.empty(0, np.float32), shift
-        self.units, self.points = {}, np.empty((0, search.frame.dimension), np.float32)
+        self.units, self.parts = {}, search.frame.parts.some(queries[:0])
         if search.whole:
             self.units[np.dtype(np.int32)] = search.frame.rounded[WHOLE].grains[queries]
-            self.points = search.frame.rounded[FLOAT].points[queries]
+            self.parts = search.frame.parts.some(queries)
         self.ones = np.ones(len(queries), np.float32)
         self.scale = search.frame.scale
         self.lists = queries[:, None] + np.arange(search.pools) * search.queries
@@ -201,7 +201,7 @@ class Reservoir:
     def empty(self) -> None:
         """Begin again: what was kept is scored."""
         self.counts = np.zeros(len(self.queries), np.int64)
-        self.limits = self.wanted.max(axis=1) * 3 // 2
+        self.limits = self.wanted.max(axis=1) * 2
         self._raise_thresholds()
 
     def survey(self, tile: Any, start: int, block: Estimated, members: Members) -> None:
@@ -255,10 +255,10 @@ class Reservoir:
             base: position of the block's first there.
 
         Returns:
-            How many pairs were multiplied again.
+            How many products were made closer.
 
         Raises:
-            StageError: products of whole numbers are wrong.
+            StageError: a product of whole numbers is wrong.
         """
         reached = self._sieve(tile, start, block, members, base)
         if (self.counts > self.most).any():
@@ -269,9 +269,7 @@ class Reservoir:
         units = self.units.get(tile.dtype, self.ones)
         rounding = np.float32(products.ROUNDING if tile.dtype == np.uint16 else 0.0)
         known = block.bias, block.spread, block.grains, members
-        again = self.points[:0], tuple(block.closer)
-        if tile.dtype == np.int32:
-            again = self.points, tuple(block.closer._replace(away=block.closer.away[self.queries]))
+        parts = self.parts if tile.dtype == np.int32 else self.parts.some(self.queries[:0])
         reached: int = sieves.sieve(
             tile,
             start,
@@ -280,13 +278,13 @@ class Reservoir:
             units,
             self.lengths,
             rounding,
-            *again,
+            tuple(parts[:3]),
+            tuple(block.closer),
             *(*self._reservoirs(), self.limits, self.most),
         )
         if reached < 0:
             raise StageError(
-                "products of whole numbers are further from those in float32 than rounding can be",
-                "Unset ONEDNN_ settings, or search with the engine 'faiss'",
+                "a product of whole numbers is wrong", "Unset ONEDNN_ settings, or search with the engine 'faiss'"
             )
         return reached
 

@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.compiled import compiled, lowest_bit
-from pipeline.retrieve.lanes import STRIDE, ask_for, marked, near, products_with, widened
+from pipeline.retrieve.framing import RESTS
+from pipeline.retrieve.lanes import STRIDE, marked, near, whole_products, widened
 from pipeline.retrieve.trims import negate, reached_of, scratch_of, trim
+
+_ZERO = np.uint8(128)
+"""Stands for zero where a whole number is unsigned."""
 
 
 @compiled
@@ -160,11 +164,10 @@ def _keep_closer(
     kept: Any,
     found: Any,
     thresholds: Any,
-    slack: Any,
-    points: Any,
+    parts: Any,
     closer: Any,
 ) -> Any:
-    """Multiply the pairs that are near again and add those that still are, candidate by candidate: each is read once.
+    """Make the products of pairs that are near closer and add those that still are, by candidate: each is read once.
 
     Args:
         tile: this and the next ones as of :func:`_keep`.
@@ -176,18 +179,18 @@ def _keep_closer(
         kept: the reservoirs.
         found: which pairs.
         thresholds: this and the next ones as of :func:`sieve`.
-        slack: of the queries.
-        points: of the queries.
+        parts: of the queries.
         closer: of the candidates.
 
     Returns:
         As :func:`sieve`.
     """
-    bias, spread, grains = known
-    query_grains, lengths, rounding = units
-    vectors, scales, origin, away = closer
-    reached: Any = 0
-    moved = np.empty((1, len(origin)), np.float32)
+    bias, _, grains = known
+    query_grains, _, _ = units
+    wholes, rests, spread = closer
+    points, totals, lengths = parts
+    middle, reached = points.shape[1] // 2, 0
+    other = np.full(points.shape[1], _ZERO, np.uint8)
     negated = np.empty((len(tile), STRIDE), np.float32)
     for q in range(len(tile)):
         negate(thresholds[q], negated[q])
@@ -206,20 +209,20 @@ def _keep_closer(
             lane = lowest_bit(some)
             some &= some - np.uint64(1)
             at, count = first + lane, waiting[lane]
-            if some:
-                ask_for(vectors, first + lowest_bit(some))
-            for i in range(len(origin)):
-                moved[0, i] = vectors[at, i] * scales[at] - origin[i]
+            for i in range(wholes.shape[1]):
+                other[i] = np.uint8(wholes[at, i]) ^ _ZERO
+                other[middle + i] = np.uint8(rests[at, i]) ^ _ZERO
+            q = owners[lane, 0]
+            again = np.int32(whole_products(points, (q,), middle, other[:middle])[0] - totals[q, 1])
+            if again != tile[q, at - start]:
+                return -1
             for n in range(0, count, 2):
-                both = products_with(points, (owners[lane, n], owners[lane, min(n + 1, count - 1)]), moved)
+                both = whole_products(points, (owners[lane, n], owners[lane, min(n + 1, count - 1)]), 0, other)
                 for i in range(min(2, count - n)):
                     q = owners[lane, n + i]
-                    estimate, margin = both[i] + bias[at], away[q]
-                    rough, apart = _estimated(
-                        tile[q, at - start], query_grains[q] * grains[at], bias[at], lengths[q] * spread[at], rounding
-                    )
-                    if not abs(estimate - np.float64(rough)) <= np.float64(apart) + slack[q] + margin:
-                        return -1
+                    rest = np.float32(np.int32(both[i] - totals[q, 0])) / np.float32(RESTS)
+                    estimate = (np.float32(tile[q, at - start]) + rest) * (query_grains[q] * grains[at]) + bias[at]
+                    margin = lengths[q] * spread[at]
                     stays = _reaches(estimate + margin, members[at], negated[q])
                     _put(kept, q, estimate, margin, base + at, members[at], stays)
             reached += count
@@ -239,7 +242,7 @@ def sieve(
     query_grains: Any,
     lengths: Any,
     rounding: Any,
-    points: Any,
+    parts: Any,
     closer: Any,
     wanted: Any,
     slack: Any,
@@ -254,12 +257,12 @@ def sieve(
     """Add to each query's reservoir the candidates of a tile that could be among its best in any of ``p`` pools.
 
     What is known of a pair is its estimate, the product in units of both grains and the bias, and that it is off by at
-    most its margin, ``length * spread + rounding * |product|``, and half the slack. Where points are given, whatever
-    comes near is multiplied again in float32, and its margin is small.
+    most its margin, ``length * spread + rounding * |product|``, and half the slack. Where parts are given, the products
+    of whatever comes near are made closer, and their margins are small.
 
     A reservoir that holds more than its limit after a tile is trimmed: as many candidates of a pool as are wanted, each
     of them surely ``x`` or better, leave no place in its list for one that is surely below ``x`` by the slack. The
-    next limit is half as much again as what is left. Where the bound separates too little, that is more than ``most``.
+    next limit is twice what is left. Where the bound separates too little, that is more than ``most``.
 
     Args:
         tile: float32, uint16 (bfloat16) or int32 ``[q, w]``, products.
@@ -272,8 +275,8 @@ def sieve(
         query_grains: float32 ``[q]``, units of the queries' points.
         lengths: float32 ``[q]``, what the candidates' spread is a share of.
         rounding: float32, what a product can have lost when it was stored, relative to it: 0 but for bfloat16.
-        points: float32 ``[q, d]``, the queries' points, where what comes near is multiplied again in float32; else
-            ``[0, d]``.
+        parts: the first three of :class:`pipeline.retrieve.frame.Parts`, of the queries, where products of what comes
+            near are made closer; else of none.
         closer: :class:`pipeline.retrieve.frame.Closer` of the block, for that.
         wanted: int64 ``[q, p]``, entries of each list.
         slack: float64 ``[q]``.
@@ -288,19 +291,18 @@ def sieve(
         most: int64 ``[q]``, the largest limits.
 
     Returns:
-        How many pairs were multiplied again; -1 where the two products of a pair are further apart than their margins
-        and the slack allow, so that one of them is wrong.
+        How many products were made closer; -1 where one is wrong: one of each candidate's is made again.
     """
     known, units, kept = (bias, spread, grains), (query_grains, lengths, rounding), (records, masks, counts)
     found = _near(tile, start, known, members, units, thresholds)
     reached = 0
-    if len(points):
-        reached = _keep_closer(tile, start, base, known, members, units, kept, found, thresholds, slack, points, closer)
+    if len(parts[0]):
+        reached = _keep_closer(tile, start, base, known, members, units, kept, found, thresholds, parts, closer)
     else:
         _keep(tile, start, base, known, members, units, kept, found)
     scratch = scratch_of(records.shape[1])
     for q in range(len(tile)):
         if counts[q] > limits[q]:
             held = trim(records[q], masks[q], counts[q], wanted[q], slack[q], offset[q], thresholds[q], scratch)
-            counts[q], limits[q] = held, min(most[q], held + max(held, wanted[q].max()) // 2)
+            counts[q], limits[q] = held, min(most[q], held + max(held, wanted[q].max()))
     return reached

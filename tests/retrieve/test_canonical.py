@@ -144,8 +144,50 @@ def test_whole_numbers_use_their_range() -> None:
     block = frame.place(np.arange(4, dtype=np.uint32), vectors, np.empty((4, 3), np.int8))
     assert block.points.tolist() == [[64, -127, 0], [0, 0, 0], [0, 0, 0], [-127, 1, 0]]
     lost = vectors - block.points * block.grains[:, None].astype(float)
-    np.testing.assert_allclose(block.spread, np.linalg.norm(lost, axis=1), rtol=1e-3, atol=2e-45)
+    np.testing.assert_allclose(block.spread, np.linalg.norm(lost, axis=1), rtol=1e-3, atol=2.0**-125)
     assert (block.spread >= np.linalg.norm(lost, axis=1)).all()
+
+
+@pytest.mark.parametrize("wild", [False, True])
+@pytest.mark.parametrize("metric", METRICS)
+def test_what_whole_numbers_lose_is_counted(metric: Metric, wild: bool) -> None:
+    """Products with it are as close as they say: at random, of one large coordinate, halfway, zero and tiny ones."""
+    rng, dimension = np.random.default_rng(2), 90
+    vectors = rng.standard_normal((60, dimension)).astype(np.float32)
+    if wild:
+        vectors[0], vectors[1], vectors[2, 1:] = 0, 1e-35, 1e-4
+        vectors[3], vectors[3, 0] = 1.5, 127
+        vectors[4:20] *= 10.0 ** rng.integers(-15, 9, (16, 1))
+    frame = Frame(vectors[:30], metric, vectors, whole=True)
+    rows, rests = np.arange(60, dtype=np.uint32), np.empty(vectors.shape, np.int8)
+    block = frame.place(rows, vectors, np.empty_like(rests), rests=rests)
+    moved = frame.place(rows, vectors, vectors.copy()).points.astype(float)
+    exact = frame.rounded[FLOAT].points.astype(float) @ moved.T
+    whole, parts = frame.rounded[WHOLE], frame.parts
+    counted = [whole.points.astype(float) + whole.rests / 254, block.points.astype(float) + rests / 254]
+    closer = counted[0] @ counted[1].T - (whole.rests / 254) @ (rests.T / 254)
+    off = np.abs(closer * whole.grains[:, None].astype(float) * block.grains.astype(float) - exact)
+    assert (off <= parts.lengths[:, None].astype(float) * block.closer.spread).all()
+    assert (off > 0).any()
+    assert wild or (block.closer.spread < block.spread / 40).all()
+    width = parts.points.shape[1] // 2
+    assert (parts.points[:, :dimension] == whole.rests).all()
+    assert (parts.points[:, width : width + dimension] == whole.points).all()
+    assert (parts.totals == 128 * np.stack([parts.points.sum(axis=1), whole.points.sum(axis=1)], axis=1)).all()
+
+
+@pytest.mark.parametrize("coordinate", [3.4, 100 + 0.49 / 254])
+def test_what_is_not_counted_can_add_up(coordinate: float) -> None:
+    """No part of the bound can be left out: a vector loses along itself, and is its own candidate."""
+    vector = np.full((1, 900), coordinate, np.float32)
+    vector[0, 0] = 127
+    frame = Frame(vector, "inner_product", np.zeros((1, 900), np.float32), whole=True)
+    rests = np.empty(vector.shape, np.int8)
+    block = frame.place(np.zeros(1, np.uint32), vector, np.empty_like(rests), rests=rests)
+    whole, lost = block.points.astype(float), rests / 254
+    off = np.abs((whole**2 + 2 * whole * lost).sum() - (vector.astype(float) ** 2).sum())
+    bound = float(frame.parts.lengths[0]) * float(block.closer.spread[0])
+    assert 0.75 * bound < off <= bound
 
 
 def test_points_are_rounded_to_the_nearest() -> None:
@@ -160,7 +202,7 @@ def test_points_are_rounded_to_the_nearest() -> None:
     nearest[np.abs(nearest) < 2.0**-126] = 0
     assert ((block.points.astype(np.uint32) << 16).view(np.float32) == nearest).all()
     lost = np.linalg.norm(vectors.astype(float) - nearest, axis=1)
-    np.testing.assert_allclose(block.spread, lost, rtol=1e-5)
+    np.testing.assert_allclose(block.spread, lost, rtol=1e-5, atol=2.0**-125)
 
 
 def _exact(query: np.ndarray, vectors: np.ndarray, metric: Metric) -> np.ndarray:

@@ -41,8 +41,8 @@ def _near(
 
 
 @numba.njit  # type: ignore[untyped-decorator]
-def _products_of_two(points: Any, q: int, r: int, other: Any) -> Any:
-    return lanes.products_with(points, (q, r), other)
+def _products_of_two(some: Any, q: int, r: int, other: Any) -> Any:
+    return lanes.whole_products(some, (q, r), 64, other)
 
 
 def test_reaching_is_at_least() -> None:
@@ -60,12 +60,18 @@ def test_marked_is_one_bit(kind: type[np.unsignedinteger[Any]]) -> None:
         assert (bits(_marked(masks, 66, number)) == expected).all()
 
 
-@pytest.mark.parametrize("dimension", [1, 63, 64, 65, 200])
-def test_products_of_two_rows_with_another(dimension: int) -> None:
-    points, other = (RANDOM.standard_normal((count, dimension)).astype(np.float32) for count in (5, 1))
-    for q, r in ((0, 4), (3, 3), (2, 1)):
-        expected = points[[q, r]].astype(float) @ other[0].astype(float)
-        np.testing.assert_allclose(_products_of_two(points, q, r, other), expected, atol=1e-6 * dimension)
+@pytest.mark.parametrize("by_instruction", [True, False])
+@pytest.mark.parametrize("width", [64, 128, 1_536])
+def test_products_of_whole_numbers(width: int, by_instruction: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest numbers are among them: nothing overflows or is cut off on the way."""
+    if not by_instruction:
+        monkeypatch.setattr(lanes, "_SUMS_OF_BYTES", "no processor has it")
+    products_of_two = numba.njit(_products_of_two.py_func)
+    some = RANDOM.integers(-127, 128, (5, width + 128)).astype(np.int8)
+    other = RANDOM.integers(0, 256, width).astype(np.uint8)
+    some[0], some[1], other[: width // 2] = 127, -127, 255
+    for q, r in ((0, 4), (1, 0), (3, 3), (2, 1)):
+        assert products_of_two(some, q, r, other) == tuple(some[[q, r], 64:-64].astype(int) @ other.astype(int))
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.uint16, np.int32])

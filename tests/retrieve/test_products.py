@@ -103,9 +103,9 @@ def test_torch_without_exact_products_of_whole_numbers_is_not_used(processor: py
 
 
 def test_more_dimensions_than_whole_numbers_can_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sum of coordinates that are all as large as they can be is beyond int32: they are multiplied in float32."""
-    assert products.MOST_WHOLES * 127**2 < 2**31 <= (products.MOST_WHOLES + 1) * 127**2
-    dimension = products.MOST_WHOLES * 3 // 2
+    """Two sums of coordinates that are all as large as they can be are beyond int32: they are multiplied in float32."""
+    assert products.MOST_WHOLES * 2 * 127**2 < 2**31 <= (products.MOST_WHOLES + 1) * 2 * 127**2
+    dimension = products.MOST_WHOLES * 3
     monkeypatch.setattr(exact, "NEAR", np.inf)
     signs = np.ones((4, dimension), np.float32)
     signs[1:3] *= -1
