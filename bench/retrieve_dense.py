@@ -216,7 +216,7 @@ def main() -> None:
             several = rounds if counts[part] == largest else 2 * rounds + 1
             report[f"against faiss, {counts[part]}"] = against_faiss(queries, vectors[: counts[part]], kinds, several)
         elif part == "pools":
-            report["twelve pools"] = pools(queries, vectors, None, rounds)
+            report["twelve pools"] = pools(queries, vectors, None, 2 * rounds - 1)
         else:
             report["growth"] = growth(queries, vectors, None, rounds)
     report["machine's limits"] = machine(queries, vectors, rounds)

@@ -21,7 +21,8 @@ from pipeline.retrieve import ann, select
 from pipeline.retrieve.ann import Settings
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Vectors, check_depth
 from pipeline.retrieve.faiss_index import load
-from pipeline.retrieve.frame import Floats, Frame
+from pipeline.retrieve.frame import Frame
+from pipeline.retrieve.rounded import Floats
 from pipeline.retrieve.scan import scores
 from pipeline.retrieve.toplists import TopLists
 

@@ -1,14 +1,15 @@
 """Exact search on the CPU: the default engine.
 
 A matrix product estimates the scores of a tile of candidates. What comes within the error bound of the worst entry kept
-so far goes to its list's reservoir; a reservoir that grows by half is trimmed to what its own estimates cannot rule
+so far goes to its list's reservoir; a reservoir that has doubled is trimmed to what its own estimates cannot rule
 out. Where memory allows, what is left after many blocks is scored canonically, hardly more than ``depth`` candidates a
 list; else after each block, while its vectors are at hand. Where the bound separates nothing (thousands of equal
 vectors) all candidates are scored canonically: slower, never approximate.
 
 Products are made in float32, in bfloat16 where the processor has instructions for it and the search is large enough,
 and in whole numbers (int8) where those are much faster still (:mod:`pipeline.retrieve.products`) and separate enough:
-the first candidates of each chunk are multiplied so, and how many come near decides about the rest.
+the first candidates of each chunk are multiplied so, and how many come near decides about the rest. What comes near
+gets a closer product before it is kept.
 
 Some candidates of each block, spread over it, are multiplied as soon as it is read, before those of earlier blocks that
 still wait: they show what is likely too bad to be among the best, so that little is kept. The lists show in the end
@@ -43,7 +44,7 @@ from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import products
 from pipeline.retrieve.base import Block, DenseEngine, Done, Metric, Ranking, Subset, Vectors, ignored
-from pipeline.retrieve.frame import WHOLE, stored
+from pipeline.retrieve.frame import stored
 from pipeline.retrieve.reservoirs import (
     ENTRY,
     QUERY_TILE,
@@ -56,6 +57,7 @@ from pipeline.retrieve.reservoirs import (
     threads,
     tiles,
 )
+from pipeline.retrieve.rounded import WHOLE
 from pipeline.retrieve.scan import Search
 from pipeline.retrieve.stretch import Chunk, Stretch
 from pipeline.retrieve.toplists import Positions

@@ -18,8 +18,9 @@ from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import reservoirs
 from pipeline.retrieve.base import Block, DenseEngine, Done, Metric, Ranking, Subset, Vectors, ignored
-from pipeline.retrieve.frame import FLOAT, Floats, FramedBlock
+from pipeline.retrieve.frame import FramedBlock
 from pipeline.retrieve.pairs import Doubles, Pairs
+from pipeline.retrieve.rounded import FLOAT, Floats
 from pipeline.retrieve.scan import Search
 from pipeline.retrieve.toplists import Positions
 

@@ -23,8 +23,8 @@ itself. A product stored in bfloat16 (8 bits of mantissa) has lost up to 2**-8 o
 
 A pass in whole numbers takes each point in units of 1/127 of its largest coordinate (its grain), rounded (int8), and
 multiplies exactly (int32); the same inequality bounds it. The product and the two units (:attr:`FramedBlock.grains`,
-:attr:`Rounded.grains`) are multiplied in float32, which with the rounding of the quotients is less than ``2**-19`` of
-the lengths' product: that is in ``spread``.
+:attr:`pipeline.retrieve.rounded.Rounded.grains`) are multiplied in float32, which with the rounding of the quotients
+is less than ``2**-19`` of the lengths' product: that is in ``spread``.
 
 That lets several times as many pairs come near as stay, so these get closer products. What a point ``a`` loses to its
 whole numbers ``a'`` is counted in parts of the grain, rounded (int8): ``a = a' + a" + e``, where ``e`` is some
@@ -40,26 +40,17 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.order import Rows
-from pipeline.retrieve import framing, kernels, lanes, select
+from pipeline.retrieve import framing, kernels, select
 from pipeline.retrieve.base import Block, Metric, Vectors
 from pipeline.retrieve.pairs import Doubles, Visits
 from pipeline.retrieve.products import Points, aligned
-from pipeline.retrieve.toplists import Positions
-
-Floats = npt.NDArray[np.float32]
-Kind = np.dtype[Any]
-FLOAT: Kind
-HALF: Kind
-WHOLE: Kind
-FLOAT, HALF, WHOLE = np.dtype(np.float32), np.dtype(np.uint16), np.dtype(np.int8)
-"""Kinds of points: as they are, in bfloat16 (by its bits), in whole numbers."""
+from pipeline.retrieve.rounded import FLOAT, HALF, WHOLE, Closer, Floats, Kind, Parts, Rounded
 
 CODES: dict[Metric, int] = {"l2": kernels.L2, "inner_product": kernels.INNER_PRODUCT, "cosine": kernels.COSINE}
 
@@ -317,80 +308,6 @@ class Frame:
         for lengths in (norms, point_norms):
             _refuse_wild(lengths, whose, rows)
         return _Moved(points, rests, grains, norms, point_norms, residuals)
-
-
-class Closer(NamedTuple):
-    """What makes products of candidates' whole numbers closer (:func:`pipeline.retrieve.sieves.sieve`).
-
-    Attributes:
-        wholes: int8 ``[m, d]``.
-        rests: int8 ``[m, d]``, what they lose, counted.
-        spread: float32 ``[m]``, what a product can still lack, as a share of the query's length.
-    """
-
-    wholes: Points
-    rests: Points
-    spread: Floats
-
-
-class Parts(NamedTuple):
-    """What makes products of queries' whole numbers closer.
-
-    Attributes:
-        points: int8 ``[q, 2 w]``, what they lose, counted, and from column ``w`` on the whole numbers themselves: what
-            the others of :class:`Closer` are multiplied by. ``w`` is a multiple of 64, what is over is 0.
-        totals: int32 ``[q, 2]``, 128 times the sums of all ``points`` and of the whole numbers: what products with
-            numbers so much larger have more.
-        lengths: float32 ``[q]``, of the points as they are.
-        left: the largest share of its length that a query loses when that is counted.
-    """
-
-    points: Points
-    totals: npt.NDArray[np.int32]
-    lengths: Floats
-    left: float
-
-    @classmethod
-    def of(cls, rounded: Rounded, norms: Doubles) -> Parts:
-        """Return those of queries in whole numbers, of points so long."""
-        count, dimension = rounded.points.shape
-        width = -(-dimension // lanes.STRIDE) * lanes.STRIDE
-        points = np.zeros((count, 2, width), WHOLE)
-        points[:, 0, :dimension], points[:, 1, :dimension] = rounded.rests, rounded.points
-        lengths = zip(rounded.grains.tolist(), norms.tolist(), strict=True)
-        left = max((framing.left(grain, norm, dimension) / norm for grain, norm in lengths if norm > 0), default=0.0)
-        return cls(
-            points.reshape(count, 2 * width),
-            128 * np.stack([points.sum(axis=(1, 2), dtype=np.int32), points[:, 1].sum(axis=1, dtype=np.int32)], axis=1),
-            framing.above(norms),
-            left,
-        )
-
-    @classmethod
-    def none(cls, dimension: int) -> Parts:
-        """Return those of no queries."""
-        nothing = np.empty((0, dimension), WHOLE)
-        return cls.of(Rounded(nothing, np.empty(0, np.float32), np.empty(0), nothing), np.empty(0))
-
-    def some(self, queries: Positions) -> Parts:
-        """Return those of some queries."""
-        return self._replace(points=self.points[queries], totals=self.totals[queries], lengths=self.lengths[queries])
-
-
-class Rounded(NamedTuple):
-    """Points of the queries.
-
-    Attributes:
-        points: ``[q, d]``, of one kind.
-        grains: float32 ``[q]``, the units of whole numbers, 1 for other points.
-        lost: float64 ``[q]``, the share of its length that each point lost by rounding.
-        rests: int8 ``[q, d]``, what whole numbers lost, counted; ``[0, d]`` for other points.
-    """
-
-    points: Points
-    grains: Floats
-    lost: Doubles
-    rests: Points
 
 
 class _Moved(NamedTuple):

@@ -19,9 +19,10 @@ from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
 from pipeline.retrieve import kernels, products, sieves
 from pipeline.retrieve.base import Block, Done, Metric, Ranking, Subset, Vectors, block_rows, ignored
-from pipeline.retrieve.frame import CODES, HALF, Closer, Floats, Frame, FramedBlock
+from pipeline.retrieve.frame import CODES, Frame, FramedBlock
 from pipeline.retrieve.pairs import Doubles, Visits
 from pipeline.retrieve.reservoirs import ROW_TILE, Reservoir, affordable, flush, in_threads, tiles
+from pipeline.retrieve.rounded import HALF, Closer, Floats
 from pipeline.retrieve.scan import Members, Search
 from pipeline.retrieve.toplists import Positions
 

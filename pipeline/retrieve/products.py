@@ -5,7 +5,7 @@ it). Loading it takes seconds, so a search that is done in less goes without.
 
 On one core of an Intel Xeon with AMX (points of 768 dimensions, 380 on one side and 2,048 on the other) NumPy's
 OpenBLAS multiplies float32 at 134 GFLOP/s and torch's MKL at 153; bfloat16 runs at 980 and int8 at 1,160 (from memory
-that is :func:`aligned`), which does not pay for what has to be multiplied again. On an AMD EPYC (Zen 4), without AMX,
+that is :func:`aligned`), which did not pay for what then comes near. On an AMD EPYC (Zen 4), without AMX,
 int8 does pay (docs/results.md).
 """
 

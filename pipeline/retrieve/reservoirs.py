@@ -15,8 +15,9 @@ import threadpoolctl  # type: ignore[import-untyped]
 
 from pipeline.core.errors import StageError
 from pipeline.retrieve import products, sieves, trims
-from pipeline.retrieve.frame import WHOLE, Closer, Floats, FramedBlock
+from pipeline.retrieve.frame import FramedBlock
 from pipeline.retrieve.pairs import Doubles, Pairs
+from pipeline.retrieve.rounded import WHOLE, Closer, Floats
 from pipeline.retrieve.scan import Members, Scored, Search
 from pipeline.retrieve.toplists import Each, Positions
 

@@ -14,9 +14,10 @@ from pipeline.core import order
 from pipeline.core.errors import InputError, StageError
 from pipeline.retrieve import kernels, products
 from pipeline.retrieve.base import Metric, Ranking
-from pipeline.retrieve.frame import CODES, FLOAT, HALF, WHOLE, Frame
+from pipeline.retrieve.frame import CODES, Frame
 from pipeline.retrieve.pairs import Visits
 from pipeline.retrieve.reference import canonical_scores, fixed_sum
+from pipeline.retrieve.rounded import FLOAT, HALF, WHOLE
 from pipeline.retrieve.toplists import TopLists, pack, unpack
 from tests.retrieve.cases import METRICS, make_case
 
