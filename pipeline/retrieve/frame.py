@@ -27,8 +27,8 @@ multiplies exactly (int32); the same inequality bounds it. The product and the t
 is less than ``2**-19`` of the lengths' product: that is in ``spread``.
 
 That lets several times as many pairs come near as stay, so these get closer products. What a point ``a`` loses to its
-whole numbers ``a'`` is counted in parts of the grain, rounded (int8): ``a = a' + a" + e``, where ``e`` is some
-hundredth of what was lost. For pairs that come near ``a'.b"`` and ``a".b'`` are added, and as ``a" + e`` is what ``a'``
+whole numbers ``a'`` is counted in parts of the grain, rounded (int8): ``a = a' + a" + e``, where ``e`` is less
+than a hundredth of that. For pairs that come near ``a'.b"`` and ``a".b'`` are added, and as ``a" + e`` is what ``a'``
 lost,
 
     ``|a.b - (a'.b' + a'.b" + a".b')| <= |a"||b"| + |e||b - f| + |a||f|``
