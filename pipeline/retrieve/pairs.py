@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.retrieve import trims
+from pipeline.retrieve.products import aligned
 from pipeline.retrieve.toplists import Keys, Positions
 
 Doubles = npt.NDArray[np.float64]
@@ -35,8 +36,10 @@ class Pairs(NamedTuple):
     @classmethod
     def room(cls, count: int) -> Pairs:
         """Return room for so many."""
-        whole, real = np.empty((2, count), np.int32), np.empty((2, count))
-        return cls(whole[0], whole[1], real[0], real[1], np.empty(count, np.uint64))
+        room = aligned(4 * count, np.uint64)  # in one piece: memory for them all is had sooner
+        whole = room[:count].view(np.int32).reshape(2, count)
+        real = room[count : 3 * count].view(np.float64).reshape(2, count)
+        return cls(whole[0], whole[1], real[0], real[1], room[3 * count :])
 
     def part(self, first: int, last: int) -> Pairs:
         """Return some of them."""

@@ -37,6 +37,9 @@ MOST_WHOLES = (2**31 - 1) // (2 * 127**2)
 _LINE = 64
 """Bytes of a line of the cache."""
 
+_LARGE, _HUGE = 1 << 20, 4 << 20
+"""From so many bytes on memory is worth large pages, and from so many on NumPy asks the system for them."""
+
 _WORTH_LOADING = 4e11
 """Operations of a search from which what torch's products save is more than what loading torch takes."""
 
@@ -111,11 +114,11 @@ def aligned(shape: int | tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[An
     """Return memory for an array that starts where a line of the cache does.
 
     Products read and write such memory faster: bfloat16 in tiles by 1.6 times where the fewer points lie so, whole
-    numbers by 1.2 times where the products do.
+    numbers by 1.2 times where the products do. What is large comes in large pages, where the system has them.
     """
     kind = np.dtype(kind)
     size = int(np.prod(shape)) * kind.itemsize
-    found = np.empty(size + _LINE, np.uint8)
+    found = np.empty(max(size + _LINE, _HUGE if size >= _LARGE else 0), np.uint8)
     start = -found.ctypes.data % _LINE
     return found[start : start + size].view(kind).reshape(shape)
 
