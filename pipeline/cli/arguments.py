@@ -180,9 +180,9 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
     group.add_argument(
         "--engine",
         default="auto",
-        help="dense search: auto, exact or faiss, whose rankings are the same; approximate, beside exact: ivf, hnsw, "
-        "on a GPU ivf-gpu or cagra, and with settings ivf:cells=2,probes=0.1 or hnsw:links=16,build=200,search=4; "
-        "ray: embed and search on a Ray cluster, with the same result",
+        help="dense search: auto, exact (CPU), torch (GPU) or faiss, whose rankings are the same; beside exact, "
+        "approximate: ivf, hnsw, on a GPU ivf-gpu or cagra, and with settings ivf:cells=2,probes=0.1 or "
+        "hnsw:links=16,build=200,search=4; ray: embed and search on a Ray cluster, with the same result",
     )
     group.add_argument("--ray-address", default="auto", help="cluster of --engine ray (default: auto, else local)")
     group.add_argument(

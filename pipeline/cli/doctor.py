@@ -90,7 +90,16 @@ def _gpus() -> list[Finding]:
     answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
     if answer.returncode != 0:
         return [Finding("GPU", False, "nvidia-smi fails", "Check the driver: nvidia-smi must list the GPUs")]
-    return [Finding("GPU", fine=True, found=line) for line in answer.stdout.strip().splitlines()]
+    return [*(Finding("GPU", fine=True, found=line) for line in answer.stdout.strip().splitlines()), _torch()]
+
+
+def _torch() -> Finding:
+    from pipeline.retrieve import torch_engine
+
+    found = f"torch {_version('torch')} sees {torch_engine.gpus()} GPUs"
+    if torch_engine.gpus():
+        return Finding("", fine=True, found=found)
+    return Finding("", False, found, "Encoders and search use the CPU: install torch for this driver (pytorch.org)")
 
 
 def _models() -> list[Finding]:

@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pipeline.core.errors import InputError
+
 
 def available_memory() -> int:
     """Return the bytes of memory this process could use: the machine's, or its control group's limit."""
@@ -37,6 +39,28 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _LARGE)
         mallopt(_TRIM_THRESHOLD, _NEVER)
+
+
+def gpu_number(name: str, count: int, library: str, remedy: str) -> int | None:
+    """Return the number of the GPU that a device is, None for the CPU.
+
+    Args:
+        name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        count: how many GPUs a library can use.
+        library: its name.
+        remedy: what to do where it cannot use that one.
+
+    Raises:
+        InputError: there is no such device, or the library cannot use it.
+    """
+    if name == "cpu" or (name == "auto" and not count):
+        return None
+    kind, _, number = name.partition(":")
+    if kind not in ("auto", "cuda") or (number and not number.isdecimal()):
+        raise InputError(f"there is no device {name!r}", "Choose auto, cpu, cuda or cuda:N")
+    if int(number or 0) >= count:
+        raise InputError(f"{library} cannot use {name}: it sees {count} GPUs", remedy)
+    return int(number or 0)
 
 
 @dataclass(frozen=True)

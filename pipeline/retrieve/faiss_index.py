@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
-from pipeline.core.resources import Resources
+from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve import reservoirs
 from pipeline.retrieve.base import Block, DenseEngine, Done, Metric, Ranking, Subset, Vectors, ignored
 from pipeline.retrieve.frame import FramedBlock
@@ -165,14 +165,6 @@ def gpu_of(name: str) -> int | None:
     Raises:
         InputError: there is no such device, or Faiss cannot use it.
     """
-    if name == "cpu" or (name == "auto" and not gpus()):
-        return None
-    kind, _, number = name.partition(":")
-    if kind not in ("auto", "cuda") or (number and not number.isdecimal()):
-        raise InputError(f"there is no device {name!r}", "Choose auto, cpu, cuda or cuda:N")
-    if int(number or 0) >= gpus():
-        raise InputError(
-            f"Faiss cannot use {name}: it sees {gpus()} GPUs",
-            "Choose --device cpu, or: pip uninstall faiss-cpu && pip install faiss-gpu",
-        )
-    return int(number or 0)
+    return gpu_number(
+        name, gpus(), "Faiss", "Choose --device cpu, or: pip uninstall faiss-cpu && pip install faiss-gpu"
+    )

@@ -150,7 +150,7 @@ class Frame:
         }
         for kind in (HALF,) * low + (WHOLE,) * whole:
             self.rounded[kind] = self._round(points, kind)
-        self.parts = Parts.of(self.rounded[WHOLE], self._point_norms) if whole else Parts.none(self.dimension)
+        self.parts = Parts.of(self.rounded[WHOLE], self.lengths) if whole else Parts.none(self.dimension)
 
     def _round(self, points: Floats, kind: Kind) -> Rounded:
         nowhere = np.zeros(self.dimension, np.float32)
@@ -158,7 +158,11 @@ class Frame:
         filled = self._point_norms > 0
         lost = np.zeros(len(points))
         lost[filled] = moved.residuals[filled] / self._point_norms[filled]
-        return Rounded(moved.points, moved.grains, lost, moved.rests)
+        left = 0.0
+        if kind == WHOLE:
+            shares = zip(moved.grains[filled].tolist(), self._point_norms[filled].tolist(), strict=True)
+            left = max((framing.left(grain, norm, self.dimension) / norm for grain, norm in shares), default=0.0)
+        return Rounded(moved.points, moved.grains, lost, moved.rests, left)
 
     def block(self, block: Block, workers: int = 1) -> FramedBlock:
         """Return a block of candidates in the frame.
@@ -187,10 +191,11 @@ class Frame:
         bias: Floats = np.zeros(len(rows), np.float32)
         if self.metric == "l2":
             bias = (-0.5 * moved.point_norms**2).astype(np.float32)
-        lost, norms, whole = self.rounded[points.dtype].lost, moved.point_norms, points.dtype == WHOLE
+        queries, norms, whole = self.rounded[points.dtype], moved.point_norms, points.dtype == WHOLE
+        lost = queries.lost
         spread, fine = np.empty(len(rows), np.float32), np.empty(len(rows) if whole else 0, np.float32)
         most = lost.max(initial=0.0)
-        own = framing.spreads(norms, moved.residuals, moved.grains, self.dimension, most, self.parts.left, spread, fine)
+        own = framing.spreads(norms, moved.residuals, moved.grains, self.dimension, most, queries.left, spread, fine)
         in_units = framing.IN_UNITS if whole else 0.0
         largest = own + most * (1 + own) + in_units
         share = (own + lost * (1 + own) + in_units) / largest if largest else 1.0

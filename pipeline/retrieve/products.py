@@ -1,7 +1,8 @@
 """Matrix products on the CPU: float32 by NumPy or torch, bfloat16 and whole numbers by torch.
 
-No other module of this room knows torch. NumPy has no such products, and torch is there in any case (the encoders need
-it). Loading it takes seconds, so a search that is done in less goes without.
+Of the other modules of this room only :mod:`pipeline.retrieve.torch_engine` knows torch. NumPy has no such products,
+and torch is there in any case (the encoders need it). Loading it takes seconds, so a search that is done in less goes
+without.
 
 On one core of an Intel Xeon with AMX (points of 768 dimensions, 380 on one side and 2,048 on the other) NumPy's
 OpenBLAS multiplies float32 at 134 GFLOP/s and torch's MKL at 153; bfloat16 runs at 980 and int8 at 1,160 (from memory

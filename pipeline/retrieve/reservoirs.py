@@ -279,7 +279,7 @@ class Reservoir:
             units,
             self.lengths,
             rounding,
-            tuple(parts[:3]),
+            tuple(parts),
             tuple(block.closer),
             *(*self._reservoirs(), self.limits, self.most),
         )

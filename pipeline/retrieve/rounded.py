@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.retrieve import framing, lanes
+from pipeline.retrieve import lanes
 from pipeline.retrieve.pairs import Doubles
 from pipeline.retrieve.products import Points
 from pipeline.retrieve.toplists import Positions
@@ -32,12 +32,14 @@ class Rounded(NamedTuple):
         grains: float32 ``[q]``, the units of whole numbers, 1 for other points.
         lost: float64 ``[q]``, the share of its length that each point lost by rounding.
         rests: int8 ``[q, d]``, what whole numbers lost, counted; ``[0, d]`` for other points.
+        left: the largest share of its length that a point loses even so; 0 for other points.
     """
 
     points: Points
     grains: Floats
     lost: Doubles
     rests: Points
+    left: float = 0.0
 
 
 class Closer(NamedTuple):
@@ -63,36 +65,28 @@ class Parts(NamedTuple):
         totals: int32 ``[q, 2]``, 128 times the sums of all ``points`` and of the whole numbers: what products with
             numbers so much larger have more.
         lengths: float32 ``[q]``, of the points as they are.
-        left: the largest share of its length that a query loses when that is counted.
     """
 
     points: Points
     totals: npt.NDArray[np.int32]
     lengths: Floats
-    left: float
 
     @classmethod
-    def of(cls, rounded: Rounded, norms: Doubles) -> Parts:
+    def of(cls, rounded: Rounded, lengths: Floats) -> Parts:
         """Return those of queries in whole numbers, of points so long."""
         count, dimension = rounded.points.shape
         width = -(-dimension // lanes.STRIDE) * lanes.STRIDE
         points = np.zeros((count, 2, width), WHOLE)
         points[:, 0, :dimension], points[:, 1, :dimension] = rounded.rests, rounded.points
-        lengths = zip(rounded.grains.tolist(), norms.tolist(), strict=True)
-        left = max((framing.left(grain, norm, dimension) / norm for grain, norm in lengths if norm > 0), default=0.0)
-        return cls(
-            points.reshape(count, 2 * width),
-            128 * np.stack([points.sum(axis=(1, 2), dtype=np.int32), points[:, 1].sum(axis=1, dtype=np.int32)], axis=1),
-            framing.above(norms),
-            left,
-        )
+        sums = [points.sum(axis=(1, 2), dtype=np.int32), points[:, 1].sum(axis=1, dtype=np.int32)]
+        return cls(points.reshape(count, 2 * width), 128 * np.stack(sums, axis=1), lengths)
 
     @classmethod
     def none(cls, dimension: int) -> Parts:
         """Return those of no queries."""
         nothing = np.empty((0, dimension), WHOLE)
-        return cls.of(Rounded(nothing, np.empty(0, np.float32), np.empty(0), nothing), np.empty(0))
+        return cls.of(Rounded(nothing, np.empty(0, np.float32), np.empty(0), nothing), np.empty(0, np.float32))
 
     def some(self, queries: Positions) -> Parts:
         """Return those of some queries."""
-        return self._replace(points=self.points[queries], totals=self.totals[queries], lengths=self.lengths[queries])
+        return Parts(self.points[queries], self.totals[queries], self.lengths[queries])

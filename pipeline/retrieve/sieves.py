@@ -275,8 +275,8 @@ def sieve(
         query_grains: float32 ``[q]``, units of the queries' points.
         lengths: float32 ``[q]``, what the candidates' spread is a share of.
         rounding: float32, what a product can have lost when it was stored, relative to it: 0 but for bfloat16.
-        parts: the first three of :class:`pipeline.retrieve.rounded.Parts`, of the queries, where products of what comes
-            near are made closer; else of none.
+        parts: :class:`pipeline.retrieve.rounded.Parts` of the queries, where products of what comes near are made
+            closer; else of none.
         closer: :class:`pipeline.retrieve.rounded.Closer` of the block, for that.
         wanted: int64 ``[q, p]``, entries of each list.
         slack: float64 ``[q]``.

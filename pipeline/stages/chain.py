@@ -79,7 +79,7 @@ def cells(
         systems: what ranks.
         measures: what is scored.
         depth: entries ranked a query.
-        engine: dense search: ``auto``, ``exact`` or ``faiss``, whose rankings are the same; or an index of
+        engine: dense search: ``auto``, ``exact``, ``faiss`` or ``torch``, whose rankings are the same; or an index of
             :func:`pipeline.retrieve.ann.parse_settings`, as ``ivf:probes=0.1``, whose ranking is approximate: there is
             a cell of the exact search before it.
         bm25_engine: BM25: one of :data:`BM25_ENGINES`; the ranking is the same.

@@ -88,7 +88,7 @@ def dense_ranking_task(
         name: the encoder's, for the folder (:attr:`pipeline.encode.spec.Model.slug`).
         metric: how its vectors are compared (:attr:`pipeline.encode.spec.Model.distance`).
         depth: entries a query.
-        engine: ``auto``, ``exact`` or ``faiss``: how, not what.
+        engine: ``auto``, ``exact``, ``faiss`` or ``torch``: how, not what.
         several: whether a paper has several vectors, of which the best pair counts; there is one engine for that.
     """
     check_depth(depth)
@@ -164,7 +164,7 @@ def rank_pools(
         subsets: the pools, or one of all candidates.
         title: what progress is called.
         config: metric and depth.
-        engine: ``auto``, ``exact``, ``faiss`` or :data:`SEVERAL`.
+        engine: ``auto``, ``exact``, ``faiss``, ``torch`` or :data:`SEVERAL`.
         resources: memory, threads and device.
     """
     store, query_store = store_of(vectors["paper"]), store_of(vectors.get("query", vectors["paper"]))

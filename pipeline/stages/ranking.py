@@ -40,7 +40,7 @@ class DenseSearch:
         name: the encoder's.
         metric: how its vectors are compared.
         depth: entries a query.
-        engine: ``auto``, ``exact`` or ``faiss``.
+        engine: ``auto``, ``exact``, ``faiss`` or ``torch``.
     """
 
     name: str

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.artifact import published
+from pipeline.retrieve import torch_engine
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 pytestmark = pytest.mark.xdist_group("errors")
@@ -123,3 +125,14 @@ def test_doctor_tells_what_is_missing(tmp_path: Path) -> None:
     assert result.returncode == 0
     assert "17" in result.stdout
     assert "JAVA_HOME" in result.stdout
+
+
+@pytest.mark.skipif(torch_engine.gpus() > 0, reason="torch sees GPUs")
+def test_doctor_tells_that_torch_does_not_see_the_gpu(tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA X, 1 MiB, 570'\n")
+    tool.chmod(0o755)
+    said = mdcr(tmp_path, "doctor", env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}).stdout
+    assert "NVIDIA X, 1 MiB, 570" in said
+    assert "sees 0 GPUs" in said
+    assert "install torch for this driver" in said

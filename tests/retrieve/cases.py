@@ -72,6 +72,8 @@ def make_case(name: str, dimension: int = 40, candidates: int = 5_000, queries: 
         x, q = x.astype(np.float16), q.astype(np.float16)
     elif name == "far from the origin":
         x, q = x + np.float32(3000), q + np.float32(3000)
+    elif name == "close together and far away":
+        x = np.float32(0.05) * x + np.float32(3000)
     elif name == "one giant":
         x[candidates // 3] *= 1e12
     elif name == "tiny":

@@ -27,6 +27,7 @@ NAMES = (
     "few values",
     "half precision",
     "far from the origin",
+    "close together and far away",
     "one giant",
     "tiny",
     "below the normal range",
@@ -35,7 +36,7 @@ NAMES = (
     "clusters",
     "queries are candidates",
 )
-ENGINES = ("exact", "low precision", "whole numbers", "any precision", "faiss")
+ENGINES = ("exact", "low precision", "whole numbers", "any precision", "faiss", "torch")
 
 
 @pytest.fixture(params=ENGINES)

@@ -12,8 +12,7 @@ from pipeline.core.resources import Resources
 from pipeline.retrieve import exact, faiss_index
 from pipeline.retrieve.base import no_exclusions
 from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.reference import brute_force
-from tests.retrieve.cases import METRICS, Case, make_case, same
+from tests.retrieve.cases import Case, make_case
 
 
 def test_missing_faiss_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,30 +46,6 @@ def test_threads_of_the_process_are_left_as_they_were() -> None:
     before = faiss.omp_get_max_threads()
     make_case("random", candidates=50).search(dense_engine("faiss", Resources(device="cpu")), "l2", 3, workers=7)
     assert faiss.omp_get_max_threads() == before
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(faiss_index.gpus() == 0, reason="Faiss sees no GPU")
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("name", ["random", "duplicates", "identical", "far from the origin"])
-def test_gpu_equals_brute_force(name: str, metric: str) -> None:
-    case = make_case(name, candidates=9_000)
-    engine = dense_engine("faiss", Resources(device="cuda"))
-    for depth in (100, 2_048):
-        expected = brute_force(case.queries, case.rows, case.vectors, metric, depth, case.excluded)
-        found = engine.search(
-            case.queries,
-            case.blocks(4_000),
-            metric=metric,
-            depth=depth,
-            excluded=case.excluded,
-            resources=Resources(device="cuda"),
-        )
-        assert same(found, expected)
-    with pytest.raises(InputError, match="depth 2049 is more than Faiss finds on a GPU"):
-        engine.search(
-            case.queries, [], metric=metric, depth=2_049, excluded=case.excluded, resources=Resources(device="cuda")
-        )
 
 
 def test_neighbours_that_crowd_the_cut_are_all_seen() -> None:

@@ -244,7 +244,7 @@ def test_a_second_search_takes_no_more_memory_than_the_first(
 
 
 @pytest.mark.parametrize("memory", [4 << 10, 2 << 20, 64 << 20])
-@pytest.mark.parametrize("name", ["exact", "faiss"])
+@pytest.mark.parametrize("name", ["exact", "faiss", "torch"])
 def test_each_candidate_is_done_once(name: str, memory: int) -> None:
     """Where vectors wait, where each block is scored at once, and where queries are searched again."""
     case, told = arranged(make_case("random", candidates=COUNT, dimension=100), "scouts best"), []

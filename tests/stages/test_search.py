@@ -55,7 +55,7 @@ def bytes_of(artifact: Artifact) -> bytes:
 
 
 @pytest.mark.parametrize("shard_rows", [PAPERS, 25, 10])
-@pytest.mark.parametrize("engine", ["exact", "faiss"])
+@pytest.mark.parametrize("engine", ["exact", "faiss", "torch"])
 def test_every_paper_finds_itself(tmp_path: Path, stub: None, shard_rows: int, engine: str) -> None:
     """One, three and seven shards."""
     corpus = make_corpus(tmp_path, PAPERS, shard_rows=shard_rows)
