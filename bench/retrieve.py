@@ -1,4 +1,4 @@
-"""Everything that is measured of retrieval and scoring, in one run: each bench in a process of its own, one after the other.
+"""What is measured of retrieval and scoring, in one run: each bench in a process of its own, one after the other.
 
     python bench/retrieve.py [--quick]
 

@@ -11,7 +11,9 @@ It runs on the CPU as well, slower than :mod:`pipeline.retrieve.exact`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -24,7 +26,7 @@ from pipeline.retrieve.frame import FramedBlock
 from pipeline.retrieve.pairs import Pairs
 from pipeline.retrieve.rounded import FLOAT
 from pipeline.retrieve.scan import Search
-from pipeline.retrieve.toplists import Positions
+from pipeline.retrieve.toplists import Each, Positions
 
 _PRODUCT = 24
 """Bytes of the device that a product takes, with what is made of it."""
@@ -59,9 +61,10 @@ class TorchEngine(DenseEngine):
         device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
         search = Search(queries, metric, depth, subsets)
         try:
-            for block in search.framed(blocks, resources):
-                _collect_all(search, block, device, resources)
-                done(len(block))
+            with ThreadPoolExecutor(resources.workers) as threads:
+                for block in search.framed(blocks, resources):
+                    _collect_all(search, block, device, resources, threads.map)
+                    done(len(block))
         except torch.OutOfMemoryError as error:
             raise InputError(
                 f"the memory of {device} is too short for a block of candidates ({error})",
@@ -103,16 +106,20 @@ class _Candidates:
         return tile if places is None else tile.index_select(1, places)
 
 
-def _collect_all(search: Search, block: FramedBlock, device: torch.device, resources: Resources) -> None:
+def _collect_all(search: Search, block: FramedBlock, device: torch.device, resources: Resources, each: Each) -> None:
     """Absorb from a block what could be among the best of any query in any pool."""
     candidates = _Candidates(block, search, device)
     wanted = search.depth + search.excluded.reshape(search.pools, search.queries)
     most = reservoirs.KEEP * int(wanted.sum(axis=0).max(initial=1))
     room = min(_free(device, resources) // (_PRODUCT * len(block)), resources.memory // (16 * _PAIR * most))
-    size = max(int(room), 1)
+    size, removed = max(int(room), 1), search.removed(block.rows)
     for start in range(0, search.queries, size):
         some = np.arange(start, min(start + size, search.queries))
-        left = _collect(search, block, candidates, some, wanted[:, some].max(axis=1).tolist(), most)
+        pairs, left = _pairs(search, block, candidates, some, wanted[:, some].max(axis=1).tolist(), most)
+        edges = np.searchsorted(pairs.queries, some[:: -(-len(some) // resources.workers)])
+        parts = [pairs.part(*ends) for ends in itertools.pairwise([*edges.tolist(), len(pairs.queries)])]
+        likely = list(each(search.likely, parts, itertools.repeat(removed)))
+        search.absorb(block, likely, each)
         reservoirs.collect(search, block, left, resources.workers)
 
 
@@ -125,10 +132,10 @@ def _free(device: torch.device, resources: Resources) -> int:
     return min((free + kept) // 2, _MOST)
 
 
-def _collect(
+def _pairs(
     search: Search, block: FramedBlock, candidates: _Candidates, queries: Positions, wanted: Sequence[int], most: int
-) -> Positions:
-    """Absorb what comes near for some queries; return those that more than ``most`` candidates are near to.
+) -> tuple[Pairs, Positions]:
+    """Return the pairs of some queries that come near, but for queries that are near to too many, and these queries.
 
     Args:
         search: the search under way.
@@ -136,7 +143,7 @@ def _collect(
         candidates: the same, on the device.
         queries: int64 ``[n]``, which queries: in a row.
         wanted: of each pool, excluded ones included.
-        most: pairs of a query.
+        most: more candidates are too many.
     """
     frame, device = search.frame, candidates.points.device
     shift, bound = frame.shift[queries], frame.bound(block.radius)[queries]
@@ -169,9 +176,7 @@ def _collect(
         bound[owner],
         pools.cpu().numpy().view(np.uint64),
     )
-    search.absorb(block, [search.likely(pairs, search.removed(block.rows))])
-    left: Positions = queries[crowded.cpu().numpy()]
-    return left
+    return pairs, queries[crowded.cpu().numpy()]
 
 
 def _near(tile: torch.Tensor, candidates: _Candidates, needed: torch.Tensor) -> torch.Tensor:

@@ -53,8 +53,8 @@ def test_a_device_without_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("memory", [1 << 20, 3 << 20])
 def test_tiles_of_few_queries(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tiles = []
-    collect = torch_engine._collect
-    monkeypatch.setattr(torch_engine, "_collect", lambda *known: (tiles.append(len(known[3])), collect(*known))[1])
+    pairs_of = torch_engine._pairs
+    monkeypatch.setattr(torch_engine, "_pairs", lambda *known: (tiles.append(len(known[3])), pairs_of(*known))[1])
     case = make_case("duplicates", queries=40)
     found = case.search(dense_engine("torch", Resources(device="cpu")), "cosine", 50, memory=memory)
     assert same(found, brute_force(case.queries, case.rows, case.vectors, "cosine", 50, case.excluded))
@@ -109,14 +109,14 @@ def test_little_comes_back_from_the_device(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_products_in_less_than_float32_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a GPU makes them where TF32 is allowed: 10 bits of mantissa."""
-    collect = torch_engine._collect
+    pairs_of = torch_engine._pairs
 
     def rounded(search, block, candidates, queries, wanted, most):  # type: ignore[no-untyped-def]
         bits = candidates.points.view(torch.int32)
         candidates.points = (bits & -8192).view(torch.float32)
-        return collect(search, block, candidates, queries, wanted, most)
+        return pairs_of(search, block, candidates, queries, wanted, most)
 
-    monkeypatch.setattr(torch_engine, "_collect", rounded)
+    monkeypatch.setattr(torch_engine, "_pairs", rounded)
     with pytest.raises(StageError, match="times as far from the exact scores .* Unset NVIDIA_TF32_OVERRIDE"):
         make_case("random").search(dense_engine("torch", Resources(device="cpu")), "l2", 9)
 
