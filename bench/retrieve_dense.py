@@ -1,6 +1,6 @@
 """Exact dense search against faiss.IndexFlatL2: same vectors, same queries, same run, two threads each.
 
-    python bench/retrieve_dense.py [faiss-20000 | faiss-200000 | faiss-1000000 | pools | growth] [--quick]
+    python bench/retrieve_dense.py [faiss-20000 | faiss-200000 | faiss-1000000 | pools | growth | shapes] [--quick]
 
 Each part ends within five minutes on two cores; without one, all are measured.
 
@@ -14,7 +14,8 @@ machine fresh memory can be slower than a search.
 Measured: 20k, 200k and 1M vectors against Faiss, products as the engine chooses them (whole numbers,
 bfloat16), in bfloat16 alone and in float32 alone; twelve pools (three samples of four nested
 sizes) in one pass against twelve searches, beside the limit, which is the sum of the pool sizes over the size of their
-union; four pool sizes; and what part of the rate of a plain matrix product a search reaches.
+union; four pool sizes; searches of other shapes (few and many queries, small pools, fewer dimensions, inner products)
+against Faiss; and what part of the rate of a plain matrix product a search reaches.
 """
 
 from __future__ import annotations
@@ -33,35 +34,48 @@ import torch
 from pipeline.core import progress, provenance
 from pipeline.core.resources import Resources
 from pipeline.retrieve import products
-from pipeline.retrieve.base import Block, Ranking, Subset, block_rows, no_exclusions
+from pipeline.retrieve.base import Block, Metric, Ranking, Subset, block_rows, no_exclusions
 from pipeline.retrieve.exact import ExactEngine
 
 Kind = tuple[bool, bool] | None
 """Whether products may be bfloat16, and whole numbers; None: as the engine chooses."""
 
-PARTS = ("faiss-20000", "faiss-200000", "faiss-1000000", "pools", "growth")
+PARTS = ("faiss-20000", "faiss-200000", "faiss-1000000", "pools", "growth", "shapes")
 DIMENSION, QUERIES, DEPTH, THREADS, TOPICS = 768, 380, 500, 2, 500
+SHAPES = (
+    (5_000, 768, 380, 500),
+    (20_000, 768, 1, 100),
+    (20_000, 768, 20, 500),
+    (20_000, 768, 3_800, 500),
+    (20_000, 128, 380, 500),
+    (50_000, 768, 200, 500),
+    (100_000, 768, 3_800, 500),
+    (200_000, 768, 1, 100),
+    (200_000, 768, 20, 500),
+    (200_000, 384, 380, 1_000),
+)
+"""Candidates, dimensions, queries and depth of other searches."""
 PAUSE = 0.1
 """Seconds before each run: threads of the one before, Faiss's above all, wait actively for a while."""
 RESOURCES = Resources(memory=8 << 30, workers=THREADS, device="cpu")
 EXCLUDED = no_exclusions(QUERIES)
 
 
-def make_vectors(count: int) -> tuple[np.ndarray, np.ndarray]:
+def make_vectors(count: int, dimension: int = DIMENSION, queries: int = QUERIES) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(13)
-    centres = 0.7 * rng.standard_normal((TOPICS, DIMENSION), np.float32) + rng.standard_normal(DIMENSION, np.float32)
-    vectors = np.empty((count, DIMENSION), np.float32)
+    centres = 0.7 * rng.standard_normal((TOPICS, dimension), np.float32) + rng.standard_normal(dimension, np.float32)
+    vectors = np.empty((count, dimension), np.float32)
     for start in range(0, count, 50_000):
         part = vectors[start : start + 50_000]
         rng.standard_normal(dtype=np.float32, out=part)
         part += centres[rng.integers(0, TOPICS, len(part))]
-    queries = vectors[rng.choice(count, QUERIES, replace=False)]
-    return queries + 0.5 * rng.standard_normal(queries.shape, np.float32), vectors
+    some = vectors[rng.choice(count, queries, replace=False)]
+    return some + np.float32(0.5) * rng.standard_normal(some.shape, np.float32), vectors
 
 
 def blocks(vectors: np.ndarray) -> Iterator[Block]:
     """Yield all vectors as they lie."""
-    size = block_rows(DIMENSION, RESOURCES.memory)
+    size = block_rows(vectors.shape[1], RESOURCES.memory)
     for start in range(0, len(vectors), size):
         part = vectors[start : start + size]
         yield np.arange(start, start + len(part), dtype=np.uint32), part
@@ -165,6 +179,40 @@ def growth(queries: np.ndarray, vectors: np.ndarray, kind: Kind, rounds: int) ->
     return {f"{size} candidates, microseconds each": round(1e6 * medians[str(size)][0] / size, 2) for size in sizes}
 
 
+def shapes(rounds: int, most: int) -> dict[str, str]:
+    """Return of other searches, by L2 and by inner product, our wall seconds and how many times that Faiss takes."""
+    figures = {}
+    for count, dimension, number, depth in SHAPES:
+        queries, vectors = make_vectors(min(count, most), dimension, number)
+        for metric in ("l2", "inner_product"):
+            seconds, wall, used = shape(queries, vectors, metric, depth, rounds)
+            label = f"{len(vectors)} of {dimension}, {number} queries, {depth} deep, {metric}"
+            figures[label] = f"{seconds:.3f} s, {wall:.2f} ({used:.2f})"
+    return figures
+
+
+def shape(
+    queries: np.ndarray, vectors: np.ndarray, metric: Metric, depth: int, rounds: int
+) -> tuple[float, float, float]:
+    """Return wall seconds of one search, and Faiss's over them, by wall and by processor time."""
+    index = (faiss.IndexFlatL2 if metric == "l2" else faiss.IndexFlatIP)(vectors.shape[1])
+    index.add(vectors)
+    engine, excluded = ExactEngine(2.0 * queries.size * len(vectors)), no_exclusions(len(queries))
+
+    def search() -> Ranking:
+        return engine.search(
+            queries, blocks(vectors), metric=metric, depth=depth, excluded=excluded, resources=RESOURCES
+        )
+
+    runs: dict[str, Callable[[], Any]] = {"ours": search, "faiss": lambda: index.search(queries, depth)}
+    interleaved(runs, 1)
+    results, medians = interleaved(runs, rounds)
+    found = zip(results["ours"].row.reshape(len(queries), depth), results["faiss"][1], strict=True)
+    assert sum(len(np.intersect1d(*pair)) for pair in found) > 0.999 * depth * len(queries)
+    (seconds, used), (theirs, used_there) = medians["ours"], medians["faiss"]
+    return seconds, theirs / seconds, used_there / used
+
+
 def machine(queries: np.ndarray, vectors: np.ndarray, rounds: int) -> dict[str, float]:
     """Return the rates of plain products on all threads, in 10**9 operations a second, and of memory, in GB/s."""
     torch.set_num_threads(THREADS)
@@ -217,8 +265,10 @@ def main() -> None:
             report[f"against faiss, {counts[part]}"] = against_faiss(queries, vectors[: counts[part]], kinds, several)
         elif part == "pools":
             report["twelve pools"] = pools(queries, vectors, None, 2 * rounds - 1)
-        else:
+        elif part == "growth":
             report["growth"] = growth(queries, vectors, None, rounds)
+        else:
+            report["shapes: ours, faiss over ours"] = shapes(2 * rounds + 1, largest)
     report["machine's limits"] = machine(queries, vectors, rounds)
     for title, figures in report.items():
         if isinstance(figures, dict):
