@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.resources import Resources
+from pipeline.retrieve import products
 from pipeline.retrieve.base import DenseEngine
 
 _ENGINES = {
@@ -21,7 +22,7 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 
 def dense_engine(name: str, resources: Resources, operations: float = 0.0) -> DenseEngine:
-    """Return the engine of that name; ``auto`` is ``torch`` or ``faiss`` where that can use a GPU, else ``exact``.
+    """Return the engine of that name; ``auto`` is one that can use a GPU, where that pays, else ``exact``.
 
     Args:
         name: ``auto``, ``exact``, ``faiss`` or ``torch``.
@@ -32,7 +33,7 @@ def dense_engine(name: str, resources: Resources, operations: float = 0.0) -> De
         InputError: there is no such engine, or Faiss is not installed.
     """
     if name == "auto":
-        name = _fastest(resources.device)
+        name = _fastest(resources.device, operations)
     if name not in _ENGINES:
         raise InputError(f"there is no search engine {name!r}", nearest(name, ["auto", *_ENGINES]))
     module, kind = _ENGINES[name]
@@ -41,9 +42,10 @@ def dense_engine(name: str, resources: Resources, operations: float = 0.0) -> De
     return found
 
 
-def _fastest(device: str) -> str:
-    """Return the engine for a device; where it cannot be a GPU, torch and Faiss are not even loaded."""
-    if device != "cpu" and any(Path(driver).exists() for driver in _DRIVERS):
+def _fastest(device: str, operations: float) -> str:
+    """Return the engine for a device; a search that ends before a GPU starts uses none unless it was asked for."""
+    pays = device not in ("auto", "cpu") or (device == "auto" and products.torch_pays(operations))
+    if pays and any(Path(driver).exists() for driver in _DRIVERS):
         for name in ("torch", "faiss"):
             if importlib.import_module(_ENGINES[name][0]).gpus():
                 return name

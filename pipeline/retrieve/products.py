@@ -98,15 +98,15 @@ def has_tiles() -> bool:
 
 def halves_pay(operations: float) -> bool:
     """Whether products of bfloat16 are there, and a search of that many operations is long enough for them."""
-    return _torch_pays(operations) and halves()
+    return torch_pays(operations) and halves()
 
 
 def wholes_pay(operations: float) -> bool:
     """Whether products of whole numbers are there, and a search of that many operations is long enough for them."""
-    return operations >= _WORTH_COUNTING[halves()] and _torch_pays(operations) and not has_tiles() and wholes()
+    return operations >= _WORTH_COUNTING[halves()] and torch_pays(operations) and not has_tiles() and wholes()
 
 
-def _torch_pays(operations: float) -> bool:
+def torch_pays(operations: float) -> bool:
     """Whether a search of that many operations is long enough for torch's products."""
     return operations >= (_WORTH_ROUNDING if "torch" in sys.modules else _WORTH_LOADING)
 

@@ -13,6 +13,7 @@ from pipeline.retrieve.base import Subset, no_exclusions
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.reference import brute_force
 from tests.retrieve.cases import Case, make_case, same
+from tests.retrieve.test_products import LONG
 
 
 @pytest.mark.skipif(torch_engine.gpus() > 0, reason="there are GPUs")
@@ -36,8 +37,10 @@ def test_a_gpu_that_torch_or_faiss_can_use_is_used(monkeypatch: pytest.MonkeyPat
     for by_torch, by_faiss in ((1, 1), (0, 1), (0, 0)):
         monkeypatch.setattr(torch_engine, "gpus", lambda seen=by_torch: seen)
         monkeypatch.setattr("pipeline.retrieve.faiss_index.gpus", lambda seen=by_faiss: seen)
-        chosen.append(type(dense_engine("auto", Resources(device="auto"))).__name__)
-        assert isinstance(dense_engine("auto", Resources(device="cpu")), exact.ExactEngine)
+        chosen.append(type(dense_engine("auto", Resources(device="cuda"))).__name__)
+        assert type(dense_engine("auto", Resources(device="auto"), LONG)).__name__ == chosen[-1]
+        assert isinstance(dense_engine("auto", Resources(device="auto"), 1e6), exact.ExactEngine)
+        assert isinstance(dense_engine("auto", Resources(device="cpu"), LONG), exact.ExactEngine)
     assert chosen == ["TorchEngine", "FaissEngine", "ExactEngine"]
 
 
