@@ -33,8 +33,8 @@ import torch
 
 from pipeline.core import progress, provenance
 from pipeline.core.resources import Resources
-from pipeline.retrieve import products
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset, block_rows, no_exclusions
+from pipeline.retrieve.dense import products
 from pipeline.retrieve.exact import ExactEngine
 
 Kind = tuple[bool, bool] | None

@@ -11,8 +11,8 @@ import numpy as np
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 from pipeline.retrieve.base import Metric
+from pipeline.retrieve.dense.rounded import Floats
 from pipeline.retrieve.faiss_index import GPU_LIMIT, gpu_of, load
-from pipeline.retrieve.rounded import Floats
 from pipeline.retrieve.toplists import Positions
 
 Kind = Literal["ivf", "hnsw", "ivf-gpu", "cagra"]

@@ -20,10 +20,10 @@ from pipeline.core.resources import Resources
 from pipeline.retrieve import ann, select
 from pipeline.retrieve.ann import Settings
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Vectors, check_depth
+from pipeline.retrieve.dense.frame import Frame
+from pipeline.retrieve.dense.rounded import Floats
+from pipeline.retrieve.dense.scan import scores
 from pipeline.retrieve.faiss_index import load
-from pipeline.retrieve.frame import Frame
-from pipeline.retrieve.rounded import Floats
-from pipeline.retrieve.scan import scores
 from pipeline.retrieve.toplists import TopLists
 
 

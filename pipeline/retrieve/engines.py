@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.resources import Resources
-from pipeline.retrieve import products
 from pipeline.retrieve.base import DenseEngine
+from pipeline.retrieve.dense import products
 
 _ENGINES = {
     "exact": ("pipeline.retrieve.exact", "ExactEngine"),

@@ -7,9 +7,9 @@ list; else after each block, while its vectors are at hand. Where the bound sepa
 vectors) all candidates are scored canonically: slower, never approximate.
 
 Products are made in float32, in bfloat16 where the processor has instructions for it and the search is large enough,
-and in whole numbers (int8) where those are much faster still (:mod:`pipeline.retrieve.products`) and separate enough:
-the first candidates of each chunk are multiplied so, and how many come near decides about the rest. What comes near
-gets a closer product before it is kept.
+and in whole numbers (int8) where those are much faster still (:mod:`pipeline.retrieve.dense.products`) and separate
+enough: the first candidates of each chunk are multiplied so, and how many come near decides about the rest. What comes
+near gets a closer product before it is kept.
 
 Some candidates of each block, spread over it, are multiplied as soon as it is read, before those of earlier blocks that
 still wait: they show what is likely too bad to be among the best, so that little is kept. The lists show in the end
@@ -42,10 +42,10 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
-from pipeline.retrieve import products
 from pipeline.retrieve.base import Block, DenseEngine, Done, Metric, Ranking, Subset, Vectors, ignored
-from pipeline.retrieve.frame import stored
-from pipeline.retrieve.reservoirs import (
+from pipeline.retrieve.dense import products
+from pipeline.retrieve.dense.frame import stored
+from pipeline.retrieve.dense.reservoirs import (
     ENTRY,
     QUERY_TILE,
     ROW_TILE,
@@ -57,9 +57,9 @@ from pipeline.retrieve.reservoirs import (
     threads,
     tiles,
 )
-from pipeline.retrieve.rounded import WHOLE
-from pipeline.retrieve.scan import Search
-from pipeline.retrieve.stretch import Chunk, Stretch
+from pipeline.retrieve.dense.rounded import WHOLE
+from pipeline.retrieve.dense.scan import Search
+from pipeline.retrieve.dense.stretch import Chunk, Stretch
 from pipeline.retrieve.toplists import Positions
 
 _Thing = TypeVar("_Thing")

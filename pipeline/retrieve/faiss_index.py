@@ -16,12 +16,12 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources, gpu_number
-from pipeline.retrieve import reservoirs
 from pipeline.retrieve.base import Block, DenseEngine, Done, Metric, Ranking, Subset, Vectors, ignored
-from pipeline.retrieve.frame import FramedBlock
-from pipeline.retrieve.pairs import Doubles, Pairs
-from pipeline.retrieve.rounded import FLOAT, Floats
-from pipeline.retrieve.scan import Search
+from pipeline.retrieve.dense import reservoirs
+from pipeline.retrieve.dense.frame import FramedBlock
+from pipeline.retrieve.dense.pairs import Doubles, Pairs
+from pipeline.retrieve.dense.rounded import FLOAT, Floats
+from pipeline.retrieve.dense.scan import Search
 from pipeline.retrieve.toplists import Positions
 
 MARGIN = 64

@@ -17,13 +17,13 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
-from pipeline.retrieve import kernels, products, sieves
 from pipeline.retrieve.base import Block, Done, Metric, Ranking, Subset, Vectors, block_rows, ignored
-from pipeline.retrieve.frame import CODES, Frame, FramedBlock
-from pipeline.retrieve.pairs import Doubles, Visits
-from pipeline.retrieve.reservoirs import ROW_TILE, Reservoir, affordable, flush, in_threads, tiles
-from pipeline.retrieve.rounded import HALF, Closer, Floats
-from pipeline.retrieve.scan import Members, Search
+from pipeline.retrieve.dense import kernels, products, sieves
+from pipeline.retrieve.dense.frame import CODES, Frame, FramedBlock
+from pipeline.retrieve.dense.pairs import Doubles, Visits
+from pipeline.retrieve.dense.reservoirs import ROW_TILE, Reservoir, affordable, flush, in_threads, tiles
+from pipeline.retrieve.dense.rounded import HALF, Closer, Floats
+from pipeline.retrieve.dense.scan import Members, Search
 from pipeline.retrieve.toplists import Positions
 
 
@@ -58,7 +58,7 @@ class GroupedBlock:
     query_offsets: Positions
 
     def score(self, frame: Frame, visits: Visits, canonical: Doubles) -> None:
-        """Write the canonical scores of pairs of papers (:func:`pipeline.retrieve.kernels.score_groups`)."""
+        """Write the canonical scores of pairs of papers (:func:`pipeline.retrieve.dense.kernels.score_groups`)."""
         kernels.score_groups(
             CODES[frame.metric],
             frame.queries,

@@ -20,12 +20,12 @@ import torch
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources, gpu_number
-from pipeline.retrieve import reservoirs
 from pipeline.retrieve.base import Block, DenseEngine, Done, Metric, Ranking, Subset, Vectors, ignored
-from pipeline.retrieve.frame import FramedBlock
-from pipeline.retrieve.pairs import Pairs
-from pipeline.retrieve.rounded import FLOAT
-from pipeline.retrieve.scan import Search
+from pipeline.retrieve.dense import reservoirs
+from pipeline.retrieve.dense.frame import FramedBlock
+from pipeline.retrieve.dense.pairs import Pairs
+from pipeline.retrieve.dense.rounded import FLOAT
+from pipeline.retrieve.dense.scan import Search
 from pipeline.retrieve.toplists import Each, Positions
 
 _PRODUCT = 24

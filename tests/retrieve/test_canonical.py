@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from pipeline.core import order
 from pipeline.core.errors import InputError, StageError
-from pipeline.retrieve import kernels, products
 from pipeline.retrieve.base import Metric, Ranking
-from pipeline.retrieve.frame import CODES, Frame
-from pipeline.retrieve.pairs import Visits
+from pipeline.retrieve.dense import kernels, products
+from pipeline.retrieve.dense.frame import CODES, Frame
+from pipeline.retrieve.dense.pairs import Visits
+from pipeline.retrieve.dense.rounded import FLOAT, HALF, WHOLE
 from pipeline.retrieve.reference import canonical_scores, fixed_sum
-from pipeline.retrieve.rounded import FLOAT, HALF, WHOLE
 from pipeline.retrieve.toplists import TopLists, pack, unpack
 from tests.retrieve.cases import METRICS, make_case
 

@@ -10,11 +10,12 @@ import pytest
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.resources import Resources
-from pipeline.retrieve import exact, products
+from pipeline.retrieve import exact
 from pipeline.retrieve.base import Block, DenseEngine, Ranking
+from pipeline.retrieve.dense import products
+from pipeline.retrieve.dense.scan import Search
 from pipeline.retrieve.exact import ExactEngine
 from pipeline.retrieve.reference import brute_force
-from pipeline.retrieve.scan import Search
 from tests.retrieve.cases import METRICS, Case, make_case, same
 
 KINDS = [(False, False), (True, False), (False, True), (True, True)]
@@ -143,7 +144,7 @@ def test_an_error_of_a_thread_ends_the_search(workers: int, after: int, monkeypa
 
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, failing)
-            patch.setattr("pipeline.retrieve.reservoirs.KEEP", 1)  # reservoirs are scored often, by the threads
+            patch.setattr("pipeline.retrieve.dense.reservoirs.KEEP", 1)  # reservoirs are scored often, by the threads
             patch.setattr("pipeline.retrieve.exact.MANY", 40)
             error = ended(lambda: searched(case, case.blocks(6_000), workers))
         assert isinstance(error, MemoryError), name

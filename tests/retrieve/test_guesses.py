@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve import exact, sieves
+from pipeline.retrieve import exact
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset
+from pipeline.retrieve.dense import sieves
+from pipeline.retrieve.dense.stretch import Chunk
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.exact import ExactEngine
 from pipeline.retrieve.reference import brute_force
-from pipeline.retrieve.stretch import Chunk
 from tests.retrieve.cases import METRICS, Case, make_case, same
 
 DEPTH, COUNT = 50, 9_000
@@ -215,7 +216,7 @@ def test_few_candidates_are_not_worth_a_guess(again: list[list[int]], monkeypatc
     def refused(*_given: object) -> None:
         raise AssertionError("a guess")
 
-    monkeypatch.setattr("pipeline.retrieve.reservoirs.Reservoir.believe", refused)
+    monkeypatch.setattr("pipeline.retrieve.dense.reservoirs.Reservoir.believe", refused)
     case = make_case("random", candidates=LEAST - 1)
     assert same(case.search(ExactEngine(low=False, whole=False), "l2", DEPTH), expected(case))
     assert again == [[]]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.retrieve import lanes, sieves
-from pipeline.retrieve.frame import Frame
-from pipeline.retrieve.products import aligned
+from pipeline.retrieve.dense import lanes, sieves
+from pipeline.retrieve.dense.frame import Frame
+from pipeline.retrieve.dense.products import aligned
 from tests.retrieve.cases import make_case
 
 RANDOM = np.random.default_rng(5)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve import exact, products
+from pipeline.retrieve import exact
 from pipeline.retrieve.base import no_exclusions
+from pipeline.retrieve.dense import products
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.exact import ExactEngine
 from tests.retrieve.cases import same

@@ -8,8 +8,9 @@ import torch
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.resources import Resources
-from pipeline.retrieve import engines, exact, reservoirs, torch_engine
+from pipeline.retrieve import engines, exact, torch_engine
 from pipeline.retrieve.base import Subset, no_exclusions
+from pipeline.retrieve.dense import reservoirs
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.reference import brute_force
 from tests.retrieve.cases import Case, make_case, same

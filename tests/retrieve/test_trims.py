@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core import order
-from pipeline.retrieve import select, trims
-from pipeline.retrieve.frame import Frame
-from pipeline.retrieve.pairs import Pairs, Visits
-from pipeline.retrieve.scan import scores
+from pipeline.retrieve import select
+from pipeline.retrieve.dense import trims
+from pipeline.retrieve.dense.frame import Frame
+from pipeline.retrieve.dense.pairs import Pairs, Visits
+from pipeline.retrieve.dense.scan import scores
 from pipeline.retrieve.toplists import TopLists, pack
 
 BoolArray = npt.NDArray[np.bool_]

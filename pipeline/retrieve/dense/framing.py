@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.compiled import as_bits, as_float, compiled, relaxed
-from pipeline.retrieve.kernels import inner_products
-from pipeline.retrieve.lanes import ask_for, widened
+from pipeline.retrieve.dense.kernels import inner_products
+from pipeline.retrieve.dense.lanes import ask_for, widened
 
 LARGEST = 127
 """The largest whole number: that an int8 can be -128 is not used."""
@@ -166,7 +166,7 @@ def spreads(
 ) -> float:
     """Write what rounding can change of products, at most, as a share of the query's length.
 
-    :mod:`pipeline.retrieve.frame` says why it cannot change more.
+    :mod:`pipeline.retrieve.dense.frame` says why it cannot change more.
 
     Args:
         norms: float64 ``[m]``, lengths of the candidates' points.

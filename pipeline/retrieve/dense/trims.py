@@ -1,6 +1,6 @@
 """Compiled kernels of the exact pass: what stays in a reservoir, and what of it is scored.
 
-Loading this loads Numba. :mod:`pipeline.retrieve.sieves` calls it: after an edit remove ``__pycache__/*.nb*``.
+Loading this loads Numba. :mod:`pipeline.retrieve.dense.sieves` calls it: after an edit remove ``__pycache__/*.nb*``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.compiled import bits_set, compiled, lowest_bit
-from pipeline.retrieve.lanes import STRIDE, marked, reaching
+from pipeline.retrieve.dense.lanes import STRIDE, marked, reaching
 
 
 @compiled
@@ -124,7 +124,7 @@ def scratch_of(size: int) -> Any:
 
 @compiled
 def tidy(wanted: Any, slack: Any, offset: Any, thresholds: Any, records: Any, masks: Any, counts: Any) -> None:
-    """Trim the reservoirs of some queries; arguments as of :func:`pipeline.retrieve.sieves.sieve`."""
+    """Trim the reservoirs of some queries; arguments as of :func:`pipeline.retrieve.dense.sieves.sieve`."""
     scratch = scratch_of(records.shape[1])
     for q in range(len(counts)):
         counts[q] = trim(records[q], masks[q], counts[q], wanted[q], slack[q], offset[q], thresholds[q], scratch)
@@ -187,13 +187,13 @@ def settle(
         scale: of estimates, as scores are measured.
         shift: float64 ``[q]``, added to them.
         bound: float64 ``[q]``, how far off they are beside their margins.
-        wanted: this and the others as of :func:`pipeline.retrieve.sieves.sieve`.
+        wanted: this and the others as of :func:`pipeline.retrieve.dense.sieves.sieve`.
         thresholds: float32 ``[q, p]``.
         records: float32 ``[q, r, 3]``.
         masks: unsigned ``[q, r]`` or ``[q, 0]``.
         counts: int64 ``[q]``.
-        pairs: :class:`pipeline.retrieve.pairs.Pairs` with room for twice as many, written: the first part from their
-            start on, the second one from their middle.
+        pairs: :class:`pipeline.retrieve.dense.pairs.Pairs` with room for twice as many, written: the first part from
+            their start on, the second one from their middle.
 
     Returns:
         How many pairs are in either part.
@@ -236,7 +236,7 @@ def drop(pairs: Any, first: int, floors: Any, starts: Any, removed: Any) -> Any:
     """Keep the pairs that could be among the best of a pool, for these pools; return how many.
 
     Args:
-        pairs: :class:`pipeline.retrieve.pairs.Pairs`, changed.
+        pairs: :class:`pipeline.retrieve.dense.pairs.Pairs`, changed.
         first: the least query.
         floors: float64 ``[pools, q]``, what a score must reach, from that query on.
         starts: int64 ``[pools, q + 1]``, where what is removed from each pool's ranking of a query starts.
@@ -272,7 +272,7 @@ def tally(positions: Any, first: int, counts: Any) -> None:
 def visit(
     queries: Any, positions: Any, first: int, number: int, query_bits: int, index_bits: int, places: Any, packed: Any
 ) -> None:
-    """Write the pairs whose candidates are at some positions as :class:`pipeline.retrieve.pairs.Visits`.
+    """Write the pairs whose candidates are at some positions as :class:`pipeline.retrieve.dense.pairs.Visits`.
 
     Args:
         queries: whole numbers ``[n]``.

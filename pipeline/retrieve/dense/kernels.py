@@ -17,7 +17,7 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from pipeline.core.compiled import compiled
-from pipeline.retrieve.lanes import STRIDE, ask_for, folded, for_each, row_of
+from pipeline.retrieve.dense.lanes import STRIDE, ask_for, folded, for_each, row_of
 
 LANES = STRIDE
 """As in :mod:`pipeline.retrieve.reference`."""
@@ -102,7 +102,7 @@ def score(
         query_norms: float64 ``[q]``, lengths; read for cosine only.
         matrix: float32 ``[m, d]``.
         matrix_norms: float64 ``[m]``, lengths; read for cosine only.
-        visits: :class:`pipeline.retrieve.pairs.Visits` of the pairs.
+        visits: :class:`pipeline.retrieve.dense.pairs.Visits` of the pairs.
         canonical: float64 ``[n]``, written where the pairs' numbers say: the scores before they are rounded.
     """
     packed, query_bits, index_bits = visits

@@ -14,11 +14,11 @@ import numpy as np
 import threadpoolctl  # type: ignore[import-untyped]
 
 from pipeline.core.errors import StageError
-from pipeline.retrieve import products, sieves, trims
-from pipeline.retrieve.frame import FramedBlock
-from pipeline.retrieve.pairs import Doubles, Pairs
-from pipeline.retrieve.rounded import WHOLE, Closer, Floats
-from pipeline.retrieve.scan import Members, Scored, Search
+from pipeline.retrieve.dense import products, sieves, trims
+from pipeline.retrieve.dense.frame import FramedBlock
+from pipeline.retrieve.dense.pairs import Doubles, Pairs
+from pipeline.retrieve.dense.rounded import WHOLE, Closer, Floats
+from pipeline.retrieve.dense.scan import Members, Scored, Search
 from pipeline.retrieve.toplists import Each, Positions
 
 _Share = TypeVar("_Share")
@@ -121,7 +121,7 @@ def capacity(wanted: int, width: int = ROW_TILE) -> int:
 
 
 class Estimated(Protocol):
-    """What is known of candidates beside their products (:class:`pipeline.retrieve.frame.FramedBlock`)."""
+    """What is known of candidates beside their products (:class:`pipeline.retrieve.dense.frame.FramedBlock`)."""
 
     @property
     def bias(self) -> Floats:
@@ -245,7 +245,7 @@ class Reservoir:
         self.thresholds = np.maximum(self.thresholds, _down((floors - (self.shift + self.bound)[:, None]) / self.scale))
 
     def sift(self, tile: Any, start: int, block: Estimated, members: Members, scored: Scored, base: int) -> int:
-        """Sift a tile of products (:func:`pipeline.retrieve.sieves.sieve`); score if too much stays.
+        """Sift a tile of products (:func:`pipeline.retrieve.dense.sieves.sieve`); score if too much stays.
 
         Args:
             tile: ``[n, w]``.
@@ -315,7 +315,7 @@ def flush(held: Sequence[Reservoir], scored: Scored, together: int = SCORED, eac
         held: the reservoirs, of different queries each.
         scored: what scores candidates, all those met since they were last empty.
         together: how many pairs to score at a time, about.
-        each: as of :meth:`pipeline.retrieve.scan.Search.absorb`.
+        each: as of :meth:`pipeline.retrieve.dense.scan.Search.absorb`.
     """
     search = held[0].search
     removed = search.removed(scored.rows)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.retrieve import trims
-from pipeline.retrieve.products import aligned
+from pipeline.retrieve.dense import trims
+from pipeline.retrieve.dense.products import aligned
 from pipeline.retrieve.toplists import Keys, Positions
 
 Doubles = npt.NDArray[np.float64]

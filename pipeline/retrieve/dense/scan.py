@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.core.resources import Resources
-from pipeline.retrieve import select, sieves, trims
+from pipeline.retrieve import select
 from pipeline.retrieve.base import (
     LARGEST_BLOCK,
     MAX_SUBSETS,
@@ -23,8 +23,9 @@ from pipeline.retrieve.base import (
     block_rows,
     check_depth,
 )
-from pipeline.retrieve.frame import Frame, FramedBlock
-from pipeline.retrieve.pairs import Doubles, Pairs, Visits, Whole
+from pipeline.retrieve.dense import sieves, trims
+from pipeline.retrieve.dense.frame import Frame, FramedBlock
+from pipeline.retrieve.dense.pairs import Doubles, Pairs, Visits, Whole
 from pipeline.retrieve.toplists import Each, Positions, TopLists
 
 Members = npt.NDArray[np.uint64]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.compiled import compiled, lowest_bit
-from pipeline.retrieve.framing import RESTS
-from pipeline.retrieve.lanes import STRIDE, marked, near, whole_products, widened
-from pipeline.retrieve.trims import negate, reached_of, scratch_of, trim
+from pipeline.retrieve.dense.framing import RESTS
+from pipeline.retrieve.dense.lanes import STRIDE, marked, near, whole_products, widened
+from pipeline.retrieve.dense.trims import negate, reached_of, scratch_of, trim
 
 _ZERO = np.uint8(128)
 """Stands for zero where a whole number is unsigned."""
@@ -108,7 +108,7 @@ def _near(tile: Any, start: int, known: Any, members: Any, units: Any, threshold
 
 @compiled
 def _reaches(upper: Any, pools: Any, negated: Any) -> Any:
-    """Whether a number reaches the threshold of one of some pools (:func:`pipeline.retrieve.trims.reached_of`)."""
+    """Whether a number reaches the threshold of any of some pools, as :func:`reached_of` tells."""
     return reached_of(upper, pools, negated) != 0
 
 
@@ -275,9 +275,9 @@ def sieve(
         query_grains: float32 ``[q]``, units of the queries' points.
         lengths: float32 ``[q]``, what the candidates' spread is a share of.
         rounding: float32, what a product can have lost when it was stored, relative to it: 0 but for bfloat16.
-        parts: :class:`pipeline.retrieve.rounded.Parts` of the queries, where products of what comes near are made
+        parts: :class:`pipeline.retrieve.dense.rounded.Parts` of the queries, where products of what comes near are made
             closer; else of none.
-        closer: :class:`pipeline.retrieve.rounded.Closer` of the block, for that.
+        closer: :class:`pipeline.retrieve.dense.rounded.Closer` of the block, for that.
         wanted: int64 ``[q, p]``, entries of each list.
         slack: float64 ``[q]``.
         offset: float64 ``[q]``, what lies between an estimate and its score; its size decides how scores are rounded.

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.order import Rows
-from pipeline.retrieve import kernels
 from pipeline.retrieve.base import Vectors
-from pipeline.retrieve.frame import CODES, Frame
-from pipeline.retrieve.pairs import Doubles, Visits
+from pipeline.retrieve.dense import kernels
+from pipeline.retrieve.dense.frame import CODES, Frame
+from pipeline.retrieve.dense.pairs import Doubles, Visits
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Stretch:
         return added
 
     def score(self, frame: Frame, visits: Visits, canonical: Doubles) -> None:
-        """Write the canonical scores of pairs before their rounding (:func:`pipeline.retrieve.kernels.score`)."""
+        """Write the canonical scores of pairs before their rounding (:func:`pipeline.retrieve.dense.kernels.score`)."""
         above = visits.query_bits + visits.index_bits
         chunks = list(self.chunks)
         limits = np.array([chunk.start for chunk in chunks] + [self._length], np.int64)

@@ -1,6 +1,6 @@
 """Points in float32, in bfloat16 and in whole numbers, and what makes products of whole numbers closer.
 
-:mod:`pipeline.retrieve.frame` says why, and how close they are.
+:mod:`pipeline.retrieve.dense.frame` says why, and how close they are.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.retrieve import lanes
-from pipeline.retrieve.pairs import Doubles
-from pipeline.retrieve.products import Points
+from pipeline.retrieve.dense import lanes
+from pipeline.retrieve.dense.pairs import Doubles
+from pipeline.retrieve.dense.products import Points
 from pipeline.retrieve.toplists import Positions
 
 Floats = npt.NDArray[np.float32]
@@ -43,7 +43,7 @@ class Rounded(NamedTuple):
 
 
 class Closer(NamedTuple):
-    """What makes products of candidates' whole numbers closer (:func:`pipeline.retrieve.sieves.sieve`).
+    """What makes products of candidates' whole numbers closer (:func:`pipeline.retrieve.dense.sieves.sieve`).
 
     Attributes:
         wholes: int8 ``[m, d]``.

@@ -215,8 +215,9 @@ def near(
 ) -> Any:
     """Return a mask, uint64: which of 64 pairs of a tile's row could be among the best of a pool of the candidate.
 
-    Those are they whose estimate and margin, as of :func:`pipeline.retrieve.sieves.sieve`, reach the pool's threshold
-    together. ``known`` is bias, spread and grains of the block; ``marks`` has a row for each pool, a bit a candidate.
+    Those are they whose estimate and margin, as of :func:`pipeline.retrieve.dense.sieves.sieve`, reach the pool's
+    threshold together. ``known`` is bias, spread and grains of the block; ``marks`` has a row for each pool, a bit a
+    candidate.
     """
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:

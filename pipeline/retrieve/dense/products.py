@@ -1,6 +1,6 @@
 """Matrix products on the CPU: float32 by NumPy or torch, bfloat16 and whole numbers by torch.
 
-Of the other modules of this room only :mod:`pipeline.retrieve.torch_engine` knows torch. NumPy has no such products,
+Of all others in ``retrieve`` only :mod:`pipeline.retrieve.torch_engine` knows torch. NumPy has no such products,
 and torch is there in any case (the encoders need it). Loading it takes seconds, so a search that is done in less goes
 without.
 

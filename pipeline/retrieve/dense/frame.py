@@ -23,8 +23,8 @@ itself. A product stored in bfloat16 (8 bits of mantissa) has lost up to 2**-8 o
 
 A pass in whole numbers takes each point in units of 1/127 of its largest coordinate (its grain), rounded (int8), and
 multiplies exactly (int32); the same inequality bounds it. The product and the two units (:attr:`FramedBlock.grains`,
-:attr:`pipeline.retrieve.rounded.Rounded.grains`) are multiplied in float32, which with the rounding of the quotients
-is less than ``2**-19`` of the lengths' product: that is in ``spread``.
+:attr:`pipeline.retrieve.dense.rounded.Rounded.grains`) are multiplied in float32, which with the rounding of the
+quotients is less than ``2**-19`` of the lengths' product: that is in ``spread``.
 
 That lets several times as many pairs come near as stay, so these get closer products. What a point ``a`` loses to its
 whole numbers ``a'`` is counted in parts of the grain, rounded (int8): ``a = a' + a" + e``, where ``e`` is less
@@ -46,11 +46,12 @@ import numpy as np
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.order import Rows
-from pipeline.retrieve import framing, kernels, select
+from pipeline.retrieve import select
 from pipeline.retrieve.base import Block, Metric, Vectors
-from pipeline.retrieve.pairs import Doubles, Visits
-from pipeline.retrieve.products import Points, aligned
-from pipeline.retrieve.rounded import FLOAT, HALF, WHOLE, Closer, Floats, Kind, Parts, Rounded
+from pipeline.retrieve.dense import framing, kernels
+from pipeline.retrieve.dense.pairs import Doubles, Visits
+from pipeline.retrieve.dense.products import Points, aligned
+from pipeline.retrieve.dense.rounded import FLOAT, HALF, WHOLE, Closer, Floats, Kind, Parts, Rounded
 
 CODES: dict[Metric, int] = {"l2": kernels.L2, "inner_product": kernels.INNER_PRODUCT, "cosine": kernels.COSINE}
 
@@ -216,7 +217,7 @@ class Frame:
     def bound(self, radius: float) -> Doubles:
         """Return how far a pass in float32 can be from the canonical score before its rounding, float64 ``[q]``.
 
-        What rounded points add is in the margins (:func:`pipeline.retrieve.sieves.sieve`).
+        What rounded points add is in the margins (:func:`pipeline.retrieve.dense.sieves.sieve`).
 
         Args:
             radius: greatest length of the candidates' points.

@@ -1,0 +1,1 @@
+"""What the exact pass over vectors is made of: frame, products, sieves, reservoirs, canonical scores."""
