@@ -256,6 +256,8 @@ def _publish(partial: Path, path: Path) -> None:
     if path.exists():
         path.rename(old)
     partial.rename(path)
+    for abandoned in path.glob(".*.tmp"):  # by a process that was lost, which from now on cannot finish them either
+        abandoned.unlink(missing_ok=True)
     files.sync(path.parent)
     shutil.rmtree(old, ignore_errors=True)
 

@@ -119,6 +119,30 @@ runner(Path(sys.argv[1])).make(letters("abcdefgh", letters("xyz", pause=0.05), p
 """
 
 
+LOST = """
+import os, signal, sys
+from pathlib import Path
+from pipeline.core.workdir import Workdir
+with Workdir(Path(sys.argv[1])).file("b") as (path, _):
+    path.write_text("half of")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_lost_process_was_writing_is_not_published(tmp_path: Path) -> None:
+    """A node of a cluster dies: others do its part, in the same folder."""
+    task = letters("abc")
+
+    def run(inputs: Inputs, out: Workdir, _: Resources) -> Counts:
+        lost = subprocess.run([sys.executable, "-c", LOST, str(out.path)], check=False)
+        assert lost.returncode == -signal.SIGKILL
+        assert len(list(out.path.glob("*.tmp"))) == 1
+        return write_letters(task.config, inputs, out)
+
+    artifact = runner(tmp_path).make(dataclasses.replace(task, run=run))
+    assert sorted(path.name for path in artifact.path.iterdir()) == ["a", "b", "c", "manifest.json"]
+
+
 def _start(root: Path, script: str = SCRIPT) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", script, str(root)],
