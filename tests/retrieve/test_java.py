@@ -76,6 +76,24 @@ build_index(texts(), np.arange(10**8, dtype=np.uint32), Path(sys.argv[1]), 2, 1 
 
 
 @pytest.mark.java
+def test_what_python_may_nest_it_can_nest_beside_java() -> None:
+    """Java puts guards on the stack; 100,000 brackets are an error of Python's, not the end of the process."""
+    script = """
+import json
+from pipeline.retrieve.java import start_java
+start_java(1 << 28)
+for count in (900, 9_000, 100_000):
+    try:
+        json.loads("[" * count + "]" * count)
+    except RecursionError:
+        print("too deep")
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "too deep" in ended.stdout
+
+
+@pytest.mark.java
 def test_ctrl_c_ends_the_work(tmp_path: Path) -> None:
     """Java leaves the signal to Python, and the threads that call it stop after the batch they are at."""
     process = subprocess.Popen(
