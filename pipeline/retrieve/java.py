@@ -156,7 +156,7 @@ def start_java(memory: int) -> Any:
 def _options(java: Java, heap: int) -> list[str]:
     options = [
         f"-Xmx{heap >> 20}m",
-        "-Xss8m",  # Java guards the end of each stack: from Python 3.12 on, deep JSON needs more than 1 MB
+        "-Xss8m",  # Java guards the end of each stack: deep JSON needs more than 1 MB in Python 3.13
         "-Xrs",  # leaves Ctrl-C and SIGTERM to Python
         "-XX:+DisplayVMOutputToStderr",
         "-XX:-UsePerfData",
