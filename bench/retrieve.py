@@ -2,7 +2,7 @@
 
     python bench/retrieve.py [--quick]
 
-About half an hour on two cores; seconds to minutes with --quick, which only shows that all of it runs.
+With --quick two minutes on two cores, which only show that all of it runs.
 """
 
 from __future__ import annotations

@@ -73,15 +73,15 @@ class TopLists:
         """Forget what some queries have, in every pool."""
         self.keys.reshape(self._pools, -1, self.keys.shape[1])[:, queries] = EMPTY
 
-    def floors(self, queries: Positions) -> npt.NDArray[np.float64]:
-        """Return a number that the exact score of any further entry must exceed, -inf where a list is not full.
+    def floors(self, lists: Positions) -> npt.NDArray[np.float64]:
+        """Return what the exact score of any further entry must exceed, -inf where a list is not full; any shape.
 
         An entry whose score, rounded to float32, ties with the last one may still enter by its row. What rounds to a
         float32 is more than the float32 before it.
         """
-        last = self.keys[queries, 0]
-        scores, _ = unpack(last)
-        below = np.nextafter(scores, np.float32(-np.inf)).astype(np.float64)
+        last = self.keys[lists, 0]
+        scores, _ = unpack(last.ravel())
+        below = np.nextafter(scores, np.float32(-np.inf)).astype(np.float64).reshape(last.shape)
         return np.where(last == EMPTY, -np.inf, below)
 
     def ranking(self, lists: slice = slice(None), shares: int = 1, each: Each = map) -> Ranking:

@@ -150,12 +150,11 @@ def _pairs(
     points = torch.from_numpy(frame.rounded[FLOAT].points[queries]).to(device)
     tile = points @ candidates.points.T
     tile += candidates.bias
-    lists = queries[:, None] + np.arange(search.pools) * search.queries
-    floors = search.best.floors(lists.ravel()).reshape(lists.shape)
+    floors = search.best.floors(search.lists(queries))
     needed = torch.from_numpy((floors - (shift + bound)[:, None]) / frame.scale).to(device)
     near = _near(tile, candidates, needed)
     if bool((near.sum(1) > most).any()):
-        slack = torch.from_numpy(2.0 * bound / frame.scale * (1.0 + 2.0**-20)).to(device)
+        slack = torch.from_numpy(frame.slack(bound)).to(device)
         offset = torch.from_numpy(np.abs(shift) / frame.scale).to(device)
         for pool, count in enumerate(wanted):
             own = candidates.of(pool, tile)

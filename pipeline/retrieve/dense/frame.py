@@ -234,6 +234,14 @@ class Frame:
         bound += self.dimension * 2.0**-124  # products that underflow
         return bound
 
+    def slack(self, bound: Doubles) -> Doubles:
+        """Return how much lower than another an estimate may be, float64 ``[q]``, whose score is as high.
+
+        Args:
+            bound: float64 ``[q]``, how far off the scores are that estimates give.
+        """
+        return 2.0 * bound / self.scale * (1.0 + 2.0**-20)
+
     def check(self, estimate: Doubles, canonical: Doubles, bound: Doubles) -> None:
         """Refuse a pass that is further off than it can be.
 

@@ -169,7 +169,7 @@ class Reservoir:
             self.parts = search.frame.parts.some(queries)
         self.ones = np.ones(len(queries), np.float32)
         self.scale = search.frame.scale
-        self.lists = queries[:, None] + np.arange(search.pools) * search.queries
+        self.lists = search.lists(queries)
         self.wanted = _likely(search.depth + search.excluded[self.lists], share)
         size = capacity(int(self.wanted.sum(axis=1).max()), width)
         self.records = np.empty((len(queries), size, 3), np.float32)
@@ -227,7 +227,7 @@ class Reservoir:
         if not self.guessed:
             return self.queries[:0]
         self._note_dropped()
-        floors = self.search.best.floors(self.lists.ravel()).reshape(self.lists.shape)
+        floors = self.search.best.floors(self.lists)
         lost = (self.dropped + self.shift[:, None] > floors).any(axis=1)
         self.guessed = False
         self.thresholds = np.full_like(self.thresholds, _LOWEST)
@@ -241,7 +241,7 @@ class Reservoir:
 
     def _raise_thresholds(self) -> None:
         """Let in only what can be better than the worst of each list."""
-        floors = self.search.best.floors(self.lists.ravel()).reshape(self.lists.shape)
+        floors = self.search.best.floors(self.lists)
         self.thresholds = np.maximum(self.thresholds, _down((floors - (self.shift + self.bound)[:, None]) / self.scale))
 
     def sift(self, tile: Any, start: int, block: Estimated, members: Members, scored: Scored, base: int) -> int:
@@ -299,7 +299,7 @@ class Reservoir:
         return room.part(0, ahead), room.part(middle, middle + behind)
 
     def _reservoirs(self) -> tuple[Any, ...]:
-        slack = 2.0 * self.bound / self.scale * (1.0 + 2.0**-20)
+        slack = self.search.frame.slack(self.bound)
         return self.wanted, slack, self.shift / self.scale, self.thresholds, self.records, self.masks, self.counts
 
 

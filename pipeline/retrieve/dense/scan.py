@@ -159,6 +159,10 @@ class Search:
         sieves.mark(rows, self._candidates, self._starts, found)
         return found
 
+    def lists(self, queries: Positions) -> Positions:
+        """Return the lists of some queries in each pool, int64 ``[n, p]``."""
+        return queries[:, None] + np.arange(self.pools) * self.queries
+
     @property
     def excluded(self) -> Positions:
         """How many rows are excluded from each list, int64 ``[lists]``."""
@@ -179,7 +183,7 @@ class Search:
         first, last = int(pairs.queries[0]), int(pairs.queries[-1]) + 1
         lists = np.arange(self.pools)[:, None] * self.queries + np.arange(first, last + 1)
         starts = np.searchsorted(removed[0], lists)
-        floors = self.best.floors(lists[:, :-1].ravel()).reshape(self.pools, -1)
+        floors = self.best.floors(lists[:, :-1])
         return pairs.part(0, trims.drop(pairs, first, floors, starts, removed[1]))
 
     def absorb(self, block: Scored, pairs: Sequence[Pairs], each: Each = map) -> None:
