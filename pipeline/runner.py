@@ -21,7 +21,7 @@ from pipeline.core.manifest import MANIFEST, Counts, Manifest
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, RunTogether, Task
-from pipeline.core.units import Slice, Spread, run_units, work_slice
+from pipeline.core.units import Slice, Executor, run_units, work_slice
 from pipeline.core.workdir import Workdir
 
 
@@ -42,14 +42,16 @@ class Runner:
         root: the workspace: the folder that holds ``corpora/``, ``indexes/`` and ``runs/``.
         resources: limits of the run.
         repair: verify every artifact met and rebuild the damaged files alone.
-        spread: who makes the units of work that divides; None: each task as it sees fit, on this machine.
+        executor: who makes the units of work that divides; None: each task as it sees fit, on this machine.
     """
 
-    def __init__(self, root: Path, resources: Resources, *, repair: bool = False, spread: Spread | None = None) -> None:
+    def __init__(
+        self, root: Path, resources: Resources, *, repair: bool = False, executor: Executor | None = None
+    ) -> None:
         self.root = root
         self.resources = resources
         self.repair = repair
-        self.spread = spread
+        self.executor = executor
         self._made: dict[str, Artifact] = {}
 
     def path(self, task: Task) -> Path:
@@ -122,8 +124,8 @@ class Runner:
         batches: dict[str, dict[str, Task]] = {}
         for task in tasks:
             for each in in_order(task):
-                spread = each.units is not None and self.spread is not None
-                if each.batch is not None and not spread and not self.published(each):
+                executor = each.units is not None and self.executor is not None
+                if each.batch is not None and not executor and not self.published(each):
                     batches.setdefault(each.batch.key, {})[each.id] = each
         for group in batches.values():
             if len(group) > 1:
@@ -205,8 +207,8 @@ class Runner:
         return Artifact.open(artifact.path)
 
     def _work(self, task: Task, inputs: Inputs, work: Workdir) -> Counts:
-        if task.units is not None and self.spread is not None:
-            return run_units(task.units, inputs, work, self.resources, self.spread)
+        if task.units is not None and self.executor is not None:
+            return run_units(task.units, inputs, work, self.resources, self.executor)
         return task.run(inputs, work, self.resources)
 
     def _step(self, task: Task) -> Step:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pipeline.core.artifact import Artifact
 from pipeline.runner import Runner
-from pipeline.stages.chain import Cell
+from pipeline.stages.chain import Evaluation
 
 
 class Approximate(NamedTuple):
@@ -43,13 +43,15 @@ class Approximate(NamedTuple):
         return f"{found}, MAP {100 * self.map:.2f} against {100 * self.map_exact:.2f} ({change:+.2f})"
 
 
-def compared(runner: Runner, cells: Iterable[Cell]) -> list[Approximate]:
-    """Return the comparison of every approximate cell that was made."""
+def compared(runner: Runner, evaluations: Iterable[Evaluation]) -> list[Approximate]:
+    """Return the comparison of every approximate evaluation that was made."""
     found = []
-    for cell in cells:
-        if cell.exact is None:
+    for evaluation in evaluations:
+        if evaluation.exact is None:
             continue
-        ranking, score, exact = (runner.make(task) for task in (cell.ranking, cell.score, cell.exact.score))
+        ranking, score, exact = (
+            runner.make(task) for task in (evaluation.ranking, evaluation.score, evaluation.exact.score)
+        )
         mine, other = _map(score), _map(exact)
         change = None if mine is None or other is None else mine - other
         pool = score.arrow("scores.arrow").column("pool")

@@ -76,10 +76,10 @@ def _stage(options: argparse.Namespace) -> str:
 
 
 def _targets(options: argparse.Namespace) -> list[Task]:
-    cells = read.cells(options, options.root)
+    evaluations = read.evaluations(options, options.root)
     if options.stage in ("score", "eval"):
-        return [cell.score for cell in cells]
-    return [task for cell in cells for task in cell.upto(options.stage)]
+        return [evaluation.score for evaluation in evaluations]
+    return [task for evaluation in evaluations for task in evaluation.upto(options.stage)]
 
 
 def _settings(options: argparse.Namespace) -> SlurmSettings:

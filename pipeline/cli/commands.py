@@ -72,7 +72,7 @@ def pool(options: argparse.Namespace) -> None:
 def chain(options: argparse.Namespace) -> None:
     """Run the chain up to one stage: embed, index or search."""
     runner = read.runner(options)
-    tasks = [task for cell in read.cells(options, runner.root) for task in cell.upto(options.command)]
+    tasks = [task for evaluation in read.evaluations(options, runner.root) for task in evaluation.upto(options.command)]
     if getattr(options, "slice", None):
         _slice(runner, tasks, options.command, options.slice)
         return
@@ -106,11 +106,11 @@ def score(options: argparse.Namespace) -> None:
     from pipeline.cli.results import print_scores
 
     runner = read.runner(options)
-    cells = read.cells(options, runner.root)
+    evaluations = read.evaluations(options, runner.root)
     repair_stores(runner, options)
-    made = make(runner, [cell.score for cell in cells], options)
+    made = make(runner, [evaluation.score for evaluation in evaluations], options)
     if made:
-        print_scores(runner.root, made, options, compared(runner, cells))
+        print_scores(runner.root, made, options, compared(runner, evaluations))
 
 
 def doctor(options: argparse.Namespace) -> None:

@@ -18,8 +18,8 @@ from pipeline.encode.spec import Role
 from pipeline.measure.names import DEFAULT, parse_measures
 from pipeline.runner import Runner
 from pipeline.sources.registry import SourceOptions
-from pipeline.stages.chain import Cell
-from pipeline.stages.chain import cells as make_cells
+from pipeline.stages.chain import Evaluation
+from pipeline.stages.chain import evaluations as make_evaluations
 from pipeline.stages.embed import stored_tasks
 from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
 from pipeline.stages.systems import Fused, encoders, parse_systems
@@ -37,9 +37,11 @@ def runner(options: argparse.Namespace) -> Runner:
             raise InputError(f"--workers {options.workers} is out of range", "Ask for one or more")
         resources = dataclasses.replace(resources, workers=options.workers)
     if getattr(options, "engine", None) == "ray":
-        from pipeline.cluster.ray_engine import ray_spread
+        from pipeline.cluster.ray_engine import ray_executor
 
-        return Runner(options.root.resolve(), resources, repair=options.repair, spread=ray_spread(options.ray_address))
+        return Runner(
+            options.root.resolve(), resources, repair=options.repair, executor=ray_executor(options.ray_address)
+        )
     return Runner(options.root, resources, repair=options.repair)
 
 
@@ -75,7 +77,7 @@ def selection(options: argparse.Namespace) -> Selection:
     )
 
 
-def cells(options: argparse.Namespace, root: Path) -> list[Cell]:
+def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
     """Return every selected pool with every selected system.
 
     Raises:
@@ -89,7 +91,7 @@ def cells(options: argparse.Namespace, root: Path) -> list[Cell]:
     validation: list[Task] = []
     if any(isinstance(system, Fused) and system.method == "wsum" for system in systems):
         validation = dataclasses.replace(chosen, split="validation", samples=1).pools(corpus)
-    made = make_cells(
+    made = make_evaluations(
         corpus,
         chosen.pools(corpus),
         systems,
@@ -100,7 +102,9 @@ def cells(options: argparse.Namespace, root: Path) -> list[Cell]:
         bm25_engine=options.bm25_engine,
         tunings=list(published(root / TUNINGS)),
     )
-    for tuning in {cell.tuning.artifact.id: cell.tuning for cell in made if cell.tuning is not None}.values():
+    for tuning in {
+        evaluation.tuning.artifact.id: evaluation.tuning for evaluation in made if evaluation.tuning is not None
+    }.values():
         say(f"bm25: k1={tuning.k1:g}, b={tuning.b:g}, tuned on {tuning.artifact.name}")
     return made
 

@@ -12,7 +12,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Task
-from pipeline.core.units import Share
+from pipeline.core.units import Assignment
 from pipeline.core.workdir import Workdir
 from pipeline.runner import Runner, in_order
 
@@ -118,7 +118,7 @@ def advance(root: Path, resources: Resources, targets: Iterable[Task], *, light:
         light: leave out all but pools and plans, as on a login node.
         apart: leave out what jobs of its own are to make.
     """
-    runner = Runner(root, resources, spread=_refuse)
+    runner = Runner(root, resources, executor=_refuse)
     pending: list[Pending] = []
     own: list[Task] = []
     later: list[Task] = []
@@ -136,8 +136,8 @@ def advance(root: Path, resources: Resources, targets: Iterable[Task], *, light:
         try:
             runner.make(task)
         except _MissingError as missing:
-            (share,) = missing.args
-            pending.append(Pending(task, share.out.path, share.out.plan() or {}, tuple(share.units)))
+            (assignment,) = missing.args
+            pending.append(Pending(task, assignment.out.path, assignment.out.plan() or {}, tuple(assignment.units)))
     return Advance(tuple(pending), tuple(own), tuple(later))
 
 
@@ -155,8 +155,8 @@ def _ready(runner: Runner, task: Task) -> bool:
     return all(isinstance(i, Artifact) or runner.published(i) for i in task.inputs.values())
 
 
-def _refuse(share: Share) -> list[Facts]:
-    raise _MissingError(share)
+def _refuse(assignment: Assignment) -> list[Facts]:
+    raise _MissingError(assignment)
 
 
 def _behind(task: Task, pending: Sequence[Pending]) -> bool:

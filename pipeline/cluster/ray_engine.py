@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.core.errors import InputError, MdcrError, StageError
 from pipeline.core.progress import Progress, say
 from pipeline.core.task import Facts
-from pipeline.core.units import Share, Spread, divide, work_share
+from pipeline.core.units import Assignment, Executor, divide, run_assignment
 
 _TURNS = 4
 """Batches a place gets: more even out slow places and lose less with a node, fewer load the encoder less often."""
@@ -22,7 +22,7 @@ _RETRIES = 10
 _ANSWER_SECONDS = 10.0
 
 
-def ray_spread(address: str) -> Spread:
+def ray_executor(address: str) -> Executor:
     """Return what spreads units over a Ray cluster.
 
     Args:
@@ -32,32 +32,35 @@ def ray_spread(address: str) -> Spread:
         InputError: Ray is not installed, or does not answer there.
     """
 
-    def spread(share: Share) -> list[Facts]:
+    def executor(assignment: Assignment) -> list[Facts]:
         with connected(address) as ray:
-            return _run(ray, share)
+            return _run(ray, assignment)
 
-    return spread
+    return executor
 
 
-def _run(ray: Any, share: Share) -> list[Facts]:
+def _run(ray: Any, assignment: Assignment) -> list[Facts]:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    asked = share.stage.accelerated and share.resources.device != "cpu"
+    asked = assignment.stage.accelerated and assignment.resources.device != "cpu"
     gpus = int(asked and any(node.get("GPU", 0) for node in nodes))
     usable = [node for node in nodes if node.get("GPU" if gpus else "CPU", 0) >= 1]
     if not usable:
         raise InputError("no node of the Ray cluster has a core or a GPU to give", "See ray status")
-    cores = max(1, int(min([share.resources.workers, *(node.get("CPU", 1) for node in usable)])))
+    cores = max(1, int(min([assignment.resources.workers, *(node.get("CPU", 1) for node in usable)])))
     places = [int(node["GPU"] if gpus else node["CPU"] // cores) for node in usable]
     resources = dataclasses.replace(
-        share.resources, workers=cores, memory=share.resources.memory // max(places), device=share.resources.device
+        assignment.resources,
+        workers=cores,
+        memory=assignment.resources.memory // max(places),
+        device=assignment.resources.device,
     )
-    task = ray.remote(max_retries=_RETRIES, num_cpus=1 if gpus else cores, num_gpus=gpus)(work_share)
-    batches = [units for units in divide(share.units, min(len(share.units), _TURNS * sum(places))) if units]
-    shares = [dataclasses.replace(share.of(units, resources), quiet=True) for units in batches]
+    task = ray.remote(max_retries=_RETRIES, num_cpus=1 if gpus else cores, num_gpus=gpus)(run_assignment)
+    batches = [units for units in divide(assignment.units, min(len(assignment.units), _TURNS * sum(places))) if units]
+    assignments = [dataclasses.replace(assignment.of(units, resources), quiet=True) for units in batches]
     say(f"on Ray: {sum(places)} at a time, {'a GPU' if gpus else f'{cores} of the cores'} each")
-    waiting = {task.remote(each): each for each in shares}
+    waiting = {task.remote(each): each for each in assignments}
     found: list[Facts] = []
-    with Progress(sum(share.units.values()), "on Ray", "docs") as progress:
+    with Progress(sum(assignment.units.values()), "on Ray", "docs") as progress:
         while waiting:
             for done in ray.wait(list(waiting), timeout=5)[0]:
                 found.append(_result(ray, done))

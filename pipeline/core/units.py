@@ -20,7 +20,7 @@ from pipeline.core.workdir import Workdir
 
 
 @dataclass(frozen=True)
-class Share:
+class Assignment:
     """Some units of one work folder; travels to the process that makes them.
 
     Attributes:
@@ -39,7 +39,7 @@ class Share:
     units: Mapping[str, int]
     quiet: bool
 
-    def of(self, units: Sequence[str], resources: Resources | None = None) -> Share:
+    def of(self, units: Sequence[str], resources: Resources | None = None) -> Assignment:
         """Return the same with some of the units, and other resources."""
         chosen = {unit: self.units[unit] for unit in units}
         return dataclasses.replace(self, units=chosen, resources=resources or self.resources)
@@ -49,8 +49,8 @@ class Share:
         return {unit: size for unit, size in self.units.items() if not self.out.done(unit)}
 
 
-Spread = Callable[[Share], list[Facts]]
-"""Has the units of a share made, dividing them as it sees fit, and returns when they are there."""
+Executor = Callable[[Assignment], list[Facts]]
+"""Has the units of a assignment made, dividing them as it sees fit, and returns when they are there."""
 
 
 @dataclass(frozen=True)
@@ -78,26 +78,26 @@ class Slice:
 
 
 def divide(sizes: Mapping[str, int], count: int) -> list[list[str]]:
-    """Divide units into ``count`` shares of about equal size: the largest first, each to the smallest share."""
-    shares: list[list[str]] = [[] for _ in range(count)]
+    """Divide units into ``count`` assignments of about equal size: the largest first, each to the smallest assignment."""
+    assignments: list[list[str]] = [[] for _ in range(count)]
     totals = [0] * count
     for unit in sorted(sizes, key=lambda each: (-sizes[each], each)):
         least = totals.index(min(totals))
-        shares[least].append(unit)
+        assignments[least].append(unit)
         totals[least] += sizes[unit]
-    return [sorted(share) for share in shares]
+    return [sorted(assignment) for assignment in assignments]
 
 
-def run_units(stage: Sharded, inputs: Inputs, out: Workdir, resources: Resources, spread: Spread) -> Counts:
+def run_units(stage: Sharded, inputs: Inputs, out: Workdir, resources: Resources, executor: Executor) -> Counts:
     """Make whatever units are missing, and the artifact of them; return its counts.
 
     Raises:
         StageError: units are missing after all.
     """
-    share = Share(stage, inputs, out, resources, plan_units(stage, inputs, out), progress.quiet())
-    left = share.left()
-    facts = spread(share.of(list(left))) if left else []
-    if missing := share.left():
+    assignment = Assignment(stage, inputs, out, resources, plan_units(stage, inputs, out), progress.quiet())
+    left = assignment.left()
+    facts = executor(assignment.of(list(left))) if left else []
+    if missing := assignment.left():
         raise StageError(f"{len(missing)} units of {out.path} are missing: {next(iter(missing))}", "Run it again")
     return stage.finish(inputs, out, resources, [*_slice_facts(out), *facts])
 
@@ -115,31 +115,31 @@ def work_slice(stage: Sharded, inputs: Inputs, out: Workdir, resources: Resource
     Nothing but finished units is written, so that slices need no lock, and one that runs twice does no harm.
     """
     units = out.plan() or {}
-    share = Share(stage, inputs, out, resources, units, progress.quiet()).of(part.units(units))
-    left = share.left()
+    assignment = Assignment(stage, inputs, out, resources, units, progress.quiet()).of(part.units(units))
+    left = assignment.left()
     if left:
-        facts = run_here(share.of(list(left)))
+        facts = run_here(assignment.of(list(left)))
         files.write_text(out.scratch() / f"facts-{part.index}-{part.count}.json", json.dumps([dict(f) for f in facts]))
     return len(left)
 
 
-def run_here(share: Share) -> list[Facts]:
+def run_here(assignment: Assignment) -> list[Facts]:
     """Have units made on this machine: by this process, or by one process a device."""
-    devices = share.stage.devices(share.resources)
-    workers = max(1, share.resources.workers // len(devices))
-    shares = [
-        share.of(units, dataclasses.replace(share.resources, device=device, workers=workers))
-        for device, units in zip(devices, divide(share.units, len(devices)), strict=True)
+    devices = assignment.stage.devices(assignment.resources)
+    workers = max(1, assignment.resources.workers // len(devices))
+    assignments = [
+        assignment.of(units, dataclasses.replace(assignment.resources, device=device, workers=workers))
+        for device, units in zip(devices, divide(assignment.units, len(devices)), strict=True)
         if units
     ]
-    return [facts for _, facts in unordered(work_share, shares, len(shares))]
+    return [facts for _, facts in unordered(run_assignment, assignments, len(assignments))]
 
 
-def work_share(share: Share) -> Facts:
-    """Make the units of a share that are not there yet (what another try of it finished is not made again)."""
-    progress.set_quiet(share.quiet)
-    left = sorted(share.left())
-    made = share.stage.work(share.inputs, share.out, share.resources, left) if left else {}
+def run_assignment(assignment: Assignment) -> Facts:
+    """Make the units of a assignment that are not there yet (what another try of it finished is not made again)."""
+    progress.set_quiet(assignment.quiet)
+    left = sorted(assignment.left())
+    made = assignment.stage.work(assignment.inputs, assignment.out, assignment.resources, left) if left else {}
     return {**made, "process": f"{socket.gethostname()}:{os.getpid()}"} if made else {}
 
 

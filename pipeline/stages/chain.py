@@ -35,7 +35,7 @@ own, as ``scincl@ivf``."""
 
 
 @dataclass(frozen=True)
-class Cell:
+class Evaluation:
     """One system on one pool.
 
     Attributes:
@@ -52,14 +52,14 @@ class Cell:
     ranking: Task
     score: Task
     tuning: Tuning | None = None
-    exact: Cell | None = None
+    exact: Evaluation | None = None
 
     def upto(self, stage: Stop) -> tuple[Task, ...]:
         """Return the tasks after which the chain is done up to a stage."""
         return {"embed": self.embed, "index": self.index or self.embed, "search": (self.ranking,)}[stage]
 
 
-def cells(
+def evaluations(
     corpus: Artifact,
     pools: Iterable[Task],
     systems: Sequence[System],
@@ -70,8 +70,8 @@ def cells(
     bm25_engine: str = "postings",
     tunings: Sequence[Artifact] = (),
     validation: Sequence[Task] = (),
-) -> list[Cell]:
-    """Return a cell for each pool and system, pool by pool.
+) -> list[Evaluation]:
+    """Return an evaluation for each pool and system, pool by pool.
 
     Args:
         corpus: the corpus of the pools.
@@ -81,7 +81,7 @@ def cells(
         depth: entries ranked a query.
         engine: dense search: ``auto``, ``exact``, ``faiss`` or ``torch``, whose rankings are the same; or an index of
             :func:`pipeline.retrieve.ann.parse_settings`, as ``ivf:probes=0.1``, whose ranking is approximate: there is
-            a cell of the exact search before it.
+            an evaluation of the exact search before it.
         bm25_engine: BM25: one of :data:`BM25_ENGINES`; the ranking is the same.
         tunings: published tunings of BM25.
         validation: pools of validation queries, for the weights of fused systems.
@@ -94,14 +94,14 @@ def cells(
         raise InputError(f"there is no search engine {engine!r}", nearest(engine, ENGINES))
     if bm25_engine not in BM25_ENGINES:
         raise InputError(f"there is no BM25 engine {bm25_engine!r}", nearest(bm25_engine, BM25_ENGINES))
-    make = _Cells(corpus, measures, depth, "auto" if index else engine, index, bm25_engine, tunings, validation)
-    found = [cell for pool in pools for system in systems for cell in make.with_exact(pool, system)]
-    return list({cell.score.id: cell for cell in found}.values())
+    make = _Evaluations(corpus, measures, depth, "auto" if index else engine, index, bm25_engine, tunings, validation)
+    found = [evaluation for pool in pools for system in systems for evaluation in make.with_exact(pool, system)]
+    return list({evaluation.score.id: evaluation for evaluation in found}.values())
 
 
 @dataclass(frozen=True)
-class _Cells:
-    """Makes cells, all with the same settings."""
+class _Evaluations:
+    """Makes evaluations, all with the same settings."""
 
     corpus: Artifact
     measures: tuple[str, ...]
@@ -112,17 +112,17 @@ class _Cells:
     tunings: Sequence[Artifact]
     validation: Sequence[Task]
 
-    def with_exact(self, pool: Task, system: System) -> list[Cell]:
-        """Return the cell of a system, after the exact one where it is approximate."""
-        cell = self.cell(pool, system)
-        return [cell] if cell.exact is None else [cell.exact, cell]
+    def with_exact(self, pool: Task, system: System) -> list[Evaluation]:
+        """Return the evaluation of a system, after the exact one where it is approximate."""
+        evaluation = self.evaluation(pool, system)
+        return [evaluation] if evaluation.exact is None else [evaluation.exact, evaluation]
 
-    def cell(self, pool: Task, system: System) -> Cell:
+    def evaluation(self, pool: Task, system: System) -> Evaluation:
         if isinstance(system, Fused):
             return self._fused(pool, system)
         return self._bm25(pool, system) if isinstance(system, Bm25) else self._dense(pool, system)
 
-    def _bm25(self, pool: Task, system: Bm25) -> Cell:
+    def _bm25(self, pool: Task, system: Bm25) -> Evaluation:
         corpus, depth = self.corpus, self.depth
         tuning = find_tuning(self.tunings, corpus, canonical(pool.config)) if system.tuning != "none" else None
         if tuning is not None:
@@ -142,9 +142,9 @@ class _Cells:
             terms = terms_tasks(corpus, pool)
             index = tuple(terms.values())
             ranking = postings_ranking_task(corpus, pool, terms, k1=system.k1, b=system.b, depth=depth, tuning=origin)
-        return Cell((), index, ranking, self._score(ranking, pool, system.name), tuning)
+        return Evaluation((), index, ranking, self._score(ranking, pool, system.name), tuning)
 
-    def _dense(self, pool: Task, system: Dense) -> Cell:
+    def _dense(self, pool: Task, system: Dense) -> Evaluation:
         model = system.model
         embedded = embed_tasks(self.corpus, pool, model)
         ranking = dense_ranking_task(
@@ -159,7 +159,7 @@ class _Cells:
         )
         units = DenseSearch(model.slug, model.distance, self.depth, SEVERAL if model.several else self.engine)
         ranking = dataclasses.replace(ranking, units=units)
-        exact = Cell(tuple(embedded.values()), (), ranking, self._score(ranking, pool, system.name))
+        exact = Evaluation(tuple(embedded.values()), (), ranking, self._score(ranking, pool, system.name))
         index = self.index
         if index is None:
             return exact
@@ -177,18 +177,20 @@ class _Cells:
             depth=self.depth,
             settings=index,
         )
-        return Cell(exact.embed, (), found, self._score(found, pool, f"{system.name}@{index.name}"), exact=exact)
+        return Evaluation(exact.embed, (), found, self._score(found, pool, f"{system.name}@{index.name}"), exact=exact)
 
-    def _fused(self, pool: Task, system: Fused) -> Cell:
-        parts = [self.cell(pool, part) for part in system.parts]
+    def _fused(self, pool: Task, system: Fused) -> Evaluation:
+        parts = [self.evaluation(pool, part) for part in system.parts]
         names = tuple(
-            "bm25:tuned" if cell.tuning else part.name for cell, part in zip(parts, system.parts, strict=True)
+            "bm25:tuned" if evaluation.tuning else part.name
+            for evaluation, part in zip(parts, system.parts, strict=True)
         )
         weights = None
         if system.method == "wsum":
             held_out = self._validation_of(pool, system)
             rankings = [
-                self.cell(held_out, _as_in(cell, part)).ranking for cell, part in zip(parts, system.parts, strict=True)
+                self.evaluation(held_out, _as_in(evaluation, part)).ranking
+                for evaluation, part in zip(parts, system.parts, strict=True)
             ]
             weights = weigh_task(self.corpus, held_out, rankings, parts=names, depth=self.depth)
         ranking = fusion_task(
@@ -200,7 +202,7 @@ class _Cells:
             depth=self.depth,
             weights=weights,
         )
-        return Cell(
+        return Evaluation(
             tuple(task for part in parts for task in part.embed),
             tuple(task for part in parts for task in part.index),
             ranking,
@@ -229,8 +231,8 @@ class _Cells:
         return score_task(ranking, pool, self.corpus, system=system, sample=sample, measures=self.measures)
 
 
-def _as_in(cell: Cell, system: Bm25 | Dense) -> Bm25 | Dense:
-    """Return a system with the parameters it has in a cell, whatever was tuned since or elsewhere."""
+def _as_in(evaluation: Evaluation, system: Bm25 | Dense) -> Bm25 | Dense:
+    """Return a system with the parameters it has in an evaluation, whatever was tuned since or elsewhere."""
     if not isinstance(system, Bm25):
         return system
-    return Bm25(system.k1, system.b) if cell.tuning is None else Bm25(cell.tuning.k1, cell.tuning.b)
+    return Bm25(system.k1, system.b) if evaluation.tuning is None else Bm25(evaluation.tuning.k1, evaluation.tuning.b)

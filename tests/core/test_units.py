@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Task
-from pipeline.core.units import Share, Slice, divide, run_here, run_units, work_share
+from pipeline.core.units import Assignment, Slice, divide, run_here, run_units, run_assignment
 from pipeline.core.workdir import Workdir
 from pipeline.runner import Runner
 
@@ -70,22 +70,22 @@ class StoppedError(Exception):
 def plan_only(root: Path) -> Runner:
     """Plan the task, as submitting it does, and make nothing."""
 
-    def refuse(share: Share) -> list[Facts]:
+    def refuse(assignment: Assignment) -> list[Facts]:
         raise StoppedError
 
     with pytest.raises(StoppedError):
-        make(root, spread=refuse)
+        make(root, executor=refuse)
     return Runner(root, HERE)
 
 
 @given(st.dictionaries(st.text("abcdef", min_size=1), st.integers(0, 100)), st.integers(1, 9))
 def test_every_unit_is_in_one_share(sizes: dict[str, int], count: int) -> None:
-    shares = divide(sizes, count)
-    assert len(shares) == count
-    assert sorted(unit for share in shares for unit in share) == sorted(sizes)
-    totals = [sum(sizes[unit] for unit in share) for share in shares]
+    assignments = divide(sizes, count)
+    assert len(assignments) == count
+    assert sorted(unit for assignment in assignments for unit in assignment) == sorted(sizes)
+    totals = [sum(sizes[unit] for unit in assignment) for assignment in assignments]
     assert max(totals) - min(totals) <= max(sizes.values(), default=0)
-    assert [Slice(index, count).units(sizes) for index in range(count)] == shares
+    assert [Slice(index, count).units(sizes) for index in range(count)] == assignments
 
 
 def test_slices_as_users_write_them() -> None:
@@ -131,7 +131,7 @@ def test_a_lost_slice_is_what_is_missing(tmp_path: Path) -> None:
     assert units is not None
     assert [unit for unit in units if not work.done(unit)] == Slice(1, 3).units(units)
     with pytest.raises(StageError, match="units of .* are missing"):
-        make(tmp_path, spread=lambda share: [])
+        make(tmp_path, executor=lambda assignment: [])
     assert make(tmp_path).manifest.counts == {"letters": 7}
 
 
@@ -142,20 +142,20 @@ def test_a_damaged_unit_is_made_again(tmp_path: Path) -> None:
     (runner.work_folder(task()) / "c.txt").write_text("ccX")
     left: list[str] = []
 
-    def note(share: Share) -> list[Facts]:
-        left.extend(share.units)
-        return [work_share(share)]
+    def note(assignment: Assignment) -> list[Facts]:
+        left.extend(assignment.units)
+        return [run_assignment(assignment)]
 
-    assert make(tmp_path / "damaged", spread=note).manifest.outputs == whole.manifest.outputs
+    assert make(tmp_path / "damaged", executor=note).manifest.outputs == whole.manifest.outputs
     assert left == ["c.txt"]
 
 
 def test_a_doubled_share_makes_nothing_twice(tmp_path: Path) -> None:
     runner = plan_only(tmp_path)
     work = Workdir(runner.work_folder(task()))
-    share = Share(Letters("abcdefg"), {}, work, HERE, work.plan() or {}, True)
-    assert work_share(share)["made"] == sorted(share.units)
+    assignment = Assignment(Letters("abcdefg"), {}, work, HERE, work.plan() or {}, True)
+    assert run_assignment(assignment)["made"] == sorted(assignment.units)
     before = {record.name: json.loads(record.read_text()) for record in work.path.glob(".*.done")}
-    assert work_share(share) == {}
-    share.stage.work({}, work, HERE, list(share.units))  # two at once: the second writes the same again
+    assert run_assignment(assignment) == {}
+    assignment.stage.work({}, work, HERE, list(assignment.units))  # two at once: the second writes the same again
     assert {record.name: json.loads(record.read_text()) for record in work.path.glob(".*.done")} == before

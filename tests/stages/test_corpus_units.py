@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.core.resources import Resources
-from pipeline.core.units import Share, Slice, work_share
+from pipeline.core.units import Assignment, Slice, run_assignment
 from pipeline.runner import Runner
 from pipeline.sources.synthetic import Synthetic
 from pipeline.stages.corpus import corpus_task
@@ -20,14 +20,14 @@ def test_slices_of_parts_make_the_same_corpus(tmp_path: Path) -> None:
     whole = Runner(tmp_path / "whole", HERE).make(task)
     seen: list[str] = []
 
-    def first_half(share: Share) -> list[dict[str, object]]:
-        seen.extend(share.units)
-        chosen = sorted(share.units)[: len(share.units) // 2 + 1]
-        work_share(share.of(chosen))
-        return [dict(work_share(share))]
+    def first_half(assignment: Assignment) -> list[dict[str, object]]:
+        seen.extend(assignment.units)
+        chosen = sorted(assignment.units)[: len(assignment.units) // 2 + 1]
+        run_assignment(assignment.of(chosen))
+        return [dict(run_assignment(assignment))]
 
-    made = Runner(tmp_path / "spread", HERE, spread=first_half).make(task)
+    made = Runner(tmp_path / "executor", HERE, executor=first_half).make(task)
     assert len(seen) == len(parts)
     assert made.manifest.outputs == whole.manifest.outputs
     assert made.manifest.counts == whole.manifest.counts
-    assert Runner(tmp_path / "spread", HERE).work_slice(task, Slice(0, 2)) == 0
+    assert Runner(tmp_path / "executor", HERE).work_slice(task, Slice(0, 2)) == 0

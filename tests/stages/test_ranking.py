@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
-from pipeline.core.units import Share, Slice
+from pipeline.core.units import Assignment, Slice
 from pipeline.encode import registry
 from pipeline.runner import Runner
 from pipeline.stages import ranking
@@ -30,7 +30,7 @@ class PlannedError(Exception):
     """Raised where units would be made."""
 
 
-def refuse(share: Share) -> list[dict[str, object]]:
+def refuse(assignment: Assignment) -> list[dict[str, object]]:
     raise PlannedError
 
 
@@ -64,10 +64,10 @@ def test_slices_rank_as_one_pass_does(
     whole = Runner(tmp_path, HERE).make(task)
     whole.path.rename(tmp_path / "whole")
     with pytest.raises(PlannedError):
-        Runner(tmp_path, HERE, spread=refuse).make(task)
+        Runner(tmp_path, HERE, executor=refuse).make(task)
     made = [Runner(tmp_path, HERE).work_slice(task, Slice(number, slices)) for number in range(slices)]
     assert sum(made) == min(most, 10)
-    sliced = Runner(tmp_path, HERE, spread=refuse).make(task)
+    sliced = Runner(tmp_path, HERE, executor=refuse).make(task)
     assert sliced.manifest.outputs == Artifact.open(tmp_path / "whole").manifest.outputs
     assert sliced.manifest.counts == whole.manifest.counts
     scores = sliced.arrow("ranking.arrow").column("score").to_numpy()
@@ -78,5 +78,5 @@ def test_a_pool_without_candidates(tmp_path: Path, stub: None) -> None:
     corpus, pool = world(tmp_path, [3], [])
     task = ranking_task(corpus, pool, 5, "exact")
     Runner(tmp_path, HERE).make(embed_tasks(corpus, pool, registry.resolve("stub"))["paper"])
-    made = Runner(tmp_path, HERE, spread=refuse).make(task)
+    made = Runner(tmp_path, HERE, executor=refuse).make(task)
     assert made.manifest.counts["entries"] == 0

@@ -17,7 +17,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.runner import Runner
-from pipeline.stages.chain import Cell, cells
+from pipeline.stages.chain import Evaluation, evaluations
 from pipeline.stages.pool import pool_task
 from pipeline.stages.score import score_task
 from pipeline.stages.search import postings_ranking_task
@@ -190,14 +190,16 @@ def test_of_several_the_one_of_the_largest_pool(root: Path, corpus: Artifact, tu
     assert sizes[found.artifact.id] == max(sizes.values())
 
 
-def cell_of(corpus: Artifact, model: str, *tunings: Artifact, **options: Any) -> Cell:
-    (cell,) = cells(corpus, [pool_task(corpus, TEST)], parse_systems(model), ("map",), tunings=tunings, **options)
-    return cell
+def evaluation_of(corpus: Artifact, model: str, *tunings: Artifact, **options: Any) -> Evaluation:
+    (evaluation,) = evaluations(
+        corpus, [pool_task(corpus, TEST)], parse_systems(model), ("map",), tunings=tunings, **options
+    )
+    return evaluation
 
 
-def parameters(cell: Cell) -> tuple[float, float, str]:
-    config = canonical(cell.ranking.config)
-    return config["k1"], config["b"], canonical(cell.score.config)["system"]
+def parameters(evaluation: Evaluation) -> tuple[float, float, str]:
+    config = canonical(evaluation.ranking.config)
+    return config["k1"], config["b"], canonical(evaluation.score.config)["system"]
 
 
 @pytest.mark.parametrize("engine", ["postings", "lucene"])
@@ -205,26 +207,26 @@ def test_what_each_name_means_with_a_tuning_and_without(corpus: Artifact, tuned:
     best = Tuning.of(tuned)
 
     def of(model: str, *tunings: Artifact) -> tuple[float, float, str]:
-        return parameters(cell_of(corpus, model, *tunings, bm25_engine=engine))
+        return parameters(evaluation_of(corpus, model, *tunings, bm25_engine=engine))
 
     assert (best.k1, best.b) != (0.9, 0.4)
     assert of("bm25") == of("bm25:k1=0.9,b=0.4") == (0.9, 0.4, "bm25")
     assert of("bm25", tuned) == of("bm25:tuned", tuned) == (best.k1, best.b, "bm25:tuned")
     assert of("bm25:k1=0.9,b=0.4", tuned) == (0.9, 0.4, "bm25")
     assert of("bm25:k1=1.2,b=0.75", tuned) == (1.2, 0.75, "bm25:k1=1.2,b=0.75")
-    assert cell_of(corpus, "bm25", tuned).ranking.inputs["tuning"].id == tuned.id
-    assert "tuning" not in cell_of(corpus, "bm25:k1=0.9,b=0.4", tuned).ranking.inputs
-    assert cell_of(corpus, "bm25:k1=0.9,b=0.4", tuned).tuning is None
+    assert evaluation_of(corpus, "bm25", tuned).ranking.inputs["tuning"].id == tuned.id
+    assert "tuning" not in evaluation_of(corpus, "bm25:k1=0.9,b=0.4", tuned).ranking.inputs
+    assert evaluation_of(corpus, "bm25:k1=0.9,b=0.4", tuned).tuning is None
 
 
 def test_the_tuned_and_the_fixed_stand_beside_each_other(corpus: Artifact, tuned: Artifact) -> None:
     systems = parse_systems("bm25,bm25:tuned,bm25:k1=0.9,b=0.4,bm25:k1=0.9")
-    found = cells(corpus, [pool_task(corpus, TEST)], systems, ("map",), tunings=[tuned])
-    assert [parameters(cell)[2] for cell in found] == ["bm25:tuned", "bm25"]
+    found = evaluations(corpus, [pool_task(corpus, TEST)], systems, ("map",), tunings=[tuned])
+    assert [parameters(evaluation)[2] for evaluation in found] == ["bm25:tuned", "bm25"]
 
 
 def test_a_tuning_that_is_required_and_missing(corpus: Artifact, tuned: Artifact) -> None:
     with pytest.raises(InputError, match="BM25 was not tuned for tiny-dataset-2019-all-s1"):
-        cell_of(corpus, "bm25:tuned")
+        evaluation_of(corpus, "bm25:tuned")
     with pytest.raises(InputError, match="there is no BM25 engine 'lucen'"):
-        cell_of(corpus, "bm25", tuned, bm25_engine="lucen")
+        evaluation_of(corpus, "bm25", tuned, bm25_engine="lucen")
