@@ -85,7 +85,7 @@ class Runner:
                 elif self.repair and (damaged := artifact.damaged()):
                     artifact = self._rebuild(task, inputs, artifact, damaged)
         elif self.repair:
-            for each in task.inputs.values():
+            for each in task.reads.values():
                 if isinstance(each, Task):
                     self.make(each)
         self._made[task.id] = artifact
@@ -114,7 +114,7 @@ class Runner:
         if task.units is None or self.published(task) or not self.planned(task):
             return 0
         inputs = {
-            name: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for name, i in task.inputs.items()
+            name: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for name, i in task.reads.items()
         }
         with files.disk_errors(work.path):
             return work_slice(task.units, inputs, work, self.resources, part)
@@ -146,7 +146,7 @@ class Runner:
             self._build_all(missing, [inputs[task.id] for task in missing], run)
 
     def _inputs(self, task: Task) -> dict[str, Artifact]:
-        return {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.inputs.items()}
+        return {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.reads.items()}
 
     def _existing(self, path: Path) -> Artifact | None:
         if not (path / MANIFEST).is_file():
@@ -230,22 +230,23 @@ class Runner:
 
 
 def _manifest(task: Task, inputs: dict[str, Artifact], work: Workdir, counts: Counts, seconds: float) -> Manifest:
+    derived = {"derived": {name: inputs[name].id for name in task.derived}} if task.derived else {}
     return Manifest(
         id=task.id,
         stage=task.stage,
         stage_version=task.version,
         slug=task.slug,
         config=canonical(task.config),
-        inputs={name: artifact.id for name, artifact in inputs.items()},
+        inputs={name: inputs[name].id for name in task.inputs},
         outputs=tuple(work.outputs()),
         counts=canonical(counts),
-        provenance={**provenance.describe(), **work.notes, "wall_seconds": round(seconds, 2)},
+        provenance={**provenance.describe(), **derived, **work.notes, "wall_seconds": round(seconds, 2)},
     )
 
 
 def in_order(task: Task) -> Iterator[Task]:
     """Yield whatever a task is made from, inputs first, then the task itself; some of it more than once."""
-    for each in task.inputs.values():
+    for each in task.reads.values():
         if isinstance(each, Task):
             yield from in_order(each)
     yield task

@@ -73,7 +73,7 @@ def job_of(task: Task) -> str | None:
 def _undivided(task: Task | Artifact) -> bool:
     if isinstance(task, Artifact):
         return True
-    return task.units is None and all(map(_undivided, task.inputs.values()))
+    return task.units is None and all(map(_undivided, task.reads.values()))
 
 
 def settle(root: Path, expected: Mapping[str, Iterable[str]], patience: float, artifacts: Iterable[str] = ()) -> bool:
@@ -152,7 +152,7 @@ def make_apart(runner: Runner, targets: Iterable[Task], subcommand: str) -> int:
 
 
 def _ready(runner: Runner, task: Task) -> bool:
-    return all(isinstance(i, Artifact) or runner.published(i) for i in task.inputs.values())
+    return all(isinstance(i, Artifact) or runner.published(i) for i in task.reads.values())
 
 
 def _refuse(assignment: Assignment) -> list[Facts]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -80,6 +80,8 @@ class Task:
         run: ``run(inputs, out, resources) -> counts``; reads only its inputs, writes only ``out``.
         batch: which tasks it can be made together with, if any.
         units: the same work in units, where it divides.
+        derived: further artifacts that ``run`` reads. Config and inputs decide what it takes from them (an index of the
+            pool, the terms of its papers), so they are no part of the identity.
     """
 
     stage: str
@@ -91,6 +93,12 @@ class Task:
     run: Run
     batch: Batch | None = None
     units: Sharded | None = None
+    derived: Mapping[str, Task | Artifact] = field(default_factory=dict)
+
+    @property
+    def reads(self) -> dict[str, Task | Artifact]:
+        """All artifacts that ``run`` reads, or the tasks that make them, by name."""
+        return {**self.inputs, **self.derived}
 
     @cached_property
     def id(self) -> str:
