@@ -21,7 +21,7 @@ from pipeline.core.manifest import MANIFEST, Counts, Manifest
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, RunTogether, Task
-from pipeline.core.units import Slice, Executor, run_units, work_slice
+from pipeline.core.units import Executor, Slice, run_units, work_slice
 from pipeline.core.workdir import Workdir
 
 
@@ -113,9 +113,7 @@ class Runner:
         work = Workdir(self.work_folder(task))
         if task.units is None or self.published(task) or not self.planned(task):
             return 0
-        inputs = {
-            name: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for name, i in task.reads.items()
-        }
+        inputs = {name: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for name, i in task.reads.items()}
         with files.disk_errors(work.path):
             return work_slice(task.units, inputs, work, self.resources, part)
 

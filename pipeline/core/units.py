@@ -78,7 +78,7 @@ class Slice:
 
 
 def divide(sizes: Mapping[str, int], count: int) -> list[list[str]]:
-    """Divide units into ``count`` assignments of about equal size: the largest first, each to the smallest assignment."""
+    """Divide units into ``count`` parts of about equal size: the largest first, each to the smallest part."""
     assignments: list[list[str]] = [[] for _ in range(count)]
     totals = [0] * count
     for unit in sorted(sizes, key=lambda each: (-sizes[each], each)):

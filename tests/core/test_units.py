@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Task
-from pipeline.core.units import Assignment, Slice, divide, run_here, run_units, run_assignment
+from pipeline.core.units import Assignment, Slice, divide, run_assignment, run_here, run_units
 from pipeline.core.workdir import Workdir
 from pipeline.runner import Runner
 
