@@ -85,8 +85,8 @@ class Cost:
 def cost(papers: int, workers: int, gpu: Gpu, rates: Rates) -> Cost:
     """Estimate corpus, terms, embedding and search of one pool of all papers.
 
-    A unit is a corpus shard, so embedding lasts as long as the worker with the most shards. Each node searches its share
-    of the vectors. Corpus and terms run on one node.
+    A unit is a corpus shard, so embedding lasts as long as the worker with the most shards. Each node searches its
+    share of the vectors. Corpus and terms run on one node.
     """
     shards = math.ceil(papers / SHARD_ROWS)
     used = min(workers, shards)
