@@ -37,7 +37,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, POOL_QUERIES, RANKING
 from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
-from pipeline.measure.names import DEFAULT
+from pipeline.measure.measures import DEFAULT
 from pipeline.runner import Runner
 from pipeline.sources.synthetic import Synthetic
 from pipeline.stages.corpus import corpus_task

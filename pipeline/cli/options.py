@@ -15,7 +15,7 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import TUNINGS, find_corpus
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.encode.spec import Role
-from pipeline.measure.names import DEFAULT, parse_measures
+from pipeline.measure.measures import DEFAULT, parse_measures
 from pipeline.runner import Runner
 from pipeline.sources.registry import SourceOptions
 from pipeline.stages.chain import Evaluation
@@ -100,6 +100,7 @@ def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
         depth=options.depth,
         engine="auto" if options.engine == "ray" else options.engine,
         bm25_engine=options.bm25_engine,
+        measure_engine=getattr(options, "measure_engine", "numpy"),
         tunings=list(published(root / TUNINGS)),
     )
     for tuning in {

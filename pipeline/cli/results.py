@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.workspace import POOLS, REPORTS, SCORES, find_corpus
-from pipeline.measure.names import parse_measures
+from pipeline.measure.measures import parse_measures
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
 from pipeline.report.model import Report, Row, Settings

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.measure.names import parse_measures
-from pipeline.measure.statistics import percentile_interval, spread
+from pipeline.measure.measures import parse_measures
+from pipeline.measure.statistics import mean_and_deviation, percentile_interval
 from pipeline.report.averaging import Averaged, Floats, Key, average
 from pipeline.report.model import AVERAGE, Family, PoolFacts, Report, Scored, Settings, Setup, Summary, families, unique
 from pipeline.report.significance import with_p_values
@@ -95,7 +95,7 @@ def _tied_share(scored: Sequence[Scored]) -> float:
 def _summary(key: Key, averaged: Averaged, settings: Settings) -> Summary:
     setup, system, measure = key
     low, high = percentile_interval(averaged.resampled[None, :], settings.level)
-    mean, deviation = spread(averaged.figures)
+    mean, deviation = mean_and_deviation(averaged.figures)
     return Summary(
         system=system,
         field=setup.field,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.core.config import format_count
-from pipeline.measure.names import parse_measures
+from pipeline.measure.measures import parse_measures
 from pipeline.report.model import AVERAGE, Family, Report, Setup, Summary
 from pipeline.report.notes import notes
 

@@ -14,9 +14,9 @@ from pipeline.core.errors import InputError
 from pipeline.measure.statistics import (
     bootstrap_means,
     holm,
+    mean_and_deviation,
     paired_permutation,
     percentile_interval,
-    spread,
 )
 
 
@@ -75,7 +75,7 @@ def test_more_draws_than_a_block_holds() -> None:
     np.testing.assert_allclose(means, 1.0)
 
 
-def test_one_query_has_no_spread() -> None:
+def test_one_query_gives_one_mean() -> None:
     assert (bootstrap_means(np.array([[0.5]]), seed=1) == 0.5).all()
 
 
@@ -146,17 +146,17 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(raw: list[float]) -> 
     assert set(np.flatnonzero(holm(raw) <= level).tolist()) == rejected
 
 
-def test_spread_over_samples() -> None:
-    assert spread([1.0, 2.0, 4.0]) == (pytest.approx(7 / 3), pytest.approx(np.sqrt(7 / 3)))
-    assert spread([0.25]) == (0.25, None)
+def test_mean_and_deviation_over_samples() -> None:
+    assert mean_and_deviation([1.0, 2.0, 4.0]) == (pytest.approx(7 / 3), pytest.approx(np.sqrt(7 / 3)))
+    assert mean_and_deviation([0.25]) == (0.25, None)
 
 
-def test_nothing_to_draw_from_is_said() -> None:
+def test_bad_arguments_are_refused() -> None:
     with pytest.raises(InputError, match="no queries"):
         bootstrap_means(np.empty((2, 0)), seed=1)
-    with pytest.raises(InputError, match="0 random draws"):
+    with pytest.raises(InputError, match="at least 1, got 0"):
         paired_permutation(np.ones((1, 20)), seed=1, permutations=0)
-    with pytest.raises(InputError, match="confidence level of 95"):
+    with pytest.raises(InputError, match="between 0 and 1, got 95"):
         percentile_interval(np.ones((1, 10)), level=95)
     with pytest.raises(InputError, match="no samples"):
-        spread([])
+        mean_and_deviation([])

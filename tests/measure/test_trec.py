@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure import ranx_engine, trec
-from pipeline.measure.inputs import Qrels, Ranking
-from pipeline.measure.names import parse_measures
+from pipeline.measure import trec
+from pipeline.measure.engines import evaluate
+from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.measures import parse_measures
 from tests.builders import make_corpus, make_pool
 from tests.measure.cases import random_case, ranking_table
 
@@ -70,8 +71,8 @@ def test_trec_eval_gives_our_figures(pool: Pool, tmp_path: Path, score_levels: i
         grades[query][document] = int(grade)
     names = ["map", "ndcg", "recip_rank", "P_1", "recall_30"]
     theirs = pytrec_eval.RelevanceEvaluator(dict(grades), set(names)).evaluate(dict(scores))
-    ours = ranx_engine.evaluate(
-        Qrels.from_table(pool.qrels, 3), Ranking.from_table(ranking, 3), parse_measures("map,ndcg,mrr,p@1,r@30")
+    ours = evaluate(
+        Qrels.from_table(pool.qrels, 3), Run.from_table(ranking, 3), parse_measures("map,ndcg,mrr,p@1,r@30")
     )
     for place, query in enumerate(pool.query_ids()):
         if run[place]:
@@ -111,7 +112,7 @@ def test_lines_in_any_order_are_ranked_in_ours(pool: Pool, tmp_path: Path) -> No
         (2, "~", 2),
     ]
     assert read.excluded == 1
-    assert Ranking.from_table(read.ranking, 3).depth == 3
+    assert Run.from_table(read.ranking, 3).depth == 3
 
 
 def test_an_empty_run(pool: Pool, tmp_path: Path) -> None:
