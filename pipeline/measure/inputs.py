@@ -138,7 +138,7 @@ def column(table: pa.Table, name: str) -> npt.NDArray[Any]:
 
 def pairs(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     """Return each (query, row) as one uint64 that sorts like the pair."""
-    packed: npt.NDArray[np.uint64] = query.astype(np.uint64) << np.uint64(32) | row
+    packed: npt.NDArray[np.uint64] = query.astype(np.uint64) << np.uint64(32) | row.astype(np.uint64)
     return packed
 
 
