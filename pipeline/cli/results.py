@@ -21,7 +21,7 @@ from pipeline.core.workspace import POOLS, REPORTS, SCORES, find_corpus
 from pipeline.measure.measures import parse_measures
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
-from pipeline.report.model import Report, Row, Settings
+from pipeline.report.model import Report, Settings
 from pipeline.report.render import FORMATS, render
 from pipeline.stages.selection import parse_fields, parse_sizes
 from pipeline.stages.systems import system_names
@@ -42,7 +42,7 @@ def print_scores(
     pools = list(published(root / POOLS))
     settings = Settings(seed=options.seed)
     if options.json:
-        printed: dict[str, Any] = dict(collect.as_json(collect.rows(collect.load(made, pools), settings)))
+        printed: dict[str, Any] = {"rows": collect.rows(collect.load(made, pools), settings)}
         if approximate:
             printed["approximate"] = [each._asdict() for each in approximate]
         json.dump(printed, sys.stdout)
@@ -60,7 +60,7 @@ def print_table(root: Path, options: argparse.Namespace) -> None:
     chosen = _chosen(root, pools, options)
     if options.json:
         loaded = [row for group in _groups(chosen, pools) for row in _rows(group, pools, options)]
-        json.dump(collect.as_json(loaded), sys.stdout)
+        json.dump({"rows": loaded}, sys.stdout)
         print()
         return
     for group in _groups(chosen, pools):
@@ -92,7 +92,7 @@ def write_report(root: Path, options: argparse.Namespace) -> None:
             print(place)
 
 
-def _rows(group: Sequence[Artifact], pools: Sequence[Artifact], options: argparse.Namespace) -> list[Row]:
+def _rows(group: Sequence[Artifact], pools: Sequence[Artifact], options: argparse.Namespace) -> list[dict[str, Any]]:
     return collect.rows(collect.load(group, pools), Settings(seed=options.seed))
 
 
