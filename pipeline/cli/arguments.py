@@ -58,9 +58,11 @@ def parser() -> argparse.ArgumentParser:
                 "what",
                 nargs="?",
                 default="table",
-                help="table (default), corpora, corpus, pools, artifacts, vectors or fields",
+                help="table (default), corpora, corpus, pools, artifacts, vectors, fields or measures",
             )
             command.add_argument("--output", type=Path, help="corpus: folder to write its figures into")
+            command.add_argument("--check", type=Path, metavar="CSV", help="table: compare with a golden table, exit 3")
+            command.add_argument("--tolerance", type=float, default=0.01, help="of --check, a fraction (default: 0.01)")
             command.add_argument(
                 "--spot", type=int, default=3, help="vectors: papers of each store to encode again (default: 3)"
             )
@@ -205,5 +207,7 @@ def _batch(command: argparse.ArgumentParser) -> None:
 
 def _measures(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--measures", help="ranx names with commas (default: map, ndcg, recall@30, precision@1, mrr, recall@100)"
+        "--measures",
+        help="with commas (default: map,ndcg,recall@30,precision@1,mrr,recall@100); mdcr show measures lists them",
     )
+    command.add_argument("--measure-engine", default="numpy", help="numpy (default) or ranx; the scores are the same")

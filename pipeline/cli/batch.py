@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Collection, Sequence
 
 from pipeline.cli import options as read
+from pipeline.cli.output import print_json
 from pipeline.cluster import batch, slurm
 from pipeline.cluster.guard import refuse
 from pipeline.cluster.settings import SlurmSettings
@@ -53,8 +53,7 @@ def jobs(options: argparse.Namespace) -> None:
     """Show the batches of a workspace."""
     described = [describe(each) for each in batch.Batch.all(read.runner(options).root)]
     if options.json:
-        json.dump({"batches": described}, sys.stdout, ensure_ascii=False)
-        print()
+        print_json({"batches": described})
         return
     for each in described:
         print(render(each))
@@ -92,7 +91,7 @@ def _commands(options: argparse.Namespace) -> batch.Commands:
     """Return what the jobs run: this command's own words, behind the name of another subcommand."""
     program = ["mdcr"] if _settings(options).image else [sys.executable, "-m", "pipeline"]
     words = without(options.words[1:], (), _OUTPUT)
-    of_stage = without(words, (*_SUBMIT_ONLY, "--measures"), ())
+    of_stage = without(words, (*_SUBMIT_ONLY, "--measures", "--measure-engine"), ())
     return batch.Commands(
         {stage: [*program, stage, *of_stage] for stage in ("embed", "search")},
         {stage: [*program, stage, *of_stage, "--slice", "whole"] for stage in ("embed", "index", "search")},

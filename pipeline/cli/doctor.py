@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.cli.output import print_json
 from pipeline.core import files, provenance
 from pipeline.core.errors import MdcrError
 from pipeline.core.resources import available_cores, available_memory
@@ -23,6 +25,12 @@ class Finding(NamedTuple):
     fine: bool
     found: str
     remedy: str = ""
+
+
+def doctor(options: argparse.Namespace) -> None:
+    """Print the findings."""
+    findings = examine(options.root)
+    print_json({"findings": findings}) if options.json else print(render(findings))
 
 
 def examine(root: Path) -> list[Finding]:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from pipeline.cli import options as read
-from pipeline.cli.show import print_rows
+from pipeline.cli.output import print_rows
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.progress import say
 from pipeline.core.workspace import corpus_names, find_corpus

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import httpx
 
+from pipeline.cli.output import print_json
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say, set_quiet
 from pipeline.core.workspace import RELEASES
@@ -44,11 +44,10 @@ def fetch(options: argparse.Namespace) -> None:
         say(f"fetch {catalogue.name}: {len(remotes):,} files into {folder}")
         record = fetch_release(session, catalogue, remotes, folder, connections=options.connections)
     if options.json:
-        print(json.dumps({"folder": str(folder), **record}))
+        print_json({"folder": str(folder), **record})
         return
     print(folder)
-    source = "s2ag" if options.release_of == "s2ag" else "openalex"
-    say(f"next: mdcr corpus --source {source} --input {folder} --corpus NAME")
+    say(f"next: mdcr corpus --source {options.release_of} --input {folder} --corpus NAME")
 
 
 def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
@@ -78,7 +77,7 @@ def _print_plan(name: str, remotes: Sequence[Remote], folder: Path, options: arg
     total = sum(remote.bytes or 0 for remote in remotes)
     if options.json:
         files = [{"name": remote.name, "bytes": remote.bytes} for remote in remotes]
-        print(json.dumps({"release": name, "folder": str(folder), "bytes": total or None, "files": files}))
+        print_json({"release": name, "folder": str(folder), "bytes": total or None, "files": files})
         return
     for remote in remotes:
         print(f"{remote.bytes or 0:>15,}  {remote.name}" if remote.bytes else remote.name)

@@ -1,16 +1,17 @@
-"""Scores that are there, as tables, files and JSON."""
+"""Published scores as tables, files and JSON."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.cli import options as read
 from pipeline.cli.approximate import Approximate
+from pipeline.cli.output import print_json
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import digest
@@ -21,13 +22,14 @@ from pipeline.core.workspace import POOLS, REPORTS, SCORES, find_corpus
 from pipeline.measure.measures import parse_measures
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
+from pipeline.report.golden import check
 from pipeline.report.model import Report, Settings
-from pipeline.report.render import FORMATS, render
+from pipeline.report.render import check_format, render
 from pipeline.stages.selection import parse_fields, parse_sizes
 from pipeline.stages.systems import system_names
 
 SHOWN = ("map", "ndcg", "recall@30")
-"""Measures of a table unless others are asked for: the paper's. JSON and CSV hold all that were scored."""
+"""Measures of a table by default: the paper's. JSON has all that were scored."""
 
 _SUFFIX = {"markdown": "md", "csv": "csv", "latex": "tex", "terminal": "txt"}
 
@@ -35,9 +37,9 @@ _SUFFIX = {"markdown": "md", "csv": "csv", "latex": "tex", "terminal": "txt"}
 def print_scores(
     root: Path, made: Sequence[Artifact], options: argparse.Namespace, approximate: Sequence[Approximate] = ()
 ) -> None:
-    """Print what was just scored: as JSON alone, as a table beside the systems scored before.
+    """Print new scores: as JSON, or as a table together with the scores of other systems on the same pools.
 
-    What approximate search leaves out stands beside: below the table, and under ``approximate``.
+    Approximate rankings are compared with exact ones below the table, and in JSON under ``approximate``.
     """
     pools = list(published(root / POOLS))
     settings = Settings(seed=options.seed)
@@ -45,8 +47,7 @@ def print_scores(
         printed: dict[str, Any] = {"rows": collect.rows(collect.load(made, pools), settings)}
         if approximate:
             printed["approximate"] = [each._asdict() for each in approximate]
-        json.dump(printed, sys.stdout)
-        print()
+        print_json(printed)
         return
     for group in _groups([*made, *_beside(root, made)], pools):
         print(_table(_report(group, pools, options), "terminal"))
@@ -55,20 +56,28 @@ def print_scores(
 
 
 def print_table(root: Path, options: argparse.Namespace) -> None:
-    """Print everything that was scored and is meant, in one of the formats."""
+    """Print the scores that the options select, or compare them with a golden table (``--check``).
+
+    Raises:
+        DriftError: a figure is not what the golden table says.
+    """
     pools = list(published(root / POOLS))
     chosen = _chosen(root, pools, options)
+    if options.check:
+        reports = [_report(group, pools, options, every=True) for group in _groups(chosen, pools)]
+        summaries = [summary for report in reports for summary in report.summaries]
+        print(f"{check(options.check, summaries, options.tolerance)} figures are within {options.tolerance:g}")
+        return
     if options.json:
-        loaded = [row for group in _groups(chosen, pools) for row in _rows(group, pools, options)]
-        json.dump({"rows": loaded}, sys.stdout)
-        print()
+        print_json({"rows": [row for group in _groups(chosen, pools) for row in _rows(group, pools, options)]})
         return
     for group in _groups(chosen, pools):
         print(_table(_report(group, pools, options), options.format))
 
 
-def write_report(root: Path, options: argparse.Namespace) -> None:
-    """Write everything that was scored and is meant as Markdown, CSV, LaTeX and figures."""
+def write_report(options: argparse.Namespace) -> None:
+    """Write the scores that the options select as Markdown, CSV, LaTeX and figures."""
+    root = read.runner(options).root
     pools = list(published(root / POOLS))
     folder = options.output or root / REPORTS
     written: list[Path] = []
@@ -86,18 +95,23 @@ def write_report(root: Path, options: argparse.Namespace) -> None:
         except InputError as error:
             say(f"no figures: {error}")
     if options.json:
-        print(json.dumps({"reports": [str(place) for place in written]}))
-    else:
-        for place in written:
-            print(place)
+        print_json({"reports": [str(place) for place in written]})
+        return
+    for place in written:
+        print(place)
 
 
 def _rows(group: Sequence[Artifact], pools: Sequence[Artifact], options: argparse.Namespace) -> list[dict[str, Any]]:
     return collect.rows(collect.load(group, pools), Settings(seed=options.seed))
 
 
-def _report(group: Sequence[Artifact], pools: Sequence[Artifact], options: argparse.Namespace) -> Report:
+def _report(
+    group: Sequence[Artifact], pools: Sequence[Artifact], options: argparse.Namespace, *, every: bool = False
+) -> Report:
+    """Return the report of some scores, of the measures to show or of every one."""
     loaded = collect.load(group, pools)
+    if every:
+        return summarise(loaded, Settings(seed=options.seed))
     scored = set(loaded[0].measures)
     shown = [name for name in _measures(options) or SHOWN if name in scored] or None
     systems = {each.system for each in loaded}
@@ -116,9 +130,9 @@ def _table(report: Report, output: str) -> str:
 
 
 def _groups(scores: Iterable[Artifact], pools: Sequence[Artifact]) -> list[list[Artifact]]:
-    """Return the scores that can stand in one table together: one corpus, one kind of pool, one set of measures.
+    """Return the scores by table: each table has one corpus, one kind of pool and one set of measures.
 
-    Of several scores of one system on one pool (another tuning or depth), the first stands.
+    Of several scores of one system on one pool (another tuning or depth), the first is taken.
     """
     of_name = {pool.id: pool for pool in pools}
     groups: dict[str, dict[tuple[str, str], Artifact]] = {}
@@ -134,7 +148,7 @@ def _groups(scores: Iterable[Artifact], pools: Sequence[Artifact]) -> list[list[
 
 
 def _beside(root: Path, made: Sequence[Artifact]) -> list[Artifact]:
-    """Return the other scores of the same pools and measures, so that a new system stands beside the known ones."""
+    """Return all scores of the same pools and measures."""
     pools = {artifact.manifest.inputs["pool"] for artifact in made}
     measures = made[0].manifest.config["measures"]
     return [
@@ -161,10 +175,8 @@ def _published_at(artifact: Artifact) -> int:
 
 
 def _chosen(root: Path, pools: Sequence[Artifact], options: argparse.Namespace) -> list[Artifact]:
-    """Return the scores that the options mean; an option that was not given restricts nothing."""
-    if options.format not in FORMATS:
-        render_check = ", ".join(FORMATS)
-        raise InputError(f"there is no format {options.format!r}", f"Choose one of: {render_check}")
+    """Return the scores that the options select; an option that is not given restricts nothing."""
+    check_format(options.format)
     corpus = find_corpus(root, options.corpus).id if options.corpus else None
     fields, sizes = parse_fields(options.field), parse_sizes(options.size)
     wanted = {

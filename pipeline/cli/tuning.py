@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.cli.making import make, repair_stores
+from pipeline.cli.output import print_json
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
@@ -42,7 +42,7 @@ def tune(options: argparse.Namespace) -> None:
     repair_stores(runner, options)
     made = make(runner, tasks, options)
     if options.json and not options.dry_run:
-        print(json.dumps({"tunings": [_described(artifact) for artifact in made]}))
+        print_json({"tunings": [_described(artifact) for artifact in made]})
         return
     for artifact in made:
         shown = _heatmap(artifact)
