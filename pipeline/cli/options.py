@@ -46,7 +46,7 @@ def runner(options: argparse.Namespace) -> Runner:
 
 
 def source_options(options: argparse.Namespace) -> SourceOptions:
-    """Return what the options say of the source of a corpus."""
+    """Return the options of the source of a corpus."""
     return SourceOptions(
         allow_truncated=options.allow_truncated,
         judged=options.judged,
@@ -111,10 +111,9 @@ def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
 
 
 def stored(options: argparse.Namespace, root: Path) -> list[Task]:
-    """Return the tasks of all that is stored of the corpus once for all pools: terms, vectors of the systems named.
+    """Return the tasks of all terms of the corpus and of the vectors of the systems named.
 
-    A paper is analysed and embedded once, so what a pool needs may lie with what an earlier one did: to repair it all,
-    every one of these is made.
+    A paper is analysed and embedded once for all pools, so a repair covers what earlier pools stored.
     """
     corpus = find_corpus(root, options.corpus)
     names = getattr(options, "model", None)
