@@ -19,11 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from pipeline.core import progress, provenance
@@ -42,10 +43,8 @@ from pipeline.stages.score import score_task
 PAPERS, CANDIDATE_ROWS, QUERIES, DEPTH, POSITIVES = 60_000, 20_000, 200, 500, 29
 SYSTEMS = tuple(f"system{number}" for number in range(6))
 MEASURES = tuple(map(str, DEFAULT))
-TREC = {"map": "map", "ndcg": "ndcg", "mrr": "recip_rank", "precision@1": "P_1"}
-TREC |= {"recall@30": "recall_30", "recall@100": "recall_100"}
-
-Figures = dict[str, dict[str, float]]  # mean of each measure, by ranking
+TREC = ("map", "ndcg", "recall_30", "P_1", "recip_rank", "recall_100")
+IDS = ("query", "row")
 
 
 def pool_of(corpus: Artifact, field: str, sample: int) -> Task:
@@ -110,60 +109,46 @@ def score_all(folder: str, most: int, engine: str) -> None:
 def ours(folder: Path, most: int, engine: str = "numpy", **environment: str) -> float:
     """Return the processor seconds of scoring in a new process."""
     shutil.rmtree(folder / SCORES, ignore_errors=True)
-    code = f"import sys; sys.path[:0] = {sys.path!r}; import runpy; runpy.run_path({__file__!r})"
-    call = f"['score_all']({str(folder)!r}, {most}, {engine!r})"
+    code = f"from bench.score import score_all; score_all({str(folder)!r}, {most}, {engine!r})"
     before = os.times()
-    subprocess.run([sys.executable, "-c", code + call], check=True, env=os.environ | environment)
+    environment["PYTHONPATH"] = str(Path(__file__).parents[1])
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | environment)
     after = os.times()
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def our_figures(folder: Path) -> Figures:
-    found = {}
-    for scores in published(folder / SCORES):
-        table = scores.arrow("scores.arrow")
-        values = table.column("value").to_numpy().reshape(len(MEASURES), QUERIES).mean(axis=1)
-        measures = table.column("measure").to_pylist()[::QUERIES]
-        found[scores.manifest.inputs["ranking"]] = dict(zip(measures, values.tolist(), strict=True))
-    return found
+def tables(ranking: Artifact, pool: Artifact) -> list[Any]:
+    """Return run and qrels with ids as text, the value last."""
+    run = ranking.arrow("ranking.arrow").to_pandas()[["query", "row", "score"]].astype({"score": float})
+    qrels = pool.arrow("qrels.arrow").to_pandas().astype({"grade": int})
+    return [table.astype(dict.fromkeys(IDS, str)).astype(dict.fromkeys(IDS, object)) for table in (run, qrels)]
 
 
-def peers(folder: Path, most: int) -> dict[str, Callable[[], Figures]]:
-    import pytrec_eval
+def by_ranx(run: Any, qrels: Any) -> dict[str, float]:
     import ranx
 
-    pools = {pool.id: pool for pool in published(folder / POOLS)}
-    rankings = list(published(folder / RANKINGS))[:most]
+    judged = ranx.Qrels.from_df(qrels, *IDS, score_col="grade")
+    values = ranx.evaluate(judged, ranx.Run.from_df(run, *IDS, score_col="score"), list(MEASURES))
+    return {measure: float(values[measure]) for measure in MEASURES}
 
-    def tables(ranking: Artifact) -> list[Any]:
-        """Return run and qrels with ids as text, the value last."""
-        run = ranking.arrow("ranking.arrow").to_pandas()[["query", "row", "score"]]
-        qrels = pools[ranking.manifest.inputs["pool"]].arrow("qrels.arrow").to_pandas().astype({"grade": int})
-        ids = [{"query": str, "row": str}, {"query": object, "row": object}]
-        return [table.astype(ids[0]).astype(ids[1]) for table in (run.astype({"score": float}), qrels)]
 
-    def by_ranx() -> Figures:
-        found = {}
-        for ranking in rankings:
-            run, qrels = tables(ranking)
-            names = {"q_id_col": "query", "doc_id_col": "row"}
-            loaded = ranx.Qrels.from_df(qrels, score_col="grade", **names)
-            values = ranx.evaluate(loaded, ranx.Run.from_df(run, score_col="score", **names), list(MEASURES))
-            found[ranking.id] = {measure: float(values[measure]) for measure in MEASURES}
-        return found
+def by_pytrec_eval(run: Any, qrels: Any) -> dict[str, float]:
+    import pytrec_eval
 
-    def by_trec_eval() -> Figures:
-        found = {}
-        for ranking in rankings:
-            run, qrels = (
-                {query: dict(zip(rows["row"], rows.iloc[:, 2], strict=True)) for query, rows in table.groupby("query")}
-                for table in tables(ranking)
-            )
-            values = pytrec_eval.RelevanceEvaluator(qrels, set(TREC.values())).evaluate(run).values()
-            found[ranking.id] = {m: float(np.mean([each[TREC[m]] for each in values])) for m in MEASURES}
-        return found
+    scores, grades = (
+        {query: dict(zip(rows["row"], rows.iloc[:, 2], strict=True)) for query, rows in table.groupby("query")}
+        for table in (run, qrels)
+    )
+    values = pytrec_eval.RelevanceEvaluator(grades, set(TREC)).evaluate(scores).values()
+    return {m: float(np.mean([each[name] for each in values])) for name, m in zip(TREC, MEASURES, strict=True)}
 
-    return {"ranx": by_ranx, "pytrec_eval": by_trec_eval}
+
+def means(scores: Artifact) -> dict[str, float]:
+    table: Any = pl.from_arrow(scores.arrow("scores.arrow"))
+    return dict(table.group_by("measure").agg(pl.col("value").mean()).iter_rows())
+
+
+PEERS = (by_ranx, by_pytrec_eval)
 
 
 def main() -> None:
@@ -176,26 +161,27 @@ def main() -> None:
         folder = Path(name)
         count = prepare(folder, MAG_FIELDS[:2] if options.quick else MAG_FIELDS)
         first = {engine: ours(folder, 1, engine, NUMBA_CACHE_DIR=f"{name}/numba") for engine in ("numpy", "ranx")}
-        others = peers(folder, peer_runs)
-        figures = {label: run() for label, run in others.items()}
-        seconds: dict[str, list[float]] = {label: [] for label in ("ours", *others)}
+        pools = {pool.id: pool for pool in published(folder / POOLS)}
+        chosen = [(each, pools[each.manifest.inputs["pool"]]) for each in published(folder / RANKINGS)][:peer_runs]
+        figures = {peer: [peer(*tables(*each)) for each in chosen] for peer in PEERS}
+        seconds: dict[str, list[float]] = {"ours": [], **{peer.__name__: [] for peer in PEERS}}
         for _ in range(rounds):
             seconds["ours"].append(ours(folder, count) / count)
-            for label, run in others.items():
+            for peer in PEERS:
                 started = time.process_time()
-                run()
-                seconds[label].append((time.process_time() - started) / peer_runs)
-        mine = our_figures(folder)
+                for each in chosen:
+                    peer(*tables(*each))
+                seconds[peer.__name__].append((time.process_time() - started) / peer_runs)
+        mine = {each.manifest.inputs["ranking"]: means(each) for each in published(folder / SCORES)}
     report: dict[str, Any] = {"machine": provenance.processor(), "rankings": count}
-    report |= {
-        f"first score in a fresh installation by {engine}, s": round(taken, 1) for engine, taken in first.items()
-    }
+    for engine, taken in first.items():
+        report[f"first score in a fresh installation by {engine}, s"] = round(taken, 1)
     median = {label: statistics.median(values) for label, values in seconds.items()}
     report |= {f"{label} ms a ranking": round(1000 * taken, 1) for label, taken in median.items()}
-    for label in others:
-        pairs = [(mine[r][m], value) for r, values in figures[label].items() for m, value in values.items()]
-        report[f"ours over {label}"] = round(median[label] / median["ours"], 1)
-        report[f"{label}, largest difference"] = max(abs(a - b) for a, b in pairs)
+    for peer, found in figures.items():
+        pairs = [(mine[r.id][m], v) for (r, _), values in zip(chosen, found, strict=True) for m, v in values.items()]
+        report[f"ours over {peer.__name__}"] = round(median[peer.__name__] / median["ours"], 1)
+        report[f"{peer.__name__}, largest difference"] = max(abs(a - b) for a, b in pairs)
     for label, figure in report.items():
         print(f"  {label:52}{figure:>24}")
     print(json.dumps(report))
