@@ -49,17 +49,13 @@ def test_interval_is_of_percentiles() -> None:
     assert (low[0], high[0]) == (pytest.approx(0.05), pytest.approx(0.95))
 
 
-def test_a_row_does_not_depend_on_the_others() -> None:
+def test_rows_share_their_draws_and_do_not_depend_on_each_other() -> None:
     data = values(3, 5, 97)
+    data[1] = data[0] + 0.25
     together = bootstrap_means(data, seed=5)
+    np.testing.assert_allclose(together[1] - together[0], 0.25)
     for row in range(5):
         assert (bootstrap_means(data[row : row + 1], seed=5)[0] == together[row]).all()
-
-
-def test_rows_share_their_draws() -> None:
-    data = values(4, 1, 50)
-    means = bootstrap_means(np.concatenate([data, data + 0.25]), seed=9)
-    np.testing.assert_allclose(means[1] - means[0], 0.25)
 
 
 def test_seed_and_item_decide() -> None:
@@ -70,13 +66,11 @@ def test_seed_and_item_decide() -> None:
     assert (first != bootstrap_means(data, seed=1, item="History")).any()
 
 
-def test_more_draws_than_a_block_holds() -> None:
-    means = bootstrap_means(np.ones((1, 50_000)), seed=1, resamples=200)
-    np.testing.assert_allclose(means, 1.0)
-
-
-def test_one_query_gives_one_mean() -> None:
-    assert (bootstrap_means(np.array([[0.5]]), seed=1) == 0.5).all()
+@pytest.mark.parametrize(("queries", "resamples"), [(50_000, 200), (1, 1_000)])
+def test_equal_values_have_that_mean(queries: int, resamples: int) -> None:
+    """50,000 queries take more draws than a block holds."""
+    means = bootstrap_means(np.full((1, queries), 0.5), seed=1, resamples=resamples)
+    np.testing.assert_allclose(means, 0.5)
 
 
 @given(st.lists(st.integers(-16, 16), min_size=1, max_size=10))
