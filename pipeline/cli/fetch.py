@@ -1,4 +1,4 @@
-"""``mdcr fetch``: from options to a catalogue, from a catalogue to files."""
+"""``mdcr fetch``: download a release."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def fetch(options: argparse.Namespace) -> None:
     """Fetch a release, or list it with ``--dry-run``.
 
     Raises:
-        InputError: there is no such release, or it cannot be had with these options.
+        InputError: there is no such release, or an option is invalid.
     """
     set_quiet(options.quiet)
     if options.release_of not in KINDS:
         raise InputError(f"there is nothing called {options.release_of!r} to fetch", nearest(options.release_of, KINDS))
     for name in ("connections", "first"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise InputError(f"--{name} {getattr(options, name)} is out of range", "Ask for one or more")
+            raise InputError(f"--{name} {getattr(options, name)} is out of range", "It must be at least 1")
     with client() as session:
         catalogue = _catalogue(session, options)
         remotes = _first(catalogue.files(), options.first)
@@ -59,7 +59,7 @@ def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
 
 
 def _first(remotes: Sequence[Remote], count: int | None) -> list[Remote]:
-    """Return the first files of each dataset; a manifest would name files that are not fetched."""
+    """Return the first files of each dataset, without manifests, which would name files that are not fetched."""
     if count is None:
         return list(remotes)
     taken: Counter[str] = Counter()
