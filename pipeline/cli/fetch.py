@@ -39,7 +39,7 @@ def fetch(options: argparse.Namespace) -> None:
         name = catalogue.name + (f"-first-{options.first}" if options.first else "")
         folder = options.output or options.root / RELEASES / name
         if options.dry_run:
-            _print_plan(catalogue.name, remotes, folder, options)
+            _print_files(catalogue.name, remotes, folder, options)
             return
         say(f"fetch {catalogue.name}: {len(remotes):,} files into {folder}")
         record = fetch_release(session, catalogue, remotes, folder, connections=options.connections)
@@ -73,7 +73,7 @@ def _first(remotes: Sequence[Remote], count: int | None) -> list[Remote]:
     return chosen
 
 
-def _print_plan(name: str, remotes: Sequence[Remote], folder: Path, options: argparse.Namespace) -> None:
+def _print_files(name: str, remotes: Sequence[Remote], folder: Path, options: argparse.Namespace) -> None:
     total = sum(remote.bytes or 0 for remote in remotes)
     if options.json:
         files = [{"name": remote.name, "bytes": remote.bytes} for remote in remotes]

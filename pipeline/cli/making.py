@@ -21,7 +21,7 @@ def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> 
     Pools come first, so that an impossible size or year is refused before hours of work.
     """
     if options.dry_run:
-        _print_plan(runner.plan(tasks), options)
+        _print_steps(runner.plan(tasks), options)
         return []
     refuse_submitted(runner.root, tasks)
     for task in tasks:
@@ -46,7 +46,7 @@ def repair_stores(runner: Runner, options: argparse.Namespace) -> None:
             runner.make(task)
 
 
-def _print_plan(steps: Sequence[Step], options: argparse.Namespace) -> None:
+def _print_steps(steps: Sequence[Step], options: argparse.Namespace) -> None:
     if options.json:
         plan = [
             {

@@ -12,12 +12,8 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -91,14 +87,6 @@ def _qrels_lists(qrels: Qrels, members: npt.NDArray[np.int64]) -> Lists:
 
 
 def _function(name: str) -> Callable[[Lists, Lists, int], npt.NDArray[np.float64]]:
-    function: Callable[[Lists, Lists, int], npt.NDArray[np.float64]] = getattr(_metrics(), MEASURES[name].ranx)
-    return function
-
-
-@functools.cache
-def _metrics() -> object:
-    """Import ranx, with a place for its compiled kernels."""
-    _set_cache_folder()
     try:
         from ranx import metrics
     except RuntimeError as error:
@@ -108,18 +96,5 @@ def _metrics() -> object:
             f"numba finds no folder to keep compiled measures in ({error})",
             "Set NUMBA_CACHE_DIR to a folder that can be written",
         ) from error
-    return metrics
-
-
-def _set_cache_folder() -> None:
-    """Let numba cache below the user's cache folder, unless the user has chosen one."""
-    if os.environ.get("NUMBA_CACHE_DIR"):
-        return
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mdcr" / "numba"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return  # numba looks for another place, and says so if there is none
-    os.environ["NUMBA_CACHE_DIR"] = str(folder)
-    if "numba" in sys.modules:  # it has read the environment already
-        sys.modules["numba"].config.CACHE_DIR = str(folder)
+    function: Callable[[Lists, Lists, int], npt.NDArray[np.float64]] = getattr(metrics, MEASURES[name].ranx)
+    return function

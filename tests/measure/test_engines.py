@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,20 +137,3 @@ def test_import_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
-
-
-def test_kernels_are_cached_below_the_users_cache(tmp_path: Path) -> None:
-    code = (
-        "import os, {first}sys; from pipeline.measure import ranx_engine as engine; engine._set_cache_folder()\n"
-        "import numba\n"
-        "print(os.environ['NUMBA_CACHE_DIR'], numba.config.CACHE_DIR)"
-    )
-    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"} | {"XDG_CACHE_HOME": str(tmp_path)}
-
-    def chosen(first: str) -> list[str]:
-        command = [sys.executable, "-c", code.format(first=first)]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
-
-    assert chosen("numba, ") == [str(tmp_path / "mdcr" / "numba")] * 2
-    environment["NUMBA_CACHE_DIR"] = str(tmp_path / "mine")
-    assert chosen("") == [str(tmp_path / "mine")] * 2
