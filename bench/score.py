@@ -1,14 +1,11 @@
-"""Scoring 342 rankings in a fresh process, against ranx's own loading and pytrec_eval: same rankings, same measures.
+"""Score rankings in a fresh process, against ranx and pytrec_eval on the same rankings and measures.
 
-    python bench/score.py [--quick] [--folder DIR]
+    python bench/score.py [--quick]
 
-19 fields, 3 samples and 6 systems; 200 queries of 500 entries each: 34 million entries, made up here, published as the
-chain publishes them. We: one new process loads every ranking and its pool, refuses what breaks the contract, computes
-the default measures, and publishes 342 score artifacts; its whole wall time counts, its start too (its processor time
-is printed beside). Once before, a process scores one ranking, so that ranx's kernels are compiled (numba keeps them
-between processes). The peers, warm, load ``--peer-runs`` of the rankings from the same files and compute the same
-measures: ranx by ``Run.from_df`` and by ``Run.from_file`` (a TREC run), pytrec_eval from dictionaries; their seconds a
-run are set against ours. Rounds are interleaved and medians compared. Whether all get the same figures is checked.
+19 fields, 3 samples, 6 systems: 342 generated rankings of 200 queries and 500 entries. Ours is a new process that loads
+each ranking and its pool, checks them, computes the default measures and publishes the scores; its start counts. The
+peers run warm in this process: ranx by ``Run.from_df``, pytrec_eval from dictionaries. Times are processor time,
+medians of interleaved rounds. The first score by ranx, with an empty cache, shows its compile time.
 """
 
 from __future__ import annotations
@@ -16,18 +13,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from pipeline.core import progress, provenance
@@ -37,7 +34,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, POOL_QUERIES, RANKING
 from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
-from pipeline.measure.names import DEFAULT
+from pipeline.measure.measures import DEFAULT
 from pipeline.runner import Runner
 from pipeline.sources.synthetic import Synthetic
 from pipeline.stages.corpus import corpus_task
@@ -46,6 +43,8 @@ from pipeline.stages.score import score_task
 PAPERS, CANDIDATE_ROWS, QUERIES, DEPTH, POSITIVES = 60_000, 20_000, 200, 500, 29
 SYSTEMS = tuple(f"system{number}" for number in range(6))
 MEASURES = tuple(map(str, DEFAULT))
+TREC = ("map", "ndcg", "recall_30", "P_1", "recip_rank", "recall_100")
+IDS = ("query", "row")
 
 
 def pool_of(corpus: Artifact, field: str, sample: int) -> Task:
@@ -68,7 +67,7 @@ def pool_of(corpus: Artifact, field: str, sample: int) -> Task:
 
 
 def ranking_of(pool: Artifact, system: str) -> Task:
-    """Rank half of the relevant papers among the best, the rest anywhere."""
+    """Rank half of the relevant papers and some others, without ties, which ranx does not define."""
 
     def write(inputs: Any, out: Any, _resources: Any) -> dict[str, Any]:
         rng = np.random.default_rng([SYSTEMS.index(system), int(inputs["pool"].id[:8], 16)])
@@ -80,10 +79,8 @@ def ranking_of(pool: Artifact, system: str) -> Task:
             some = np.concatenate([judged[number, ::2], rng.choice(candidates, DEPTH + 40, replace=False)])
             some = some[np.sort(np.unique(some, return_index=True)[1])]
             rows[number] = rng.permutation(some[some != queries[number]][:DEPTH])
-        scores = -np.sort(-rng.random((QUERIES, DEPTH), np.float32), axis=1)
-        scores -= np.arange(DEPTH, dtype=np.float32)  # no ties: ranx does not define them
         query, rank = np.divmod(np.arange(QUERIES * DEPTH), DEPTH)
-        columns = [query.astype(np.uint32), rows.ravel(), scores.ravel(), (rank + 1).astype(np.uint16)]
+        columns = [query.astype(np.uint32), rows.ravel(), -rank.astype(np.float32), (rank + 1).astype(np.uint16)]
         out.arrow("ranking.arrow", pa.table(columns, schema=RANKING), RANKING)
         return {"queries": QUERIES, "entries": QUERIES * DEPTH}
 
@@ -93,166 +90,100 @@ def ranking_of(pool: Artifact, system: str) -> Task:
 def prepare(folder: Path, fields: Sequence[str]) -> int:
     runner = Runner(folder, Resources(workers=2))
     corpus = runner.make(corpus_task("synthetic", Synthetic(PAPERS, seed=13)))
-    count = 0
-    for field in fields:
-        for sample in (1, 2, 3):
-            pool = runner.make(pool_of(corpus, field, sample))
-            for system in SYSTEMS:
-                runner.make(ranking_of(pool, system))
-                count += 1
-    return count
+    pools = [runner.make(pool_of(corpus, field, sample)) for field in fields for sample in (1, 2, 3)]
+    return len([runner.make(ranking_of(pool, system)) for pool in pools for system in SYSTEMS])
 
 
-def score_all(folder: Path, most: int) -> None:
-    """Do what ``mdcr score`` does once pools and rankings are there: the new process runs this."""
+def score_all(folder: str, most: int, engine: str) -> None:
+    """Do what ``mdcr score`` does once pools and rankings exist: the new process runs this."""
     progress.set_quiet(True)
-    runner = Runner(folder, Resources(workers=2))
-    (corpus,) = published(folder / CORPORA)
-    pools = {pool.id: pool for pool in published(folder / POOLS)}
-    for ranking in list(published(folder / RANKINGS))[:most]:
-        pool = pools[ranking.manifest.inputs["pool"]]
-        system, sample = ranking.manifest.config["system"], pool.manifest.config["sample"]
-        runner.make(score_task(ranking, pool, corpus, system=system, sample=sample, measures=MEASURES))
+    runner = Runner(Path(folder), Resources(workers=2))
+    (corpus,) = published(Path(folder) / CORPORA)
+    pools = {pool.id: pool for pool in published(Path(folder) / POOLS)}
+    for ranking in list(published(Path(folder) / RANKINGS))[:most]:
+        pool, system = pools[ranking.manifest.inputs["pool"]], ranking.manifest.config["system"]
+        sample = pool.manifest.config["sample"]
+        runner.make(score_task(ranking, pool, corpus, system=system, sample=sample, measures=MEASURES, engine=engine))
 
 
-def ours(folder: Path, most: int) -> None:
+def ours(folder: Path, most: int, engine: str = "numpy", **environment: str) -> float:
+    """Return the processor seconds of scoring in a new process."""
     shutil.rmtree(folder / SCORES, ignore_errors=True)
-    code = f"import sys; sys.path[:0] = {sys.path!r}; import runpy; runpy.run_path({__file__!r})"
-    call = f"['score_all'](__import__('pathlib').Path({str(folder)!r}), {most})"
-    subprocess.run([sys.executable, "-c", code + call], check=True)
+    code = f"from bench.score import score_all; score_all({str(folder)!r}, {most}, {engine!r})"
+    before = os.times()
+    environment["PYTHONPATH"] = str(Path(__file__).parents[1])
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | environment)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def _children() -> float:
-    """Return the processor time of all processes that were started and have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def tables(ranking: Artifact, pool: Artifact) -> list[Any]:
+    """Return run and qrels with ids as text, the value last."""
+    run = ranking.arrow("ranking.arrow").to_pandas()[["query", "row", "score"]].astype({"score": float})
+    qrels = pool.arrow("qrels.arrow").to_pandas().astype({"grade": int})
+    return [table.astype(dict.fromkeys(IDS, str)).astype(dict.fromkeys(IDS, object)) for table in (run, qrels)]
 
 
-def our_figures(folder: Path) -> dict[str, dict[str, float]]:
-    found = {}
-    for scores in published(folder / SCORES):
-        table = scores.arrow("scores.arrow")
-        values = table.column("value").to_numpy().reshape(len(MEASURES), QUERIES).mean(axis=1)
-        measures = table.column("measure").to_pylist()[::QUERIES]
-        found[scores.manifest.inputs["ranking"]] = dict(zip(measures, values.tolist(), strict=True))
-    return found
-
-
-def peers(folder: Path, most: int) -> dict[str, Callable[[], dict[str, dict[str, float]]]]:
-    """Return what scores some of the rankings, mean by measure for each, by other means."""
-    import pandas as pd
-    import pytrec_eval
+def by_ranx(run: Any, qrels: Any) -> dict[str, float]:
     import ranx
 
-    pools = {pool.id: pool for pool in published(folder / POOLS)}
-    rankings = list(published(folder / RANKINGS))[:most]
-    in_ranx = {"map": "map", "ndcg": "ndcg", "mrr": "mrr"}
-    names = {measure: in_ranx.get(measure, measure) for measure in MEASURES}
-    runs = folder / "trec"
-    runs.mkdir(exist_ok=True)
+    judged = ranx.Qrels.from_df(qrels, *IDS, score_col="grade")
+    values = ranx.evaluate(judged, ranx.Run.from_df(run, *IDS, score_col="score"), list(MEASURES))
+    return {measure: float(values[measure]) for measure in MEASURES}
 
-    def frames(ranking: Artifact) -> tuple[Any, Any]:
-        run = ranking.arrow("ranking.arrow").to_pandas()
-        qrels = pools[ranking.manifest.inputs["pool"]].arrow("qrels.arrow").to_pandas()
-        as_text = [
-            pd.DataFrame(
-                {"q_id": each["query"].astype(str).astype(object), "doc_id": each["row"].astype(str).astype(object)}
-            )
-            for each in (run, qrels)
-        ]
-        as_text[0]["score"], as_text[1]["score"] = run["score"].astype(np.float64), qrels["grade"].astype(np.int64)
-        return tuple(as_text)
 
-    for ranking in rankings:
-        run, _ = frames(ranking)
-        lines = zip(run["q_id"], run["doc_id"], run["score"], strict=True)
-        text = "".join(f"{query} Q0 {row} 1 {score!r} x\n" for query, row, score in lines)
-        (runs / f"{ranking.name}.trec").write_text(text)
+def by_pytrec_eval(run: Any, qrels: Any) -> dict[str, float]:
+    import pytrec_eval
 
-    def evaluated(qrels: Any, run: Any) -> dict[str, float]:
-        values = ranx.evaluate(qrels, run, list(names.values()), make_comparable=True)
-        return {measure: float(values[name]) for measure, name in names.items()}
+    scores, grades = (
+        {query: dict(zip(rows["row"], rows.iloc[:, 2], strict=True)) for query, rows in table.groupby("query")}
+        for table in (run, qrels)
+    )
+    values = pytrec_eval.RelevanceEvaluator(grades, set(TREC)).evaluate(scores).values()
+    return {m: float(np.mean([each[name] for each in values])) for name, m in zip(TREC, MEASURES, strict=True)}
 
-    def from_df() -> dict[str, dict[str, float]]:
-        found = {}
-        for ranking in rankings:
-            run, qrels = frames(ranking)
-            loaded = ranx.Run.from_df(run, q_id_col="q_id", doc_id_col="doc_id", score_col="score")
-            judged = ranx.Qrels.from_df(qrels, q_id_col="q_id", doc_id_col="doc_id", score_col="score")
-            found[ranking.id] = evaluated(judged, loaded)
-        return found
 
-    def from_file() -> dict[str, dict[str, float]]:
-        found = {}
-        for ranking in rankings:
-            _, qrels = frames(ranking)
-            loaded = ranx.Run.from_file(str(runs / f"{ranking.name}.trec"), kind="trec")
-            judged = ranx.Qrels.from_df(qrels, q_id_col="q_id", doc_id_col="doc_id", score_col="score")
-            found[ranking.id] = evaluated(judged, loaded)
-        return found
+def means(scores: Artifact) -> dict[str, float]:
+    table: Any = pl.from_arrow(scores.arrow("scores.arrow"))
+    return dict(table.group_by("measure").agg(pl.col("value").mean()).iter_rows())
 
-    trec = {"map": "map", "ndcg": "ndcg", "mrr": "recip_rank", "precision": "P", "recall": "recall"}
 
-    def by_trec_eval() -> dict[str, dict[str, float]]:
-        found = {}
-        columns = {m: trec[m.split("@")[0]] + (f"_{m.split('@')[1]}" if "@" in m else "") for m in MEASURES}
-        asked = {name.replace("_", ".") if name[-1].isdigit() else name for name in columns.values()}
-        for ranking in rankings:
-            dictionaries = []
-            for frame, kind in zip(frames(ranking), (float, int), strict=True):
-                each: dict[str, dict[str, Any]] = {}
-                for query, row, value in zip(frame["q_id"], frame["doc_id"], frame["score"], strict=True):
-                    each.setdefault(query, {})[row] = kind(value)
-                dictionaries.append(each)
-            values = pytrec_eval.RelevanceEvaluator(dictionaries[1], asked).evaluate(dictionaries[0])
-            found[ranking.id] = {m: float(np.mean([v[name] for v in values.values()])) for m, name in columns.items()}
-        return found
-
-    return {"ranx Run.from_df": from_df, "ranx Run.from_file": from_file, "pytrec_eval": by_trec_eval}
+PEERS = (by_ranx, by_pytrec_eval)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="2 fields, 2 runs of the peers, one round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peer-runs", type=int, default=12, help="rankings the peers score (default: 12)")
-    parser.add_argument("--folder", type=Path, help="where the rankings are kept (default: nowhere)")
+    parser.add_argument("--quick", action="store_true", help="2 fields, 2 rankings of the peers, one round")
     options = parser.parse_args()
-    fields = MAG_FIELDS[:2] if options.quick else MAG_FIELDS
-    rounds, peer_runs = (1, 2) if options.quick else (options.rounds, options.peer_runs)
+    rounds, peer_runs = (1, 2) if options.quick else (3, 12)
     progress.set_quiet(True)
     with tempfile.TemporaryDirectory() as name:
-        folder = options.folder or Path(name)
-        count = prepare(folder, fields)
-        os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache/mdcr/numba"))
-        ours(folder, 1)
-        others = peers(folder, peer_runs)
-        taken: dict[str, list[float]] = {label: [] for label in ("ours", *others)}
-        found: dict[str, Any] = {label: run() for label, run in others.items()}
-        processor = []
+        folder = Path(name)
+        count = prepare(folder, MAG_FIELDS[:2] if options.quick else MAG_FIELDS)
+        first = {engine: ours(folder, 1, engine, NUMBA_CACHE_DIR=f"{name}/numba") for engine in ("numpy", "ranx")}
+        pools = {pool.id: pool for pool in published(folder / POOLS)}
+        chosen = [(each, pools[each.manifest.inputs["pool"]]) for each in published(folder / RANKINGS)][:peer_runs]
+        figures = {peer: [peer(*tables(*each)) for each in chosen] for peer in PEERS}
+        seconds: dict[str, list[float]] = {"ours": [], **{peer.__name__: [] for peer in PEERS}}
         for _ in range(rounds):
-            started, used = time.perf_counter(), _children()
-            ours(folder, count)
-            taken["ours"].append(time.perf_counter() - started)
-            processor.append(_children() - used)
-            for label, run in others.items():
-                started = time.perf_counter()
-                run()
-                taken[label].append(time.perf_counter() - started)
-        mine = our_figures(folder)
-    report: dict[str, Any] = {"machine": provenance.processor(), "rankings": count, "entries": count * QUERIES * DEPTH}
-    report["ours s, start of the process included"] = round(statistics.median(taken["ours"]), 2)
-    report["ours s (processor)"] = round(statistics.median(processor), 2)
-    each = statistics.median(taken["ours"]) / count
-    report["ours ms a ranking"] = round(1000 * each, 1)
-    for label, values in found.items():
-        theirs = statistics.median(taken[label]) / peer_runs
-        differences = [abs(mine[r][m] - value) for r, figures in values.items() for m, value in figures.items()]
-        report[f"{label} ms a ranking"] = round(1000 * theirs, 1)
-        report[f"ours over {label}"] = round(theirs / each, 1)
-        report[f"{label}, largest difference"] = max(differences)
+            seconds["ours"].append(ours(folder, count) / count)
+            for peer in PEERS:
+                started = time.process_time()
+                for each in chosen:
+                    peer(*tables(*each))
+                seconds[peer.__name__].append((time.process_time() - started) / peer_runs)
+        mine = {each.manifest.inputs["ranking"]: means(each) for each in published(folder / SCORES)}
+    report: dict[str, Any] = {"machine": provenance.processor(), "rankings": count}
+    for engine, taken in first.items():
+        report[f"first score in a fresh installation by {engine}, s"] = round(taken, 1)
+    median = {label: statistics.median(values) for label, values in seconds.items()}
+    report |= {f"{label} ms a ranking": round(1000 * taken, 1) for label, taken in median.items()}
+    for peer, found in figures.items():
+        pairs = [(mine[r.id][m], v) for (r, _), values in zip(chosen, found, strict=True) for m, v in values.items()]
+        report[f"ours over {peer.__name__}"] = round(median[peer.__name__] / median["ours"], 1)
+        report[f"{peer.__name__}, largest difference"] = max(abs(a - b) for a, b in pairs)
     for label, figure in report.items():
-        print(f"  {label:44}{figure:>14}")
+        print(f"  {label:52}{figure:>24}")
     print(json.dumps(report))
 
 

@@ -1,9 +1,9 @@
-"""What approximate search costs, beside every figure it makes."""
+"""The recall of approximate search, and the change of MAP against exact search."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -13,60 +13,40 @@ from pipeline.runner import Runner
 from pipeline.stages.chain import Evaluation
 
 
-class Approximate(NamedTuple):
-    """An approximate ranking beside the exact one.
+def compared(runner: Runner, evaluations: Iterable[Evaluation]) -> list[dict[str, Any]]:
+    """Return a row for every approximate evaluation that was made.
 
-    Attributes:
-        system: name of the approximate system.
-        pool: name of the pool.
-        depth: entries a query.
-        recall: share of the exact ranking's entries that were found.
-        map: mean average precision, a fraction; None where it was not scored.
-        map_exact: the same of exact search.
-        change: the first less the second.
+    ``recall`` is the fraction of the exact ranking's entries that was found; ``map``, ``map_exact`` and ``change`` are
+    fractions, None where MAP was not scored.
     """
-
-    system: str
-    pool: str
-    depth: int
-    recall: float
-    map: float | None
-    map_exact: float | None
-    change: float | None
-
-    def line(self) -> str:
-        """Return it as a line below a table."""
-        found = f"{self.system} on {self.pool}: recall@{self.depth} {self.recall:.4f} of exact search"
-        if self.map is None or self.map_exact is None or self.change is None:
-            return found
-        change = round(100 * self.change, 2) + 0.0  # never -0.00
-        return f"{found}, MAP {100 * self.map:.2f} against {100 * self.map_exact:.2f} ({change:+.2f})"
-
-
-def compared(runner: Runner, evaluations: Iterable[Evaluation]) -> list[Approximate]:
-    """Return the comparison of every approximate evaluation that was made."""
-    found = []
+    rows = []
     for evaluation in evaluations:
         if evaluation.exact is None:
             continue
-        ranking, score, exact = (
-            runner.make(task) for task in (evaluation.ranking, evaluation.score, evaluation.exact.score)
-        )
-        mine, other = _map(score), _map(exact)
-        change = None if mine is None or other is None else mine - other
+        ranking, score, exact = map(runner.make, (evaluation.ranking, evaluation.score, evaluation.exact.score))
+        own, other = _map(score), _map(exact)
         pool = score.arrow("scores.arrow").column("pool")
-        found.append(
-            Approximate(
-                score.manifest.config["system"],
-                pool[0].as_py() if len(pool) else "",
-                ranking.manifest.counts["depth"],
-                ranking.manifest.counts["recall"],
-                mine,
-                other,
-                change,
-            )
+        rows.append(
+            {
+                "system": score.manifest.config["system"],
+                "pool": pool[0].as_py() if len(pool) else "",
+                "depth": ranking.manifest.counts["depth"],
+                "recall": ranking.manifest.counts["recall"],
+                "map": own,
+                "map_exact": other,
+                "change": None if own is None or other is None else own - other,
+            }
         )
-    return found
+    return rows
+
+
+def as_line(row: dict[str, Any]) -> str:
+    """Return a row as a line below a table."""
+    found = f"{row['system']} on {row['pool']}: recall@{row['depth']} {row['recall']:.4f} of exact search"
+    if row["change"] is None:
+        return found
+    change = round(100 * row["change"], 2) + 0.0  # never -0.00
+    return f"{found}, MAP {100 * row['map']:.2f} against {100 * row['map_exact']:.2f} ({change:+.2f})"
 
 
 def _map(scores: Artifact) -> float | None:

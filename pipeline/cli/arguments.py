@@ -22,9 +22,7 @@ def parser() -> argparse.ArgumentParser:
 
     _fetch(_command(commands, "fetch", "download a release: S2AG or OpenAlex"))
     _corpus(_command(commands, "corpus", "build a corpus from a release"))
-
-    pool = _command(commands, "pool", "draw queries, candidates and qrels")
-    _selection(pool)
+    _selection(_command(commands, "pool", "draw queries, candidates and qrels"))
     for name, what in (
         ("embed", "embed the papers of the pools"),
         ("index", "build the indexes of the pools"),
@@ -42,63 +40,52 @@ def parser() -> argparse.ArgumentParser:
         ("score", "score the rankings of the pools"),
         ("eval", "run whatever of the chain is missing, and print the table"),
     ):
-        command = _command(commands, name, what)
-        _systems(command)
-        _measures(command)
-    _batch(_command(commands, "submit", "submit what is missing as Slurm jobs"))
-    _batch(_command(commands, "collect", "verify and publish what slices made, and submit what they lost"))
-    _command(commands, "jobs", "show what was submitted: progress, failures")
+        _scoring(_command(commands, name, what))
     for name, what in (
-        ("report", "write the tables and plots of what was scored"),
-        ("show", "print what there is: scores, corpora, pools, artifacts"),
+        ("submit", "submit what is missing as Slurm jobs"),
+        ("collect", "verify and publish what slices made, and submit what they lost"),
     ):
-        command = _command(commands, name, what)
-        if name == "show":
-            command.add_argument(
-                "what",
-                nargs="?",
-                default="table",
-                help="table (default), corpora, corpus, pools, artifacts, vectors or fields",
-            )
-            command.add_argument("--output", type=Path, help="corpus: folder to write its figures into")
-            command.add_argument(
-                "--spot", type=int, default=3, help="vectors: papers of each store to encode again (default: 3)"
-            )
-        else:
-            command.add_argument("--output", type=Path, help="folder for the files (default: runs/reports)")
+        _batch(_command(commands, name, what))
+    _command(commands, "jobs", "show what was submitted: progress, failures")
+
+    report = _command(commands, "report", "write the tables and plots of what was scored")
+    report.add_argument("--output", type=Path, help="folder for the files (default: runs/reports)")
+    show = _command(commands, "show", "print what there is: scores, corpora, pools, artifacts")
+    kinds = "table (default), corpora, corpus, pools, artifacts, vectors, fields or measures"
+    show.add_argument("what", nargs="?", default="table", help=kinds)
+    show.add_argument("--output", type=Path, help="corpus: folder to write its figures into")
+    show.add_argument("--spot", type=int, default=3, help="vectors: papers of each store to encode again (default: 3)")
+    show.add_argument("--check", type=Path, metavar="CSV", help="table: exit with 3 if figures differ from this table")
+    show.add_argument("--tolerance", type=float, default=0.01, help="difference --check allows (default: 0.01)")
+    for command in (report, show):
         _systems(command, required=False)
         _measures(command)
         command.add_argument("--format", default="terminal", help="terminal, markdown, csv or latex")
-        command.add_argument(
-            "--baseline", help="system that significance is tested against (default: bm25:tuned, else bm25)"
-        )
+        command.add_argument("--baseline", help="system to test against (default: bm25:tuned, else bm25)")
+
     plan = _command(commands, "plan", "estimate time, disk and memory of embedding, from a short probe")
     _systems(plan)
     plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")
-    models = _command(commands, "models", "list the encoders known, with what of them is on this machine")
-    models.add_argument(
-        "action",
-        nargs="?",
-        default="list",
-        help="list (default); the name of one: all that is known of it; or lock: write all commits to models.lock",
-    )
-    _command(commands, "doctor", "say what this machine has, and what is missing")
+    models = _command(commands, "models", "list the encoders, and which of them are on this machine")
+    about = "list (default); the name of one, for its details; or lock: write all commits to models.lock"
+    models.add_argument("action", nargs="?", default="list", help=about)
+    _command(commands, "doctor", "report what this machine has, and what is missing")
     return top
 
 
 def _command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
 ) -> argparse.ArgumentParser:
-    whole = name not in ("submit", "collect")  # the words of these are handed on, so they have to be whole
+    abbreviate = name not in ("submit", "collect")  # their options are passed on by full name
     about = what[0].upper() + what[1:] + "."
-    command = commands.add_parser(name, help=what, description=about, allow_abbrev=whole)
+    command = commands.add_parser(name, help=what, description=about, allow_abbrev=abbreviate)
     common = command.add_argument_group("how it runs (changes no result)")
     common.add_argument("--root", type=Path, default=Path(), help="workspace with corpora/, indexes/ and runs/")
-    common.add_argument("--memory", help="bytes a stage may hold, such as 4G (default: half the machine)")
+    common.add_argument("--memory", help="memory of a stage, such as 4G (default: half the machine)")
     common.add_argument("--workers", type=int, help="processes or threads (default: the machine's cores)")
     common.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    common.add_argument("--repair", action="store_true", help="verify what is there and rebuild damaged files alone")
-    common.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    common.add_argument("--repair", action="store_true", help="verify what is there and rebuild damaged files")
+    common.add_argument("--dry-run", action="store_true", help="print what would be made, and make nothing")
     common.add_argument("--json", action="store_true", help="results as JSON on standard output")
     common.add_argument("--quiet", action="store_true", help="no progress and no messages")
     return command
@@ -199,11 +186,17 @@ def _batch(command: argparse.ArgumentParser) -> None:
     group.add_argument("--partition", help="Slurm's partition")
     group.add_argument("--time", help="limit of one slice, such as 04:00:00")
     group.add_argument("--recipe", type=Path, help="TOML file with a table [slurm]")
+    _scoring(command)
+
+
+def _scoring(command: argparse.ArgumentParser) -> None:
     _systems(command)
     _measures(command)
+    command.add_argument("--measure-engine", default="numpy", help="numpy (default) or ranx; the scores are the same")
 
 
 def _measures(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--measures", help="ranx names with commas (default: map, ndcg, recall@30, precision@1, mrr, recall@100)"
+        "--measures",
+        help="with commas (default: map,ndcg,recall@30,precision@1,mrr,recall@100); mdcr show measures lists them",
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Collection, Sequence
 
 from pipeline.cli import options as read
+from pipeline.cli.output import print_json
 from pipeline.cluster import batch, slurm
 from pipeline.cluster.guard import refuse
 from pipeline.cluster.settings import SlurmSettings
@@ -24,7 +24,7 @@ _OUTPUT = ("--json", "--dry-run")
 
 
 def submit(options: argparse.Namespace) -> None:
-    """Submit what is missing of a stage, or of the whole chain."""
+    """Submit the missing work of a stage, or of the whole chain."""
     _stage(options)
     if options.dry_run:
         _print_missing(options, _targets(options))
@@ -38,7 +38,7 @@ def submit(options: argparse.Namespace) -> None:
 
 
 def collect(options: argparse.Namespace) -> None:
-    """Verify and publish what slices made, and submit what is missing; what the dependent job runs."""
+    """Verify and publish what slices made, and submit what is missing; the dependent job runs this."""
     made, targets = _batch(options), _targets(options)
     found = batch.collect(made, _commands(options), _settings(options), targets, read.runner(options).resources)
     _say(made, found)
@@ -53,8 +53,7 @@ def jobs(options: argparse.Namespace) -> None:
     """Show the batches of a workspace."""
     described = [describe(each) for each in batch.Batch.all(read.runner(options).root)]
     if options.json:
-        json.dump({"batches": described}, sys.stdout, ensure_ascii=False)
-        print()
+        print_json({"batches": described})
         return
     for each in described:
         print(render(each))
@@ -89,10 +88,10 @@ def _settings(options: argparse.Namespace) -> SlurmSettings:
 
 
 def _commands(options: argparse.Namespace) -> batch.Commands:
-    """Return what the jobs run: this command's own words, behind the name of another subcommand."""
+    """Return what the jobs run: the options of this command, after the name of another subcommand."""
     program = ["mdcr"] if _settings(options).image else [sys.executable, "-m", "pipeline"]
     words = without(options.words[1:], (), _OUTPUT)
-    of_stage = without(words, (*_SUBMIT_ONLY, "--measures"), ())
+    of_stage = without(words, (*_SUBMIT_ONLY, "--measures", "--measure-engine"), ())
     return batch.Commands(
         {stage: [*program, stage, *of_stage] for stage in ("embed", "search")},
         {stage: [*program, stage, *of_stage, "--slice", "whole"] for stage in ("embed", "index", "search")},

@@ -1,20 +1,17 @@
-"""What each subcommand does: options to tasks, tasks to the runner, results to standard output."""
+"""Subcommands: which function runs each, and those that build corpora, pools, rankings and scores.
+
+Functions take parsed options, turn them into tasks, hand the tasks to the runner and print results.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+import importlib
+from collections.abc import Sequence
 
 from pipeline.cli import options as read
-from pipeline.cli.making import (
-    described,
-    make,
-    print_counts,
-    print_json,
-    print_made,
-    refuse_submitted,
-    repair_stores,
-)
+from pipeline.cli.making import make, refuse_submitted, repair_stores
+from pipeline.cli.output import described, print_counts, print_json, print_made
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.task import Task
@@ -22,10 +19,32 @@ from pipeline.core.units import Slice
 from pipeline.core.workspace import checked_name, find_corpus, name_corpus
 from pipeline.runner import Runner
 
+COMMANDS = {
+    "fetch": "fetch:fetch",
+    "corpus": "commands:corpus",
+    "pool": "commands:pool",
+    "embed": "commands:chain",
+    "index": "commands:chain",
+    "search": "commands:chain",
+    "tune": "tuning:tune",
+    "score": "commands:score",
+    "eval": "commands:score",
+    "submit": "batch:submit",
+    "collect": "batch:collect",
+    "jobs": "batch:jobs",
+    "report": "results:write_report",
+    "show": "show:show",
+    "plan": "encoders:plan",
+    "models": "encoders:models",
+    "doctor": "doctor:doctor",
+}
+"""``module:function`` below ``pipeline.cli`` of each subcommand."""
+
 
 def run(options: argparse.Namespace) -> None:
     """Run the command that was parsed."""
-    COMMANDS[options.command](options)
+    module, _, function = COMMANDS[options.command].partition(":")
+    getattr(importlib.import_module(f"pipeline.cli.{module}"), function)(options)
 
 
 def corpus(options: argparse.Namespace) -> None:
@@ -53,13 +72,6 @@ def corpus(options: argparse.Namespace) -> None:
             print_json({"corpus": name, **described(artifact)})
         else:
             print_counts(f"corpus {name}", artifact)
-
-
-def fetch(options: argparse.Namespace) -> None:
-    """Download a release."""
-    from pipeline.cli.fetch import fetch as fetch_release
-
-    fetch_release(options)
 
 
 def pool(options: argparse.Namespace) -> None:
@@ -111,88 +123,3 @@ def score(options: argparse.Namespace) -> None:
     made = make(runner, [evaluation.score for evaluation in evaluations], options)
     if made:
         print_scores(runner.root, made, options, compared(runner, evaluations))
-
-
-def doctor(options: argparse.Namespace) -> None:
-    """Say what this machine has."""
-    from pipeline.cli.doctor import examine, render
-
-    findings = examine(options.root)
-    print_json({"findings": findings}) if options.json else print(render(findings))
-
-
-def report(options: argparse.Namespace) -> None:
-    """Write tables and plots of what was scored."""
-    from pipeline.cli.results import write_report
-
-    write_report(read.runner(options).root, options)
-
-
-def show(options: argparse.Namespace) -> None:
-    """Print what there is."""
-    from pipeline.cli.show import show as print_what
-
-    print_what(read.runner(options).root, options)
-
-
-def tune(options: argparse.Namespace) -> None:
-    """Tune BM25 on validation queries."""
-    from pipeline.cli.tuning import tune as run_tune
-
-    run_tune(options)
-
-
-def models(options: argparse.Namespace) -> None:
-    """List or lock the encoders."""
-    from pipeline.cli.encoders import models as run_models
-
-    run_models(options)
-
-
-def plan(options: argparse.Namespace) -> None:
-    """Estimate what embedding takes."""
-    from pipeline.cli.encoders import plan as run_plan
-
-    run_plan(options)
-
-
-def submit(options: argparse.Namespace) -> None:
-    """Submit what is missing."""
-    from pipeline.cli.batch import submit as run_submit
-
-    run_submit(options)
-
-
-def collect(options: argparse.Namespace) -> None:
-    """Publish what slices made."""
-    from pipeline.cli.batch import collect as run_collect
-
-    run_collect(options)
-
-
-def jobs(options: argparse.Namespace) -> None:
-    """Show what was submitted."""
-    from pipeline.cli.batch import jobs as show_jobs
-
-    show_jobs(options)
-
-
-COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
-    "fetch": fetch,
-    "corpus": corpus,
-    "pool": pool,
-    "embed": chain,
-    "index": chain,
-    "tune": tune,
-    "search": chain,
-    "score": score,
-    "eval": score,
-    "submit": submit,
-    "collect": collect,
-    "jobs": jobs,
-    "report": report,
-    "show": show,
-    "plan": plan,
-    "models": models,
-    "doctor": doctor,
-}

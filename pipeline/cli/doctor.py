@@ -1,23 +1,25 @@
-"""``mdcr doctor``: what this machine has, and what each missing thing would take."""
+"""``mdcr doctor``: what this machine has, and how to get what is missing."""
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.cli.output import print_json
 from pipeline.core import files, provenance
 from pipeline.core.errors import MdcrError
 from pipeline.core.resources import available_cores, available_memory
 
 _FAISS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
-"""Packages that give the module ``faiss``; the last one has CAGRA."""
+"""Packages that provide the module ``faiss``; the last one has CAGRA."""
 
 
 class Finding(NamedTuple):
-    """One line: what was looked at, whether it is fine, what was found, and the remedy where it is not."""
+    """One line: what was examined, whether it is fine, what was found, and the remedy if it is not."""
 
     what: str
     fine: bool
@@ -25,8 +27,14 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
+def doctor(options: argparse.Namespace) -> None:
+    """Print the findings."""
+    findings = examine(options.root)
+    print_json({"findings": findings}) if options.json else print(render(findings))
+
+
 def examine(root: Path) -> list[Finding]:
-    """Return everything worth knowing before a run."""
+    """Return the findings about this machine and the disk of a workspace."""
     memory = available_memory() / 2**30
     return [
         Finding("mdcr", fine=True, found=provenance.code_version()),

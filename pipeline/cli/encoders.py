@@ -1,4 +1,4 @@
-"""``mdcr models`` and ``mdcr plan``: which encoders there are, and what embedding would take."""
+"""``mdcr models`` and ``mdcr plan``: the encoders, and the cost of embedding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from pipeline.cli import options as read
-from pipeline.cli.show import print_rows
+from pipeline.cli.output import print_rows
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.progress import say
 from pipeline.core.workspace import corpus_names, find_corpus
@@ -20,7 +20,7 @@ _DEFAULT_SIZE = "200k"
 
 
 def models(options: argparse.Namespace) -> None:
-    """List the encoders known, show all that is known of one, or lock their revisions.
+    """List the encoders, show the details of one, or lock their revisions.
 
     Raises:
         InputError: there is no such action or encoder.
@@ -41,7 +41,7 @@ def models(options: argparse.Namespace) -> None:
 
 
 def _line(each: registry.Listing) -> dict[str, str]:
-    """Return what the list says of an encoder: of its published figures the first of each main experiment."""
+    """Return the row of an encoder, with one published figure of each main experiment."""
     figures = [next((f for f in each.published.items() if f[0].startswith(f"{name}.")), None) for name in _HEADLINES]
     return {
         "model": each.name,
@@ -122,9 +122,9 @@ def plan(options: argparse.Namespace) -> None:
 
 
 def _papers(size: int | str, samples: int, whole: int | None) -> int:
-    """Return how many papers several samples of one size hold together, on average; a paper is embedded once.
+    """Return the expected number of distinct papers in several samples of one size; a paper is embedded once.
 
-    A corpus with fewer papers than one sample only lends its texts.
+    A corpus smaller than one sample is used for its texts alone.
     """
     if isinstance(size, str):
         if whole is None:

@@ -1,9 +1,8 @@
-"""``mdcr fetch``: from options to a catalogue, from a catalogue to files."""
+"""``mdcr fetch``: download a release."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import httpx
 
+from pipeline.cli.output import print_json
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say, set_quiet
 from pipeline.core.workspace import RELEASES
@@ -25,30 +25,29 @@ def fetch(options: argparse.Namespace) -> None:
     """Fetch a release, or list it with ``--dry-run``.
 
     Raises:
-        InputError: there is no such release, or it cannot be had with these options.
+        InputError: there is no such release, or an option is invalid.
     """
     set_quiet(options.quiet)
     if options.release_of not in KINDS:
         raise InputError(f"there is nothing called {options.release_of!r} to fetch", nearest(options.release_of, KINDS))
     for name in ("connections", "first"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise InputError(f"--{name} {getattr(options, name)} is out of range", "Ask for one or more")
+            raise InputError(f"--{name} {getattr(options, name)} is out of range", "It must be at least 1")
     with client() as session:
         catalogue = _catalogue(session, options)
         remotes = _first(catalogue.files(), options.first)
         name = catalogue.name + (f"-first-{options.first}" if options.first else "")
         folder = options.output or options.root / RELEASES / name
         if options.dry_run:
-            _print_plan(catalogue.name, remotes, folder, options)
+            _print_files(catalogue.name, remotes, folder, options)
             return
         say(f"fetch {catalogue.name}: {len(remotes):,} files into {folder}")
         record = fetch_release(session, catalogue, remotes, folder, connections=options.connections)
     if options.json:
-        print(json.dumps({"folder": str(folder), **record}))
+        print_json({"folder": str(folder), **record})
         return
     print(folder)
-    source = "s2ag" if options.release_of == "s2ag" else "openalex"
-    say(f"next: mdcr corpus --source {source} --input {folder} --corpus NAME")
+    say(f"next: mdcr corpus --source {options.release_of} --input {folder} --corpus NAME")
 
 
 def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
@@ -60,7 +59,7 @@ def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
 
 
 def _first(remotes: Sequence[Remote], count: int | None) -> list[Remote]:
-    """Return the first files of each dataset; a manifest would name files that are not fetched."""
+    """Return the first files of each dataset, without manifests, which would name files that are not fetched."""
     if count is None:
         return list(remotes)
     taken: Counter[str] = Counter()
@@ -74,11 +73,11 @@ def _first(remotes: Sequence[Remote], count: int | None) -> list[Remote]:
     return chosen
 
 
-def _print_plan(name: str, remotes: Sequence[Remote], folder: Path, options: argparse.Namespace) -> None:
+def _print_files(name: str, remotes: Sequence[Remote], folder: Path, options: argparse.Namespace) -> None:
     total = sum(remote.bytes or 0 for remote in remotes)
     if options.json:
         files = [{"name": remote.name, "bytes": remote.bytes} for remote in remotes]
-        print(json.dumps({"release": name, "folder": str(folder), "bytes": total or None, "files": files}))
+        print_json({"release": name, "folder": str(folder), "bytes": total or None, "files": files})
         return
     for remote in remotes:
         print(f"{remote.bytes or 0:>15,}  {remote.name}" if remote.bytes else remote.name)

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mdcr: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("mdcr: stopped; the same command goes on where it stopped", file=sys.stderr)
+        print("mdcr: stopped; the same command resumes where it stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 0

@@ -15,7 +15,7 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import TUNINGS, find_corpus
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.encode.spec import Role
-from pipeline.measure.names import DEFAULT, parse_measures
+from pipeline.measure.measures import DEFAULT, parse_measures
 from pipeline.runner import Runner
 from pipeline.sources.registry import SourceOptions
 from pipeline.stages.chain import Evaluation
@@ -46,7 +46,7 @@ def runner(options: argparse.Namespace) -> Runner:
 
 
 def source_options(options: argparse.Namespace) -> SourceOptions:
-    """Return what the options say of the source of a corpus."""
+    """Return the options of the source of a corpus."""
     return SourceOptions(
         allow_truncated=options.allow_truncated,
         judged=options.judged,
@@ -100,6 +100,7 @@ def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
         depth=options.depth,
         engine="auto" if options.engine == "ray" else options.engine,
         bm25_engine=options.bm25_engine,
+        measure_engine=getattr(options, "measure_engine", "numpy"),
         tunings=list(published(root / TUNINGS)),
     )
     for tuning in {
@@ -110,10 +111,9 @@ def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
 
 
 def stored(options: argparse.Namespace, root: Path) -> list[Task]:
-    """Return the tasks of all that is stored of the corpus once for all pools: terms, vectors of the systems named.
+    """Return the tasks of all terms of the corpus and of the vectors of the systems named.
 
-    A paper is analysed and embedded once, so what a pool needs may lie with what an earlier one did: to repair it all,
-    every one of these is made.
+    A paper is analysed and embedded once for all pools, so a repair covers what earlier pools stored.
     """
     corpus = find_corpus(root, options.corpus)
     names = getattr(options, "model", None)

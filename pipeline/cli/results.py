@@ -1,16 +1,17 @@
-"""Scores that are there, as tables, files and JSON."""
+"""Published scores as tables, files and JSON."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli.approximate import Approximate
+from pipeline.cli import options as read
+from pipeline.cli.approximate import as_line
+from pipeline.cli.output import print_json
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import digest
@@ -18,153 +19,138 @@ from pipeline.core.errors import InputError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.workspace import POOLS, REPORTS, SCORES, find_corpus
-from pipeline.measure.names import parse_measures
+from pipeline.measure.measures import parse_measures
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
-from pipeline.report.model import Report, Row, Settings
-from pipeline.report.render import FORMATS, render
+from pipeline.report.golden import check
+from pipeline.report.model import Report, Settings
+from pipeline.report.render import check_format, render
 from pipeline.stages.selection import parse_fields, parse_sizes
 from pipeline.stages.systems import system_names
 
 SHOWN = ("map", "ndcg", "recall@30")
-"""Measures of a table unless others are asked for: the paper's. JSON and CSV hold all that were scored."""
-
-_SUFFIX = {"markdown": "md", "csv": "csv", "latex": "tex", "terminal": "txt"}
+"""Measures of a table by default: the paper's. JSON has all that were scored."""
 
 
 def print_scores(
-    root: Path, made: Sequence[Artifact], options: argparse.Namespace, approximate: Sequence[Approximate] = ()
+    root: Path, made: Sequence[Artifact], options: argparse.Namespace, approximate: Sequence[dict[str, Any]] = ()
 ) -> None:
-    """Print what was just scored: as JSON alone, as a table beside the systems scored before.
+    """Print new scores: as JSON, or as a table together with the scores of other systems on the same pools.
 
-    What approximate search leaves out stands beside: below the table, and under ``approximate``.
+    Approximate rankings are compared with exact ones below the table, and in JSON under ``approximate``.
     """
     pools = list(published(root / POOLS))
-    settings = Settings(seed=options.seed)
     if options.json:
-        printed: dict[str, Any] = dict(collect.as_json(collect.rows(collect.load(made, pools), settings)))
-        if approximate:
-            printed["approximate"] = [each._asdict() for each in approximate]
-        json.dump(printed, sys.stdout)
-        print()
+        rows = collect.rows(collect.load(made, pools), Settings(seed=options.seed))
+        print_json({"rows": rows, **({"approximate": approximate} if approximate else {})})
         return
-    for group in _groups([*made, *_beside(root, made)], pools):
-        print(_table(_report(group, pools, options), "terminal"))
-    for each in approximate:
-        print(each.line())
+    own, measures = {each.manifest.inputs["pool"] for each in made}, made[0].manifest.config["measures"]
+    others = [
+        each
+        for each in _latest_first(root)
+        if each.manifest.inputs["pool"] in own and each.manifest.config["measures"] == measures
+    ]
+    for group in _groups([*made, *others], pools):
+        _print_table(_report(group, pools, options), "terminal")
+    for row in approximate:
+        print(as_line(row))
 
 
 def print_table(root: Path, options: argparse.Namespace) -> None:
-    """Print everything that was scored and is meant, in one of the formats."""
+    """Print the scores that the options select, or compare them with a golden table (``--check``).
+
+    Raises:
+        InputError: no scores are selected, or an option is invalid.
+        DriftError: a figure is not what the golden table says.
+    """
     pools = list(published(root / POOLS))
-    chosen = _chosen(root, pools, options)
-    if options.json:
-        loaded = [row for group in _groups(chosen, pools) for row in _rows(group, pools, options)]
-        json.dump(collect.as_json(loaded), sys.stdout)
-        print()
-        return
-    for group in _groups(chosen, pools):
-        print(_table(_report(group, pools, options), options.format))
+    groups = _groups(_selected(root, pools, options), pools)
+    settings = Settings(seed=options.seed)
+    if options.check:
+        reports = [summarise(collect.load(group, pools), settings) for group in groups]
+        count = check(options.check, [each for report in reports for each in report.summaries], options.tolerance)
+        print(f"{count} figures are within {options.tolerance:g}")
+    elif options.json:
+        print_json({"rows": [row for group in groups for row in collect.rows(collect.load(group, pools), settings)]})
+    else:
+        for group in groups:
+            _print_table(_report(group, pools, options), options.format)
 
 
-def write_report(root: Path, options: argparse.Namespace) -> None:
-    """Write everything that was scored and is meant as Markdown, CSV, LaTeX and figures."""
+def write_report(options: argparse.Namespace) -> None:
+    """Write the scores that the options select as Markdown, CSV, LaTeX and figures."""
+    root = read.runner(options).root
     pools = list(published(root / POOLS))
-    folder = options.output or root / REPORTS
     written: list[Path] = []
-    for group in _groups(_chosen(root, pools, options), pools):
+    for group in _groups(_selected(root, pools, options), pools):
         report = _report(group, pools, options)
-        place = folder / f"{report.corpus}-{digest([artifact.id for artifact in group])[:8]}"
-        place.mkdir(parents=True, exist_ok=True)
-        for name in ("markdown", "csv", "latex"):
-            files.write_text(place / f"table.{_SUFFIX[name]}", render(report, name))
-        written.append(place)
+        folder = (options.output or root / REPORTS) / f"{report.corpus}-{digest([each.id for each in group])[:8]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        for output, suffix in (("markdown", "md"), ("csv", "csv"), ("latex", "tex")):
+            files.write_text(folder / f"table.{suffix}", render(report, output))
+        written.append(folder)
         try:
             from pipeline.report.plots import save_plots
 
-            save_plots(report, place)
+            save_plots(report, folder)
         except InputError as error:
             say(f"no figures: {error}")
     if options.json:
-        print(json.dumps({"reports": [str(place) for place in written]}))
-    else:
-        for place in written:
-            print(place)
-
-
-def _rows(group: Sequence[Artifact], pools: Sequence[Artifact], options: argparse.Namespace) -> list[Row]:
-    return collect.rows(collect.load(group, pools), Settings(seed=options.seed))
+        print_json({"reports": [str(folder) for folder in written]})
+        return
+    for folder in written:
+        print(folder)
 
 
 def _report(group: Sequence[Artifact], pools: Sequence[Artifact], options: argparse.Namespace) -> Report:
     loaded = collect.load(group, pools)
-    scored = set(loaded[0].measures)
-    shown = [name for name in _measures(options) or SHOWN if name in scored] or None
+    asked = map(str, parse_measures(options.measures)) if options.measures else SHOWN
+    shown = [name for name in asked if name in loaded[0].measures] or None
     systems = {each.system for each in loaded}
     baseline = getattr(options, "baseline", None) or ("bm25:tuned" if "bm25:tuned" in systems else "bm25")
     compared = baseline if baseline in systems and len(systems) > 1 else None
     return summarise(loaded, Settings(seed=options.seed, baseline=compared), shown)
 
 
-def _measures(options: argparse.Namespace) -> list[str]:
-    return [str(measure) for measure in parse_measures(options.measures.split(","))] if options.measures else []
-
-
-def _table(report: Report, output: str) -> str:
+def _print_table(report: Report, output: str) -> None:
     width = shutil.get_terminal_size((100, 24)).columns
-    return render(report, output, width=max(width, 80), ansi=output == "terminal" and sys.stdout.isatty())
+    print(render(report, output, width=max(width, 80), ansi=output == "terminal" and sys.stdout.isatty()))
 
 
 def _groups(scores: Iterable[Artifact], pools: Sequence[Artifact]) -> list[list[Artifact]]:
-    """Return the scores that can stand in one table together: one corpus, one kind of pool, one set of measures.
+    """Return the scores by table: each table has one corpus, one kind of pool and one set of measures.
 
-    Of several scores of one system on one pool (another tuning or depth), the first stands.
+    Of several scores of one system on one pool (another tuning or depth), the first is taken.
     """
-    of_name = {pool.id: pool for pool in pools}
+    of_id = {pool.id: pool for pool in pools}
     groups: dict[str, dict[tuple[str, str], Artifact]] = {}
     for artifact in scores:
-        pool = of_name.get(artifact.manifest.inputs["pool"])
-        if pool is None:
-            continue
-        varying = ("field", "size", "sample")
-        settings = {name: value for name, value in pool.manifest.config.items() if name not in varying}
-        key = digest([pool.manifest.inputs["corpus"], settings, artifact.manifest.config["measures"]])
-        groups.setdefault(key, {}).setdefault((artifact.manifest.config["system"], pool.id), artifact)
+        pool = of_id.get(artifact.manifest.inputs["pool"])
+        if pool is not None:
+            varying = ("field", "size", "sample")
+            settings = {name: value for name, value in pool.manifest.config.items() if name not in varying}
+            key = digest([pool.manifest.inputs["corpus"], settings, artifact.manifest.config["measures"]])
+            groups.setdefault(key, {}).setdefault((artifact.manifest.config["system"], pool.id), artifact)
     return [list(group.values()) for group in groups.values()]
 
 
-def _beside(root: Path, made: Sequence[Artifact]) -> list[Artifact]:
-    """Return the other scores of the same pools and measures, so that a new system stands beside the known ones."""
-    pools = {artifact.manifest.inputs["pool"] for artifact in made}
-    measures = made[0].manifest.config["measures"]
-    return [
-        artifact
-        for artifact in _latest_first(published(root / SCORES))
-        if artifact.manifest.inputs["pool"] in pools and artifact.manifest.config["measures"] == measures
-    ]
-
-
-def _latest_first(scores: Iterable[Artifact]) -> list[Artifact]:
-    """Return scores with the last published before others of its system and pool, else in the order given.
+def _latest_first(root: Path) -> list[Artifact]:
+    """Return all scores by system and pool, those published last first.
 
     A system keeps its name when BM25 is tuned again or another depth is ranked.
     """
     groups: dict[tuple[str, str], list[Artifact]] = {}
-    for artifact in scores:
+    for artifact in published(root / SCORES):
         key = (artifact.manifest.config["system"], artifact.manifest.inputs["pool"])
         groups.setdefault(key, []).append(artifact)
-    return [each for group in groups.values() for each in sorted(group, key=_published_at, reverse=True)]
+    for group in groups.values():
+        group.sort(key=lambda each: (each.path / MANIFEST).stat().st_mtime_ns, reverse=True)
+    return [each for group in groups.values() for each in group]
 
 
-def _published_at(artifact: Artifact) -> int:
-    return (artifact.path / MANIFEST).stat().st_mtime_ns
-
-
-def _chosen(root: Path, pools: Sequence[Artifact], options: argparse.Namespace) -> list[Artifact]:
-    """Return the scores that the options mean; an option that was not given restricts nothing."""
-    if options.format not in FORMATS:
-        render_check = ", ".join(FORMATS)
-        raise InputError(f"there is no format {options.format!r}", f"Choose one of: {render_check}")
+def _selected(root: Path, pools: Sequence[Artifact], options: argparse.Namespace) -> list[Artifact]:
+    """Return the scores that the options select; an option that is not given restricts nothing."""
+    check_format(options.format)
     corpus = find_corpus(root, options.corpus).id if options.corpus else None
     fields, sizes = parse_fields(options.field), parse_sizes(options.size)
     wanted = {
@@ -178,12 +164,11 @@ def _chosen(root: Path, pools: Sequence[Artifact], options: argparse.Namespace) 
     systems = set(system_names(options.model)) if options.model else None
     if systems and "bm25" in systems:
         systems.add("bm25:tuned")
-    chosen = [
-        artifact
-        for artifact in _latest_first(published(root / SCORES))
-        if artifact.manifest.inputs["pool"] in wanted
-        and (systems is None or artifact.manifest.config["system"] in systems)
+    selected = [
+        each
+        for each in _latest_first(root)
+        if each.manifest.inputs["pool"] in wanted and (systems is None or each.manifest.config["system"] in systems)
     ]
-    if not chosen:
+    if not selected:
         raise InputError(f"nothing that was scored in {root / SCORES} fits", "Run mdcr eval first, or ask for less")
-    return chosen
+    return selected

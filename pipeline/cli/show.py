@@ -1,64 +1,42 @@
-"""``mdcr show``: what there is, in words."""
+"""``mdcr show``: what there is, as text or JSON."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.cli import results
-from pipeline.core.artifact import published
+from pipeline.cli.output import print_json, print_rows
+from pipeline.core.artifact import Artifact, published
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, FITS, LUCENE, POOLS, RANKINGS, SCORES, VECTORS, corpus_names, find_corpus
 
 _ROOMS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
-_KINDS = ("table", "corpora", "corpus", "pools", "artifacts", "vectors", "fields")
 
 
-def show(root: Path, options: argparse.Namespace) -> None:
+def show(options: argparse.Namespace) -> None:
     """Print one kind of thing.
 
     Raises:
         InputError: there is no such kind.
     """
+    root = read.runner(options).root
     if options.what == "table":
         results.print_table(root, options)
     elif options.what == "corpus":
         _show_corpus(root, options)
-    elif options.what == "fields":
-        from pipeline.sources.fieldmaps import MAPPINGS
-
-        rows = [
-            {"subject": subject, "counts as": name, "of": source}
-            for source, pairs in MAPPINGS.items()
-            for subject, name in pairs
-        ]
-        print_rows("fields", rows, options)
-    elif options.what == "corpora":
-        names = [options.corpus] if options.corpus else corpus_names(root)
-        print_rows(options.what, [_corpus(root, name) for name in names], options)
-    elif options.what == "pools":
-        pools = [_pool(artifact.manifest.config, artifact) for artifact in published(root / POOLS)]
-        print_rows(options.what, pools, options)
-    elif options.what == "artifacts":
-        folders = [*_ROOMS, *(f"{VECTORS}/{f.name}" for f in sorted((root / VECTORS).glob("[!.]*")))]
-        found = [(room, artifact) for room in folders for artifact in published(root / room)]
-        print_rows(options.what, [_artifact(room, artifact) for room, artifact in found], options)
-    elif options.what == "vectors":
-        from pipeline.stages.vectors import describe_stores
-
-        corpus = find_corpus(root, options.corpus).id if options.corpus else None
-        resources = read.runner(options).resources
-        print_rows("vectors", list(describe_stores(root, corpus, options.spot, resources)), options)
+    elif options.what in _ROWS:
+        print_rows(options.what, _ROWS[options.what](root, options), options)
     else:
-        raise InputError(f"there is nothing called {options.what!r} to show", nearest(options.what, _KINDS))
+        kinds = ("table", "corpus", *_ROWS)
+        raise InputError(f"there is nothing called {options.what!r} to show", nearest(options.what, kinds))
 
 
 def _show_corpus(root: Path, options: argparse.Namespace) -> None:
-    """Print the profile of one corpus, and draw its figures where a folder for them is given."""
+    """Print the profile of one corpus, and draw its figures into ``--output``."""
     from pipeline.corpus.reader import Corpus
     from pipeline.report.profile import profile
     from pipeline.report.profile_text import render_profile, save_profile_plots
@@ -67,39 +45,48 @@ def _show_corpus(root: Path, options: argparse.Namespace) -> None:
     name = options.corpus or corpus_names(root)[0]
     found = profile(Corpus(artifact), name, read.runner(options).resources.memory // 2)
     written = save_profile_plots(found, options.output) if options.output else []
-    print(json.dumps(found, ensure_ascii=False) if options.json else render_profile(found))
+    print_json(found) if options.json else print(render_profile(found))
     for path in written:
         say(f"wrote {path}")
 
 
-def _corpus(root: Path, name: str) -> dict[str, Any]:
-    artifact = find_corpus(root, name)
-    counts = artifact.manifest.counts
-    return {
-        "corpus": name,
-        "artifact": artifact.name,
-        "source": artifact.manifest.config["source"],
-        "papers": counts["kept"],
-        "prefiltered": counts["prefilter"]["kept"],
-        "references": counts["references"],
-        "in_corpus": counts["references_in_corpus"],
-    }
+def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for name in [options.corpus] if options.corpus else corpus_names(root):
+        artifact = find_corpus(root, name)
+        counts = artifact.manifest.counts
+        rows.append(
+            {
+                "corpus": name,
+                "artifact": artifact.name,
+                "source": artifact.manifest.config["source"],
+                "papers": counts["kept"],
+                "prefiltered": counts["prefilter"]["kept"],
+                "references": counts["references"],
+                "in_corpus": counts["references_in_corpus"],
+            }
+        )
+    return rows
 
 
-def _pool(config: Any, artifact: Any) -> dict[str, Any]:
-    counts = artifact.manifest.counts
-    return {
-        "pool": artifact.name,
-        "field": config["field"] or "-",
-        "year": config["year"],
-        "sample": config["sample"],
-        "queries": counts["queries"],
-        "candidates": counts["candidates"],
-        "positives": counts["positives"],
-    }
+def _pools(root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
+    return [
+        {
+            "pool": artifact.name,
+            "field": artifact.manifest.config["field"] or "-",
+            **{name: artifact.manifest.config[name] for name in ("year", "sample")},
+            **{name: artifact.manifest.counts[name] for name in ("queries", "candidates", "positives")},
+        }
+        for artifact in published(root / POOLS)
+    ]
 
 
-def _artifact(room: str, artifact: Any) -> dict[str, Any]:
+def _artifacts(root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
+    rooms = [*_ROOMS, *(f"{VECTORS}/{f.name}" for f in sorted((root / VECTORS).glob("[!.]*")))]
+    return [_artifact(room, artifact) for room in rooms for artifact in published(root / room)]
+
+
+def _artifact(room: str, artifact: Artifact) -> dict[str, Any]:
     size = sum(output.bytes for output in artifact.manifest.outputs)
     return {
         "artifact": f"{room}/{artifact.name}",
@@ -110,23 +97,42 @@ def _artifact(room: str, artifact: Any) -> dict[str, Any]:
     }
 
 
-def print_rows(what: str, rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Print rows as a table, or as JSON under their name; a row may lack columns."""
-    if options.json:
-        print(json.dumps({what: rows}, ensure_ascii=False))
-        return
-    if not rows:
-        print(f"no {what} yet")
-        return
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [names, *([_cell(row.get(name, "-")) for name in names] for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
-    first = [next(row[name] for row in rows if name in row) for name in names]
-    numeric = [isinstance(value, int | float) and not isinstance(value, bool) for value in first]
-    for line in cells:
-        shown = (c.rjust(w) if n else c.ljust(w) for c, w, n in zip(line, widths, numeric, strict=True))
-        print("  ".join(shown).rstrip())
+def _vectors(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    from pipeline.stages.vectors import describe_stores
+
+    corpus = find_corpus(root, options.corpus).id if options.corpus else None
+    return list(describe_stores(root, corpus, options.spot, read.runner(options).resources))
 
 
-def _cell(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) and value > 9999 else str(value)
+def _fields(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
+    from pipeline.sources.fieldmaps import MAPPINGS
+
+    return [
+        {"subject": subject, "counts as": name, "of": source}
+        for source, pairs in MAPPINGS.items()
+        for subject, name in pairs
+    ]
+
+
+def _measures(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
+    from pipeline.measure.measures import MEASURES
+
+    return [
+        {
+            "measure": each.name + "[@k]" * each.cuts,
+            "label": each.label,
+            "also": " ".join(each.aliases) or "-",
+            "definition": each.text,
+        }
+        for each in MEASURES.values()
+    ]
+
+
+_ROWS = {
+    "corpora": _corpora,
+    "pools": _pools,
+    "artifacts": _artifacts,
+    "vectors": _vectors,
+    "fields": _fields,
+    "measures": _measures,
+}

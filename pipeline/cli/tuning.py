@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-from pathlib import Path
 from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.cli.making import make, repair_stores
+from pipeline.cli.output import described, print_json
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
@@ -20,10 +19,10 @@ from pipeline.stages.tune import Grid, Tuning, tune_task
 
 
 def tune(options: argparse.Namespace) -> None:
-    """Tune BM25 for the selected pools, print the grid of each and draw it.
+    """Tune BM25 for the selected pools; print and draw the grid of each.
 
     Raises:
-        InputError: the corpus brings its own queries, which are test queries; or the test set takes all queries.
+        InputError: the corpus has its own queries, which are test queries, or the test set takes all queries.
     """
     runner = read.runner(options)
     corpus = find_corpus(runner.root, options.corpus)
@@ -42,17 +41,20 @@ def tune(options: argparse.Namespace) -> None:
     repair_stores(runner, options)
     made = make(runner, tasks, options)
     if options.json and not options.dry_run:
-        print(json.dumps({"tunings": [_described(artifact) for artifact in made]}))
+        print_json({"tunings": [_described(artifact) for artifact in made]})
         return
     for artifact in made:
         shown = _heatmap(artifact)
         print(render_heatmap(shown))
-        _draw(shown, runner.root / REPORTS / artifact.name)
+        try:
+            for path in save_heatmap(shown, runner.root / REPORTS / artifact.name):
+                say(f"wrote {path}")
+        except InputError as error:
+            say(f"no figure: {error}")
 
 
 def _heatmap(artifact: Artifact) -> Heatmap:
-    counts, grid = artifact.manifest.counts, Grid.of(artifact)
-    tuning = Tuning.of(artifact)
+    counts, grid, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
     gain = counts["map"] - counts["map_untuned"]
     note = (
         f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} ({100 * gain:+.2f} over k1=0.9, b=0.4); "
@@ -60,27 +62,15 @@ def _heatmap(artifact: Artifact) -> Heatmap:
         "corpus, field, year and seed."
     )
     if tuning.k1 in (grid.k1[0], grid.k1[-1]) or tuning.b in (grid.b[0], grid.b[-1]):
-        note += " It lies at the edge of the grid."
-    return Heatmap(
-        f"MAP (%) of BM25 on {artifact.name}", "k1", "b", grid.k1.tolist(), grid.b.tolist(), grid.values, note
-    )
-
-
-def _draw(shown: Heatmap, folder: Path) -> None:
-    try:
-        for path in save_heatmap(shown, folder):
-            say(f"wrote {path}")
-    except InputError as error:
-        say(f"no figure: {error}")
+        note += " It is at the edge of the grid."
+    title = f"MAP (%) of BM25 on {artifact.name}"
+    return Heatmap(title, "k1", "b", grid.k1.tolist(), grid.b.tolist(), grid.values, note)
 
 
 def _described(artifact: Artifact) -> dict[str, Any]:
     grid = Grid.of(artifact)
     return {
-        "name": artifact.name,
-        "id": artifact.id,
-        "path": str(artifact.path),
+        **described(artifact),
         "pool": artifact.manifest.config["pool"],
-        "counts": artifact.manifest.counts,
         "grid": {"k1": grid.k1.tolist(), "b": grid.b.tolist(), "map": grid.values.tolist()},
     }

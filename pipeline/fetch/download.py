@@ -1,6 +1,6 @@
-"""Fetching one file, by HTTP ranges, on from where an earlier attempt or an earlier run stopped.
+"""Fetching one file by HTTP ranges, resumed where an earlier attempt or run stopped.
 
-It has its final name only when it is whole.
+A file gets its final name once it is complete and checked.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pipeline.fetch.remote import ATTEMPTS, TRANSIENT, Catalogue, Remote, Wait, 
 from pipeline.fetch.verify import check
 
 _EXPIRED = frozenset({400, 401, 403, 404, 410})
-"""Answers of a storage server to a signed address that is too old, or to a file that moved."""
+"""Answers of a storage server if a signed address has expired or the file has moved."""
 
 
 class Stopped(Exception):  # noqa: N818
-    """Another file's failure ended the whole."""
+    """The download was stopped because another file failed."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Downloader:
 
     Attributes:
         session: the HTTP client.
-        catalogue: gives new addresses for those that stopped working.
+        catalogue: gives new addresses for expired ones.
         folder: where the files go.
-        known: what was checked of files that an earlier run fetched, by name.
-        report: called with every number of bytes that arrived (less than 0 where some were given up).
-        wait: sleeps; None: until the time is over or ``stop`` is set.
-        stop: set to end all downloads soon.
+        known: what an earlier run checked, by file name.
+        report: progress callback; receives the bytes that arrived since the last call, negative if discarded.
+        wait: sleeps; None: for the time given or until ``stop`` is set.
+        stop: set it to end all downloads.
     """
 
     session: httpx.Client
@@ -50,15 +50,15 @@ class Downloader:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def fetch(self, remote: Remote) -> Mapping[str, object]:
-        """Fetch one file, unless it is there, and return what was checked of it.
+        """Fetch one file, unless it is there, and return what was checked.
 
         Raises:
-            StageError: the server goes on failing, or refuses.
-            CorruptError: what it sends is twice not what it should be.
+            StageError: the server fails repeatedly, or refuses.
+            CorruptError: the file is wrong twice.
         """
         path = self.folder / remote.name
         record = Partial(path)
-        known = self.known.get(remote.name) or record.checked
+        known = self.known.get(remote.name) or record.state.checked
         if path.is_file() and _still(known, remote):
             self.report(path.stat().st_size)
             return known
@@ -71,49 +71,48 @@ class Downloader:
                 try:
                     checked = self._checked(remote, record)
                 except CorruptError as error:
-                    raise CorruptError(error.what, "The server sent it so twice: try again later") from error
+                    raise CorruptError(error.what, "The server sent it twice like this: try again later") from error
             files.sync(record.partial)
             record.partial.replace(path)
             record.finish(checked)
         return checked
 
     def _checked(self, remote: Remote, record: Partial) -> dict[str, object]:
-        md5 = self._complete(remote, record)
+        self._complete(remote, record)
         try:
-            return check(record.partial, remote, md5)
+            return check(record.partial, remote, record.state.md5)
         except CorruptError:
             self._restart(record)
             raise
 
-    def _complete(self, remote: Remote, record: Partial) -> str | None:
-        """Append to the partial file until the server says it is whole; return the MD5 the server gives, if any."""
+    def _complete(self, remote: Remote, record: Partial) -> None:
+        """Append to the partial file until it is complete."""
         fruitless, problem = 0, ""
         while fruitless < ATTEMPTS:
             before = record.size
             if fruitless:
                 self._sleep(pause(fruitless, None))
             try:
-                outcome = self._attempt(remote, record)
+                problem = self._attempt(remote, record)
             except httpx.TransportError as error:
-                outcome = f"{type(error).__name__}: {error}"
-            if isinstance(outcome, _Whole):
-                return outcome.md5
-            problem = outcome
+                problem = f"{type(error).__name__}: {error}"
+            if not problem:
+                return
             fruitless = 0 if record.size > before else fruitless + 1
             if re.match(f"HTTP ({'|'.join(map(str, _EXPIRED))})", problem):
                 remote = self.catalogue.renewed(remote)
         raise StageError(
             f"{bare(remote.url)} could not be fetched ({problem})",
-            "Run the same command again: it goes on where it stopped",
+            "Run the same command again: it resumes where it stopped",
         )
 
-    def _attempt(self, remote: Remote, record: Partial) -> _Whole | str:
-        """Ask once for what is missing; return what went wrong unless the file is whole."""
+    def _attempt(self, remote: Remote, record: Partial) -> str:
+        """Request what is missing; return what went wrong, or an empty text if the file is complete."""
         start, headers = record.size, {}
-        if start and start == record.total:
-            return _Whole(record.md5)
-        if start and record.etag:
-            headers = {"Range": f"bytes={start}-", "If-Range": record.etag}
+        if start and start == record.state.total:
+            return ""
+        if start and record.state.etag:
+            headers = {"Range": f"bytes={start}-", "If-Range": record.state.etag}
         with self.session.stream("GET", remote.url, headers=headers) as answer:
             if answer.status_code not in (200, 206):
                 if answer.status_code == 416:
@@ -121,10 +120,11 @@ class Downloader:
                 if answer.status_code in TRANSIENT:
                     self._sleep(pause(0, answer))
                 return f"HTTP {answer.status_code}"
-            if answer.status_code == 200 or _starts_at(answer) != start:
+            sent = answer.headers.get("Content-Range", "")
+            if answer.status_code == 200 or not sent.startswith(f"bytes {start}-"):
                 self._restart(record)
                 if answer.status_code == 206:
-                    return f"the server sent another range: {answer.headers.get('Content-Range')}"
+                    return f"the server sent another range: {sent}"
             record.begin(answer)
             with record.partial.open("ab") as handle:
                 for chunk in answer.iter_raw():
@@ -132,9 +132,10 @@ class Downloader:
                         raise Stopped
                     handle.write(chunk)
                     self.report(len(chunk))
-        if record.total is not None and record.size < record.total:
-            return f"the connection ended after {record.size:,} of {record.total:,} bytes"
-        return _Whole(record.md5)
+        total = record.state.total
+        if total is not None and record.size < total:
+            return f"the connection ended after {record.size:,} of {total:,} bytes"
+        return ""
 
     def _sleep(self, seconds: float) -> None:
         (self.wait or self.stop.wait)(seconds)
@@ -146,17 +147,7 @@ class Downloader:
         record.forget()
 
 
-@dataclass(frozen=True)
-class _Whole:
-    md5: str | None
-
-
 def _still(checked: Mapping[str, object], remote: Remote) -> bool:
-    """Whether a file that was fetched and checked is the one the listing has now."""
+    """Return whether a checked file is the one the listing has now."""
     listed = {"bytes": remote.bytes, "md5": remote.md5, "sha256": remote.sha256}
     return bool(checked) and all(checked.get(k, v) == v for k, v in listed.items() if v is not None)
-
-
-def _starts_at(answer: httpx.Response) -> int | None:
-    match = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
-    return int(match[1]) if match else None

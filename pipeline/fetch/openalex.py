@@ -1,4 +1,4 @@
-"""The public bucket of OpenAlex, read without signature through the REST interface of S3."""
+"""The public bucket of OpenAlex, read without a signature through the REST interface of S3."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FORMATS = {
         ("legacy-data/merged_ids/works/", "data/merged_ids/works/"),
     ),
 }
-"""Folders of works and of merged ids in the bucket, by format: of several the first that is there. The layout until
-2025 (``legacy``) moved in 2026; the later ones have no merged ids."""
+"""By format: folders of works and of merged ids in the bucket; the first that exists counts. The layout until 2025
+(``legacy``) moved in 2026; later ones have no merged ids."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ def list_objects(
     Args:
         session: the HTTP client.
         bucket: address of the bucket.
-        prefix: begin of their keys.
-        page: objects asked for at a time.
+        prefix: start of their keys.
+        page: objects a request.
         wait: sleeps between attempts.
 
     Raises:
-        StageError: the answer is no listing.
+        StageError: the answer is not a listing.
     """
     query = {"list-type": "2", "prefix": prefix, "max-keys": str(page)}
     while True:
@@ -73,7 +73,9 @@ def list_objects(
                 )
                 yield S3Object(key, int(size), etag, modified)
         except (ET.ParseError, ValueError) as error:
-            raise StageError(f"{bucket} answered with no listing of {prefix} ({error})", "Check --endpoint") from error
+            raise StageError(
+                f"{bucket} did not answer with a listing of {prefix} ({error})", "Check --endpoint"
+            ) from error
         token = root.findtext(f"{_NAMESPACE}NextContinuationToken")
         if not token:
             return
@@ -81,7 +83,7 @@ def list_objects(
 
 
 class OpenAlexCatalogue:
-    """One format of the snapshot that is in the bucket now; there is only ever one.
+    """One format of the snapshot in the bucket; the bucket has one snapshot at a time.
 
     Args:
         session: the HTTP client.
@@ -90,7 +92,7 @@ class OpenAlexCatalogue:
         wait: sleeps between attempts.
 
     Raises:
-        InputError: the format is unknown, or not in the bucket.
+        InputError: the format is unknown or not in the bucket.
     """
 
     def __init__(
@@ -112,11 +114,11 @@ class OpenAlexCatalogue:
 
     @property
     def name(self) -> str:
-        """Name of the snapshot: its format and the day its newest file was written on."""
+        """Name of the snapshot: its format and the date of its newest file."""
         return f"openalex-{self._format}-{max(each.modified for each in self._found)[:10]}"
 
     def files(self) -> list[Remote]:
-        """Return the files of works, their manifest and the merged ids, under the names they have in the bucket."""
+        """Return the files of works, their manifest and the merged ids, under their names in the bucket."""
         manifests = [each for each in self._found if PurePosixPath(each.key).name in ("manifest", "manifest.json")]
         listed = {name: entry for each in manifests for name, entry in self._manifest(each).items()}
         remotes = [self._remote(each) for each in (*self._merged, *self._found)]
@@ -126,7 +128,7 @@ class OpenAlexCatalogue:
         ]
 
     def renewed(self, remote: Remote) -> Remote:
-        """Return the file again if it is still there as it was.
+        """Return the file if it is unchanged.
 
         Raises:
             InputError: the snapshot was replaced by the next one.

@@ -1,4 +1,4 @@
-"""Fetching a release: all its files, several at a time, and a record of what was fetched."""
+"""Fetching a release: its files, several at a time, and a record of them."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def fetch_release(
     connections: int = 4,
     sleep: Wait | None = None,
 ) -> dict[str, Any]:
-    """Fetch files of a release into ``folder`` and return what was fetched, as ``release.json`` there says it.
+    """Fetch files of a release into ``folder`` and return the record, which is ``release.json`` there.
 
-    Files that are there and whole are not fetched again.
+    Complete files are not fetched again.
 
     Args:
         session: the HTTP client.
-        catalogue: gives new addresses for those that stop working.
+        catalogue: gives new addresses for expired ones.
         remotes: the files, all or some of the catalogue's.
         folder: where they go, under their names.
         connections: files fetched at a time.
-        sleep: waits between attempts; None: as long as it takes.
+        sleep: waits between attempts; None: really.
 
     Raises:
-        InputError: they do not fit on the disk.
-        StageError: a server cannot be reached or refuses; what was fetched stays, and the next run goes on there.
-        CorruptError: a file is not what its checksum says.
+        InputError: the disk is too small.
+        StageError: a server cannot be reached or refuses; what was fetched stays, and the next run resumes.
+        CorruptError: a file does not match its checksum.
     """
     missing = sum(remote.bytes or 0 for remote in remotes if not (folder / remote.name).is_file())
     if missing > files.free_bytes(folder):

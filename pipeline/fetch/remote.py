@@ -1,4 +1,4 @@
-"""What is to be fetched, and asking servers small questions."""
+"""Remote files, catalogues of them, and small HTTP requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ATTEMPTS = 6
 """Attempts without a byte of progress before a request is given up."""
 
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Answers after which the same request may work."""
+"""Status codes after which the same request may succeed."""
 
 Wait = Callable[[float], None]
 
@@ -29,10 +29,10 @@ class Remote:
 
     Attributes:
         name: its path below the folder it is fetched into.
-        url: where it is; may stop working after a while.
-        bytes: its size, None where the listing does not say.
-        md5: 32 hex digits, None where the listing does not say.
-        sha256: 64 hex digits, None where the listing does not say.
+        url: its address, which may expire.
+        bytes: its size, if the listing has it.
+        md5: 32 hex digits, if the listing has it.
+        sha256: 64 hex digits, if the listing has it.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Remote:
     def __post_init__(self) -> None:
         parts = PurePosixPath(self.name).parts
         if not parts or ".." in parts or parts[0] == "/" or not re.fullmatch(r"[\w.=/+ -]+", self.name):
-            raise InputError(f"the server names a file {self.name!r}, which cannot be one here", "Report it")
+            raise InputError(f"the server's file name {self.name!r} is not allowed", "Report it")
 
 
 class Catalogue(Protocol):
@@ -58,11 +58,11 @@ class Catalogue(Protocol):
         """Return its files."""
 
     def renewed(self, remote: Remote) -> Remote:
-        """Return a file whose address stopped working with one that works; any thread may ask."""
+        """Return a file with a fresh address, in place of an expired one; any thread may call."""
 
 
 def client() -> httpx.Client:
-    """Return an HTTP client for many threads; proxies come from the environment, as for every other program."""
+    """Return an HTTP client for many threads, with the proxies of the environment."""
     return httpx.Client(
         headers={"User-Agent": f"mdcr/{pipeline.__version__}", "Accept-Encoding": "identity"},
         timeout=httpx.Timeout(60, connect=30),
@@ -74,10 +74,10 @@ def client() -> httpx.Client:
 def ask(
     session: httpx.Client, url: str, headers: Mapping[str, str] | None = None, *, wait: Wait = time.sleep
 ) -> httpx.Response:
-    """Return the answer to a small GET, asking again after what may pass.
+    """Return the answer to a small GET, repeated after transient errors.
 
     Raises:
-        StageError: the server cannot be reached, or goes on failing.
+        StageError: the server cannot be reached, or fails repeatedly.
     """
     problem = ""
     for attempt in range(ATTEMPTS):
@@ -96,7 +96,7 @@ def ask(
 
 
 def pause(attempt: int, answer: httpx.Response | None) -> float:
-    """Return the seconds to wait before the next attempt: what the server asks for, else twice as long each time."""
+    """Return the seconds to wait before the next attempt: what the server asks for, else exponential."""
     asked = answer.headers.get("Retry-After", "") if answer is not None else ""
     if asked.isdecimal():
         return min(float(asked), 300.0)
@@ -104,5 +104,5 @@ def pause(attempt: int, answer: httpx.Response | None) -> float:
 
 
 def bare(url: str) -> str:
-    """Return an address without its query: signatures are no business of a log."""
+    """Return an address without its query, which may hold a signature."""
     return url.partition("?")[0]

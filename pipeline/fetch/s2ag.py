@@ -19,7 +19,7 @@ from pipeline.fetch.remote import Remote, Wait, ask, bare
 
 ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
 DATASETS = ("papers", "abstracts", "citations")
-"""What a corpus is built from."""
+"""The datasets a corpus is built from."""
 
 
 class S2agCatalogue:
@@ -28,9 +28,9 @@ class S2agCatalogue:
     Args:
         session: the HTTP client.
         release: ``latest``, or a date such as ``2026-09-17``.
-        api_key: the key every list of files asks for; it goes to the API alone, never to the storage.
-        datasets: which datasets.
-        endpoint: where the API is.
+        api_key: the key that lists of files require; it is sent to the API, never to the storage.
+        datasets: names of the datasets.
+        endpoint: address of the API.
         wait: sleeps between attempts.
 
     Raises:
@@ -71,7 +71,7 @@ class S2agCatalogue:
             return list(self._current.values())
 
     def renewed(self, remote: Remote) -> Remote:
-        """Return the file under a freshly signed address; one list serves all the files it signs anew."""
+        """Return the file with a freshly signed address; one list renews all files of its dataset."""
         with self._lock:
             if self._current[remote.name].url == remote.url:
                 self._list(remote.name.partition("/")[0])
@@ -109,9 +109,9 @@ class S2agCatalogue:
         try:
             found = answer.json()
         except ValueError as error:
-            raise StageError(f"{url} answered no JSON ({error})", "Try again later") from error
+            raise StageError(f"{url} did not answer with JSON ({error})", "Try again later") from error
         if not isinstance(found, dict):
-            raise StageError(f"{url} answered {type(found).__name__}, no object", "Try again later")
+            raise StageError(f"{url} answered with a {type(found).__name__}, not an object", "Try again later")
         return found
 
 

@@ -1,4 +1,4 @@
-"""Whether a fetched file is whole."""
+"""Checking that a fetched file is complete."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pipeline.sources.parquet import open_parquet
 
 
 def check(path: Path, remote: Remote, md5: str | None) -> dict[str, object]:
-    """Check a file by the strongest means there is, and return what was checked.
+    """Check a file by the strongest means available, and return what was checked.
 
-    SHA-256 where the listing gives one, else MD5 (from the listing or the server), else the checksums inside a gzip
-    file, else the end of a Parquet file, where its index is.
+    These are, in order: the SHA-256 of the listing, the MD5 of the listing or the server, the checksums inside a gzip
+    file, the footer of a Parquet file.
 
     Args:
         path: the file.
-        remote: what the listing says of it.
-        md5: what the server said of it, 32 hex digits.
+        remote: its entry in the listing.
+        md5: from the server, 32 hex digits.
 
     Raises:
-        CorruptError: it is not what it should be.
+        CorruptError: a check fails.
     """
     size = path.stat().st_size
     if remote.bytes is not None and size != remote.bytes:

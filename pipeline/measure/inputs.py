@@ -1,4 +1,4 @@
-"""What every engine measures: rankings and relevance judgements as CSR arrays, one list for each query."""
+"""Runs and relevance judgements as CSR arrays: one list for each query."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from pipeline.core.errors import InputError
 
 Offsets = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
+Mask = npt.NDArray[np.bool_]
 
-_CONTRACT = "Rankings are sorted by query, then score descending, then paper id descending, with ranks from 1"
+_CONTRACT = "Sort by query, then score descending, then paper id descending, with ranks from 1"
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Run:
     """Retrieved papers of every query, best first.
 
     Attributes:
@@ -31,17 +32,17 @@ class Ranking:
     rows: Rows
 
     @classmethod
-    def from_table(cls, table: pa.Table, queries: int) -> Ranking:
-        """Take over a table of schema :data:`pipeline.core.schema.RANKING`, after checking its order.
+    def from_table(cls, table: pa.Table, queries: int) -> Run:
+        """Check a table of schema :data:`pipeline.core.schema.RANKING` and take over its rows.
 
-        Engines count ranks by position and know no ties, so the one total order has to hold already.
+        Measures count ranks by position and do not look at scores, so the one total order must hold already.
 
         Args:
             table: the ranking.
-            queries: number of queries; those without entries retrieved nothing.
+            queries: number of queries; a query without entries retrieved nothing.
 
         Raises:
-            InputError: an entry breaks the contract; it is named.
+            InputError: an entry breaks the contract; the message names it.
         """
         query, row = column(table, "query"), column(table, "row")
         score, rank = column(table, "score"), column(table, "rank")
@@ -49,10 +50,10 @@ class Ranking:
         expected = np.arange(len(query)) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
         _refuse(rank != expected, query, rank, "has a rank out of place")
         _refuse(~np.isfinite(score), query, rank, "has a score that is not finite")
-        inside = query[1:] == query[:-1]
-        risen = inside & ((score[1:] > score[:-1]) | ((score[1:] == score[:-1]) & (row[1:] >= row[:-1])))
-        _refuse(np.concatenate([[False], risen])[: len(query)], query, rank, "stands below a worse one")
-        _refuse(_repeated(query, row), query, rank, "names a paper that stands in this ranking already")
+        risen = (score[1:] > score[:-1]) | ((score[1:] == score[:-1]) & (row[1:] >= row[:-1]))
+        risen &= query[1:] == query[:-1]
+        _refuse(np.concatenate([[False], risen])[: len(query)], query, rank, "is below a worse one")
+        _refuse(_repeated(query, row), query, rank, "repeats a paper of this query")
         return cls(offsets, row)
 
     def retrieved(self) -> Offsets:
@@ -67,7 +68,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Qrels:
-    """Papers relevant to each query. A grade of 1 or more is relevant; other judgements are not kept.
+    """Papers relevant to each query: those with a grade of 1 or more.
 
     Attributes:
         offsets: int64 ``[queries + 1]``.
@@ -81,10 +82,10 @@ class Qrels:
 
     @classmethod
     def from_table(cls, table: pa.Table, queries: int) -> Qrels:
-        """Take the positives out of a table of schema :data:`pipeline.core.schema.JUDGEMENTS`.
+        """Take the positives from a table of schema :data:`pipeline.core.schema.JUDGEMENTS`.
 
         Raises:
-            InputError: a query is out of range or order, or judges one paper twice.
+            InputError: a query is out of range or order, or has two judgements of one paper.
         """
         query, row, grade = column(table, "query"), column(table, "row"), column(table, "grade")
         _offsets(query, queries, "qrels")
@@ -101,12 +102,17 @@ class Qrels:
         return np.diff(self.offsets)
 
 
-def refuse_without_positives(qrels: Qrels) -> None:
-    """Raise for queries that have no relevant paper: no measure is defined for them, and 0 would be a lie.
+def check_measurable(qrels: Qrels, run: Run) -> None:
+    """Check that run and qrels have the same queries, and that each query has a relevant paper.
+
+    No measure is defined for a query without a relevant paper; counting it as 0 would lower every mean.
 
     Raises:
-        InputError: there are such queries; the first is named.
+        InputError: one of the two does not hold.
     """
+    judged, ranked = len(qrels.offsets) - 1, len(run.offsets) - 1
+    if judged != ranked:
+        raise InputError(f"the qrels have {judged:,} queries, the ranking {ranked:,}", "Rank the queries of this pool")
     without = np.flatnonzero(qrels.positives() == 0)
     if len(without):
         raise InputError(
@@ -115,31 +121,40 @@ def refuse_without_positives(qrels: Qrels) -> None:
         )
 
 
-def same_queries(qrels: Qrels, ranking: Ranking) -> int:
-    """Return the number of queries.
-
-    Raises:
-        InputError: qrels and ranking are not of equally many.
-    """
-    queries, ranked = len(qrels.offsets) - 1, len(ranking.offsets) - 1
-    if queries != ranked:
-        raise InputError(f"the qrels have {queries:,} queries, the ranking {ranked:,}", "Rank the queries of this pool")
-    return queries
-
-
-def select(ranking: Ranking, qrels: Qrels, queries: npt.NDArray[np.int64]) -> tuple[Ranking, Qrels]:
-    """Return both for some queries alone, in the order given."""
-    offsets, entries = _take(ranking.offsets, queries)
+def select(run: Run, qrels: Qrels, queries: npt.NDArray[np.int64]) -> tuple[Run, Qrels]:
+    """Return run and qrels of some queries, in the order given."""
+    offsets, entries = _take(run.offsets, queries)
     judged, positives = _take(qrels.offsets, queries)
-    return Ranking(offsets, ranking.rows[entries]), Qrels(judged, qrels.rows[positives], qrels.grades[positives])
+    return Run(offsets, run.rows[entries]), Qrels(judged, qrels.rows[positives], qrels.grades[positives])
 
 
 def column(table: pa.Table, name: str) -> npt.NDArray[Any]:
-    """Return a column as an array, without a copy where it is one chunk."""
+    """Return a column as an array, without a copy where it has one chunk."""
     chunks = table.column(name)
     whole = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
     values: npt.NDArray[Any] = whole.to_numpy()
     return values
+
+
+def pairs(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Return each (query, row) as one uint64 that sorts like the pair."""
+    packed: npt.NDArray[np.uint64] = query.astype(np.uint64) << np.uint64(32) | row.astype(np.uint64)
+    return packed
+
+
+def query_of(offsets: Offsets) -> npt.NDArray[np.int64]:
+    """Return the query of each entry of CSR lists, int64 ``[entries]``."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+def places(values: npt.NDArray[Any], known: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return where each value is in a rising array, int64; -1 where it is absent."""
+    if not len(known):
+        return np.full(len(values), -1)
+    place = np.searchsorted(known, values)
+    np.minimum(place, len(known) - 1, out=place)
+    place[known[place] != values] = -1
+    return place
 
 
 def _take(offsets: Offsets, queries: npt.NDArray[np.int64]) -> tuple[Offsets, Offsets]:
@@ -162,16 +177,18 @@ def _offsets(query: npt.NDArray[Any], queries: int, what: str) -> Offsets:
     return offsets
 
 
-def _repeated(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which entries name a (query, row) that an earlier entry names."""
-    pairs = query.astype(np.uint64) << np.uint64(32) | row.astype(np.uint64)
-    order = np.argsort(pairs, kind="stable")
-    repeated = np.zeros(len(pairs), dtype=bool)
-    repeated[order[1:]] = pairs[order[1:]] == pairs[order[:-1]]
+def _repeated(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> Mask:
+    """Return which entries repeat the (query, row) of an earlier entry."""
+    packed = pairs(query, row)
+    ordered = np.sort(packed)
+    repeated = np.zeros(len(packed), dtype=bool)
+    if (ordered[1:] == ordered[:-1]).any():
+        order = np.argsort(packed, kind="stable")
+        repeated[order[1:]] = packed[order[1:]] == packed[order[:-1]]
     return repeated
 
 
-def _refuse(broken: npt.NDArray[np.bool_], query: npt.NDArray[Any], rank: npt.NDArray[Any], how: str) -> None:
+def _refuse(broken: Mask, query: npt.NDArray[Any], rank: npt.NDArray[Any], how: str) -> None:
     if broken.any():
         at = int(np.flatnonzero(broken)[0])
         raise InputError(f"entry {at} of the ranking (query {query[at]}, rank {rank[at]}) {how}", _CONTRACT)

@@ -1,11 +1,13 @@
-"""Measures from the ranks of relevant papers alone, for many rankings at once."""
+"""Average precision of many rankings, given the ranks of their relevant papers."""
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import numpy.typing as npt
+
+from pipeline.measure.hits import Hits, Relevant
+from pipeline.measure.inputs import query_of
+from pipeline.measure.measures import MEASURES
 
 
 def average_precision(ranks: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -16,12 +18,12 @@ def average_precision(ranks: npt.NDArray[np.int64], offsets: npt.NDArray[np.int6
             query.
         offsets: int64 ``[queries + 1]``, where each query's relevant papers start; a query without any has NaN.
     """
-    values = np.full((len(offsets) - 1, ranks.shape[1]), np.nan)
-    for query, (first, last) in enumerate(itertools.pairwise(offsets)):
-        if first == last:
-            continue
-        mine = np.sort(np.where(ranks[first:last] > 0, ranks[first:last], np.iinfo(np.int64).max), axis=0)
-        found = np.arange(1, last - first + 1)[:, None]
-        precisions = np.where(mine < np.iinfo(np.int64).max, found / mine, 0.0)
-        values[query] = precisions.sum(axis=0) / (last - first)
+    query, positives = query_of(offsets), np.diff(offsets)
+    values = np.empty((len(positives), ranks.shape[1]))
+    for number, column in enumerate(ranks.T):
+        order = np.lexsort((column, query))
+        order = order[column[order] > 0]
+        found = Relevant(query[order], column[order], np.ones(len(order), np.int64))
+        with np.errstate(invalid="ignore"):
+            values[:, number] = MEASURES["map"].compute(Hits(found, found, positives, positives))
     return values

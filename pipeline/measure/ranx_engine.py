@@ -1,12 +1,10 @@
 """Measures by ranx (Bassani 2022), through its array path: no dictionaries, no string ids, no sorting.
 
-What ranx leaves to its caller is settled here:
-
-* It does not define ties and ranks arrays by position: entries come in the one total order already
-  (:class:`pipeline.measure.inputs.Ranking` checks it), under scores that fall by one a rank.
+* ranx does not define ties and ranks arrays by position: entries come in the one total order already
+  (:class:`pipeline.measure.inputs.Run` checks it), under scores that fall by one a rank.
 * The ideal ranking of its NDCG is the order in which qrels are given: :class:`pipeline.measure.inputs.Qrels` has them
   by falling grade.
-* Its kernels are compiled by numba, 3 to 4 s a measure, unless a cache folder that can be written is found.
+* numba compiles its kernels, 3 to 4 s a measure, unless it finds them in its cache folder.
 * ``ranx.evaluate`` fails on one lone measure with a cutoff, and leaves numba on one thread after fewer than ten
   queries: its measure functions are called instead.
 * Its thread pool aborts the process when two threads enter it: one lock.
@@ -14,37 +12,22 @@ What ranx leaves to its caller is settled here:
 
 from __future__ import annotations
 
-import functools
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import StageError
-from pipeline.measure.inputs import Qrels, Ranking, refuse_without_positives, same_queries
-from pipeline.measure.names import Measure
+from pipeline.measure.inputs import Qrels, Run, check_measurable
+from pipeline.measure.measures import MEASURES, Measure
 
 _BLOCK_BYTES = 64 * 2**20
 """Memory of the arrays handed to ranx at a time."""
 
 _PAIR_BYTES = 16
 _PADDING = (-1.0, 0.0)
-"""Row and grade of a judgement that is none: ranx drops grades below 1 before anything else."""
-
-_FUNCTIONS = {
-    "map": "average_precision",
-    "ndcg": "ndcg",
-    "recall": "recall",
-    "precision": "precision",
-    "mrr": "reciprocal_rank",
-    "hit_rate": "hit_rate",
-    "r-precision": "r_precision",
-    "f1": "f1",
-}
+"""Row and grade that fill up short lists: ranx drops grades below 1 first."""
 
 Lists = npt.NDArray[np.float64]
 """``[queries, length, 2]``: row and score, or row and grade. Any uint32 row is exact in float64."""
@@ -52,39 +35,29 @@ Lists = npt.NDArray[np.float64]
 _lock = threading.Lock()
 
 
-def evaluate(qrels: Qrels, ranking: Ranking, measures: Sequence[Measure]) -> npt.NDArray[np.float64]:
-    """Return the value of each measure for each query, as :func:`pipeline.measure.reference.evaluate` defines them.
-
-    Args:
-        qrels: relevant papers; every query has one.
-        ranking: retrieved papers of the same queries; a query that retrieved nothing scores 0.
-        measures: what to compute.
-
-    Returns:
-        Fractions, float64 ``[measures, queries]``, the same whatever the number of threads.
+def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> npt.NDArray[np.float64]:
+    """Return the value of each measure for each query; see :func:`pipeline.measure.engines.evaluate`.
 
     Raises:
-        InputError: a query has no positive, or qrels and ranking are of different queries.
+        InputError: a query has no positive, or qrels and run are of different queries.
         StageError: numba finds no folder to cache its kernels in.
     """
-    queries = same_queries(qrels, ranking)
-    refuse_without_positives(qrels)
-    values = np.zeros((len(measures), queries))
-    for members in _blocks(qrels, ranking):
-        judged = _qrels_lists(qrels, members)
-        run = _run_lists(ranking, members)
+    check_measurable(qrels, run)
+    values = np.zeros((len(measures), len(qrels.offsets) - 1))
+    for members in _blocks(qrels, run):
+        judged, ranked = _qrels_lists(qrels, members), _run_lists(run, members)
         for number, measure in enumerate(measures):
             with _lock:
-                values[number, members] = _function(measure.name)(judged, run, measure.cutoff or 0)
+                values[number, members] = _function(measure.name)(judged, ranked, measure.cutoff or 0)
     return values
 
 
-def _blocks(qrels: Qrels, ranking: Ranking) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield queries with equally long rankings, as many as fit in memory; those without results are left at 0.
+def _blocks(qrels: Qrels, run: Run) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield queries with equally long lists, as many as fit in memory; those without results are left at 0.
 
-    Equal lengths, because a padded ranking would change precision and F1 without a cutoff, which divide by it.
+    Equal lengths, because a padded list would change precision and F1 without a cutoff, which divide by it.
     """
-    retrieved, positives = ranking.retrieved(), qrels.positives()
+    retrieved, positives = run.retrieved(), qrels.positives()
     for length in np.unique(retrieved[retrieved > 0]):
         members = np.flatnonzero(retrieved == length)
         widest = int(length) + int(positives[members].max())
@@ -93,10 +66,10 @@ def _blocks(qrels: Qrels, ranking: Ranking) -> Iterator[npt.NDArray[np.int64]]:
             yield members[start : start + step]
 
 
-def _run_lists(ranking: Ranking, members: npt.NDArray[np.int64]) -> Lists:
-    depth = int(ranking.offsets[members[0] + 1] - ranking.offsets[members[0]])
+def _run_lists(run: Run, members: npt.NDArray[np.int64]) -> Lists:
+    depth = int(run.offsets[members[0] + 1] - run.offsets[members[0]])
     lists = np.empty((len(members), depth, 2))
-    lists[:, :, 0] = ranking.rows[ranking.offsets[members][:, None] + np.arange(depth)]
+    lists[:, :, 0] = run.rows[run.offsets[members][:, None] + np.arange(depth)]
     lists[:, :, 1] = np.arange(depth, 0, -1)
     return lists
 
@@ -114,14 +87,6 @@ def _qrels_lists(qrels: Qrels, members: npt.NDArray[np.int64]) -> Lists:
 
 
 def _function(name: str) -> Callable[[Lists, Lists, int], npt.NDArray[np.float64]]:
-    function: Callable[[Lists, Lists, int], npt.NDArray[np.float64]] = getattr(_metrics(), _FUNCTIONS[name])
-    return function
-
-
-@functools.cache
-def _metrics() -> object:
-    """Import ranx, with a place for its compiled kernels."""
-    _set_cache_folder()
     try:
         from ranx import metrics
     except RuntimeError as error:
@@ -131,18 +96,5 @@ def _metrics() -> object:
             f"numba finds no folder to keep compiled measures in ({error})",
             "Set NUMBA_CACHE_DIR to a folder that can be written",
         ) from error
-    return metrics
-
-
-def _set_cache_folder() -> None:
-    """Let numba cache below the user's cache folder, unless the user has chosen one."""
-    if os.environ.get("NUMBA_CACHE_DIR"):
-        return
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mdcr" / "numba"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return  # numba looks for another place, and says so if there is none
-    os.environ["NUMBA_CACHE_DIR"] = str(folder)
-    if "numba" in sys.modules:  # it has read the environment already
-        sys.modules["numba"].config.CACHE_DIR = str(folder)
+    function: Callable[[Lists, Lists, int], npt.NDArray[np.float64]] = getattr(metrics, MEASURES[name].ranx)
+    return function

@@ -1,13 +1,12 @@
 """Uncertainty of means over queries: bootstrap intervals, paired permutation tests, Holm's correction.
 
-All of it is seeded, vectorised over many rows of values that share their queries, and independent of the number of
-threads: sums run in NumPy's own loops, in one order, never through BLAS.
+Everything is seeded, vectorised over rows of values that share their queries, and independent of the number of threads:
+sums run in NumPy's own loops, in one order, never through BLAS.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,24 +21,17 @@ PERMUTATIONS = 10_000
 LEVEL = 0.95
 
 _BLOCK = 1 << 22
-"""Random numbers held at a time. Part of what the seed means: changing it changes every interval."""
+"""Random numbers held at a time. Changing it changes the draws of every seed."""
 
 _CACHED = 1 << 15
-"""Weights that stay in a core's cache while every row meets them."""
+"""Weights multiplied at a time, which fit a core's cache."""
 
 _EXACT_QUERIES = 13
-"""Up to here all sign patterns (2**13) are fewer than the permutations drawn, so they are enumerated instead."""
+"""Up to so many queries, all 2**queries sign patterns are enumerated instead of drawn."""
 
 
-class Spread(NamedTuple):
-    """Mean and sample standard deviation (``n - 1``); the latter is None for a single value."""
-
-    mean: float
-    deviation: float | None
-
-
-def spread(values: npt.ArrayLike) -> Spread:
-    """Return mean and standard deviation of the figures of several samples, ``[samples]``.
+def mean_and_deviation(values: npt.ArrayLike) -> tuple[float, float | None]:
+    """Return mean and sample standard deviation (``n - 1``) of one figure a sample; one sample has no deviation.
 
     Raises:
         InputError: there is no value.
@@ -47,16 +39,16 @@ def spread(values: npt.ArrayLike) -> Spread:
     figures = np.asarray(values, dtype=np.float64)
     if figures.size == 0:
         raise InputError("there are no samples to average", "Score at least one")
-    return Spread(float(figures.mean()), float(figures.std(ddof=1)) if figures.size > 1 else None)
+    return float(figures.mean()), float(figures.std(ddof=1)) if figures.size > 1 else None
 
 
 def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: int = RESAMPLES) -> Floats:
-    """Return the mean of each row over queries drawn with replacement, once a resample.
+    """Return the mean of each row over queries drawn with replacement, for every resample.
 
-    All rows see the same draws, so differences between systems keep their pairing.
+    All rows share their draws, so differences between systems stay paired.
 
     Args:
-        values: one row a system or measure, float64 ``[rows, queries]``.
+        values: a row for each system or measure, float64 ``[rows, queries]``.
         seed: the user's seed.
         item: what the queries are of (a field); different items draw independently.
         resamples: number of draws.
@@ -65,7 +57,7 @@ def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: 
         float64 ``[rows, resamples]``.
 
     Raises:
-        InputError: there are no queries, or no resamples.
+        InputError: there are no queries, or ``resamples`` is below 1.
     """
     rows, queries = values.shape
     _require(queries, resamples)
@@ -74,8 +66,8 @@ def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: 
     for part in _blocks(resamples, queries):
         drawn = random.integers(0, queries, size=(part.stop - part.start, queries))
         # How often each query was drawn turns every row's resampled sum into one dot product.
-        cells = drawn + queries * np.arange(len(drawn))[:, None]
-        times = np.bincount(cells.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
+        flat = drawn + queries * np.arange(len(drawn))[:, None]
+        times = np.bincount(flat.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
         means[:, part] = _dots(values, times) / queries
     return means
 
@@ -84,10 +76,10 @@ def percentile_interval(means: Floats, level: float = LEVEL) -> tuple[Floats, Fl
     """Return the percentile interval of bootstrapped means ``[rows, resamples]``: low ``[rows]``, high ``[rows]``.
 
     Raises:
-        InputError: ``level`` is no share between 0 and 1.
+        InputError: ``level`` is not between 0 and 1.
     """
     if not 0 < level < 1:
-        raise InputError(f"a confidence level of {level} is none", "Give a share such as 0.95")
+        raise InputError(f"the confidence level must be between 0 and 1, got {level}", "Give a fraction such as 0.95")
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=1)
     return low, high
 
@@ -97,8 +89,8 @@ def paired_permutation(
 ) -> Floats:
     """Test whether two systems differ, by flipping the signs of their differences query by query.
 
-    Two-sided, on the mean difference. Up to 13 queries every pattern of signs is tried and the p-value is exact; else
-    patterns are drawn, and the observed one counts among them, so that no p-value is 0.
+    The test is two-sided, on the mean difference. Up to 13 queries, every pattern of signs is tried and the p-value is
+    exact. Beyond, patterns are drawn and the observed one is counted among them, so a p-value is never 0.
 
     Args:
         differences: value of one system less that of the other, float64 ``[comparisons, queries]``.
@@ -110,7 +102,7 @@ def paired_permutation(
         p-values, float64 ``[comparisons]``; 1 where no query differs.
 
     Raises:
-        InputError: there are no queries, or no permutations.
+        InputError: there are no queries, or ``permutations`` is below 1.
     """
     comparisons, queries = differences.shape
     _require(queries, permutations)
@@ -128,7 +120,7 @@ def paired_permutation(
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:
-    """Return p-values adjusted for being many, by Holm's step-down procedure (Holm 1979), float64 ``[n]``."""
+    """Return p-values adjusted for multiple comparisons by Holm's step-down procedure (1979), float64 ``[n]``."""
     raw = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(raw, kind="stable")
     stepped = raw[order] * np.arange(len(raw), 0, -1)
@@ -141,7 +133,7 @@ def _require(queries: int, draws: int) -> None:
     if queries == 0:
         raise InputError("there are no queries to draw from", "Score at least one")
     if draws < 1:
-        raise InputError(f"{draws} random draws are none", "Ask for at least 1, such as 1000")
+        raise InputError(f"the number of random draws must be at least 1, got {draws}", "Ask for 1000")
 
 
 def _blocks(draws: int, queries: int) -> Iterator[slice]:

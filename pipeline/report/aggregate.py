@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.measure.names import parse_measures
-from pipeline.measure.statistics import percentile_interval, spread
+from pipeline.measure.measures import parse_measures
+from pipeline.measure.statistics import mean_and_deviation, percentile_interval
 from pipeline.report.averaging import Averaged, Floats, Key, average
 from pipeline.report.model import AVERAGE, Family, PoolFacts, Report, Scored, Settings, Setup, Summary, families, unique
 from pipeline.report.significance import with_p_values
@@ -21,11 +22,11 @@ def summarise(scored: Sequence[Scored], settings: Settings, measures: Sequence[s
     Args:
         scored: what :func:`pipeline.report.collect.load` read; systems are shown in this order.
         settings: seed, bootstrap, baseline.
-        measures: canonical names of those to show, in order; None: all, in canonical order.
+        measures: canonical names of the measures to show, in order; None: all, in canonical order.
 
     Raises:
-        InputError: there are none, the baseline is no system of them, a measure was not scored, or samples of one pool
-            have other queries.
+        InputError: there are no scores, the baseline or a measure was not scored, or samples of one pool have different
+            queries.
     """
     if not scored:
         raise InputError("there are no scores to report", "Run mdcr eval first")
@@ -53,7 +54,7 @@ def summarise(scored: Sequence[Scored], settings: Settings, measures: Sequence[s
         pools=unique([pool.name for pool in sorted((each.pool for each in scored), key=_place)]),
         pool_seeds=tuple(sorted({each.pool.settings["seed"] for each in scored if "seed" in each.pool.settings})),
         depth=max(each.counts["depth"] for each in scored),
-        tied={system: _tied_share([each for each in scored if each.system == system]) for system in systems},
+        tied={system: _tied([each for each in scored if each.system == system]) for system in systems},
         without_results={
             system: sum(each.counts["queries_without_results"] for each in scored if each.system == system)
             for system in systems
@@ -76,7 +77,7 @@ def _measures(scored: Sequence[Scored], wanted: Sequence[str] | None) -> tuple[s
 
 
 def _parameters(scored: Sequence[Scored], system: str) -> str:
-    """Return a system's parameters as text, with the fields they are of where fields have their own."""
+    """Return a system's parameters as text, followed by their fields if they differ between fields."""
     fields_of: dict[str, list[str]] = {}
     for each in scored:
         if each.system == system and each.parameters:
@@ -86,7 +87,7 @@ def _parameters(scored: Sequence[Scored], system: str) -> str:
     return ", ".join(f"{text} ({', '.join(unique(fields))})" for text, fields in fields_of.items())
 
 
-def _tied_share(scored: Sequence[Scored]) -> float:
+def _tied(scored: Sequence[Scored]) -> float:
     entries = sum(each.counts["retrieved"] for each in scored)
     tied = sum(each.counts["tied_share"] * each.counts["retrieved"] for each in scored)
     return tied / entries if entries else 0.0
@@ -95,7 +96,7 @@ def _tied_share(scored: Sequence[Scored]) -> float:
 def _summary(key: Key, averaged: Averaged, settings: Settings) -> Summary:
     setup, system, measure = key
     low, high = percentile_interval(averaged.resampled[None, :], settings.level)
-    mean, deviation = spread(averaged.figures)
+    mean, deviation = mean_and_deviation(averaged.figures)
     return Summary(
         system=system,
         field=setup.field,
@@ -119,33 +120,28 @@ def _macro_averages(
     averaged: Mapping[Key, Averaged],
     settings: Settings,
 ) -> Iterator[Summary]:
-    """Yield the macro average over the fields of a family, of each system that was measured on all of them."""
-    for system in systems:
-        for measure in measures:
-            parts = [averaged.get((setup, system, measure)) for setup in family.setups]
-            present = [part for part in parts if part is not None]
-            if len(present) == len(parts):
-                yield _macro_average(family, system, measure, present, settings)
-
-
-def _macro_average(family: Family, system: str, measure: str, parts: Sequence[Averaged], settings: Settings) -> Summary:
-    whole = Averaged(
-        values=np.concatenate([part.values for part in parts]),
-        figures=_figures_of_samples(parts),
-        samples=max((part.samples for part in parts), key=len),
-        resampled=np.mean([part.resampled for part in parts], axis=0),
-        positives=sum(part.positives for part in parts),
-        pools=tuple(name for part in parts for name in part.pools),
-    )
-    value = float(np.mean([part.figures.mean() for part in parts]))
-    summary = _summary((Setup(AVERAGE, 0), system, measure), whole, settings)
-    return dataclasses.replace(summary, size=family.size, value=value)
+    """Yield the macro average over the fields of a family, for each system that was measured on all of them."""
+    for system, measure in itertools.product(systems, measures):
+        parts = [averaged[key] for setup in family.setups if (key := (setup, system, measure)) in averaged]
+        if len(parts) < len(family.setups):
+            continue
+        whole = Averaged(
+            values=np.concatenate([part.values for part in parts]),
+            figures=_figures_of_samples(parts),
+            samples=max((part.samples for part in parts), key=len),
+            resampled=np.mean([part.resampled for part in parts], axis=0),
+            positives=sum(part.positives for part in parts),
+            pools=tuple(name for part in parts for name in part.pools),
+        )
+        value = float(np.mean([part.figures.mean() for part in parts]))
+        summary = _summary((Setup(AVERAGE, 0), system, measure), whole, settings)
+        yield dataclasses.replace(summary, size=family.size, value=value)
 
 
 def _figures_of_samples(parts: Sequence[Averaged]) -> Floats:
-    """Return the macro average of each sample; a field that has one pool only (``SIZE=all``) stands in all of them.
+    """Return the macro average of each sample; a field with one pool (``SIZE=all``) counts in each of them.
 
-    Where fields have different samples, no deviation over samples is defined: one figure comes back.
+    If fields have different samples, no deviation over samples is defined, and one figure is returned.
     """
     repeated = [part for part in parts if len(part.samples) > 1]
     if len({part.samples for part in repeated}) != 1:

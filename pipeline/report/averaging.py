@@ -1,4 +1,4 @@
-"""Means over the samples of a pool, query by query, with their bootstrapped means."""
+"""Means over the samples of a setup, query by query, and their bootstrap."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Averaged:
     """One measure of one system on all samples of a setup.
 
     Attributes:
-        values: float64 ``[queries]``, each query's mean over samples.
-        figures: float64 ``[samples]``, each sample's mean over queries.
-        samples: which samples they are.
-        resampled: float64 ``[resamples]``, bootstrapped means of ``values``.
-        positives: of one sample.
+        values: float64 ``[queries]``, mean over samples.
+        figures: float64 ``[samples]``, mean over queries.
+        samples: their numbers.
+        resampled: float64 ``[resamples]``, bootstrap means of ``values``.
+        positives: relevant papers of one sample.
         pools: folder names.
     """
 
@@ -43,11 +43,11 @@ Key = tuple[Setup, str, str]
 def average(scored: Sequence[Scored], measures: Sequence[str], settings: Settings) -> dict[Key, Averaged]:
     """Return some measures of each system on each setup, averaged over its samples.
 
-    Queries are the same in every sample of a pool, so an interval over queries is that of each query's mean over
-    samples. Fields are resampled independently of each other.
+    All samples of a setup have the same queries, so the interval is over queries, each with its mean over samples.
+    Fields are resampled independently.
 
     Raises:
-        InputError: samples of one pool have other queries.
+        InputError: samples of one setup have different queries.
     """
     samples_of: dict[Setup, dict[str, list[Scored]]] = {}
     for each in sorted(scored, key=lambda each: each.pool.sample):

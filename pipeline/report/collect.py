@@ -1,8 +1,7 @@
-"""From published scores to what a report is made of."""
+"""Reading published scores."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import changed_fields
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.measure.statistics import bootstrap_means, percentile_interval
-from pipeline.report.model import PoolFacts, Row, Scored, Settings, Setup
+from pipeline.report.model import PoolFacts, Scored, Settings, Setup
 
 
 def load(scores: Iterable[Artifact], pools: Iterable[Artifact]) -> list[Scored]:
@@ -22,12 +21,12 @@ def load(scores: Iterable[Artifact], pools: Iterable[Artifact]) -> list[Scored]:
 
     Args:
         scores: artifacts of the stage ``score``.
-        pools: artifacts of the pools they are of; others do no harm.
+        pools: artifacts of their pools; others are ignored.
 
     Raises:
-        InputError: there are none; a pool is missing; a system was scored twice on one pool; or the pools cannot stand
-            in one report (other corpora, or other settings under one field and size).
-        CorruptError: a table holds not one value for each query and measure.
+        InputError: there are none; a pool is missing; a system was scored twice on one pool; or the pools do not fit in
+            one report (several corpora, or several settings with one field and size).
+        CorruptError: a table does not have one value for each query and measure.
     """
     facts_of = {pool.name: _facts(pool) for pool in pools if pool.manifest.stage == "pool"}
     loaded = [_read(artifact, facts_of) for artifact in scores]
@@ -40,46 +39,35 @@ def load(scores: Iterable[Artifact], pools: Iterable[Artifact]) -> list[Scored]:
     return loaded
 
 
-def rows(scored: Sequence[Scored], settings: Settings) -> list[Row]:
-    """Return one row for each (system, pool, measure), with the bootstrap interval over its queries."""
-    bounds: dict[int, tuple[Any, Any]] = {}
-    batches: dict[tuple[str | None, int], list[int]] = {}
-    for place, each in enumerate(scored):
-        batches.setdefault((each.pool.setup.field, len(each.queries)), []).append(place)
-    for (field, _), places in batches.items():
-        low, high = percentile_interval(
-            bootstrap_means(
-                np.concatenate([scored[place].values for place in places]),
-                seed=settings.seed,
-                item=field or "",
-                resamples=settings.resamples,
-            ),
-            settings.level,
-        )
-        cuts = np.cumsum([len(scored[place].measures) for place in places])[:-1]
-        bounds.update(zip(places, zip(np.split(low, cuts), np.split(high, cuts), strict=True), strict=True))
-    return [
-        Row(
-            each.system,
-            each.pool.name,
-            each.pool.setup.field,
-            each.pool.setup.size,
-            each.pool.sample,
-            measure,
-            float(each.values[number].mean()),
-            float(bounds[place][0][number]),
-            float(bounds[place][1][number]),
-            len(each.queries),
-            each.pool.positives,
-        )
-        for place, each in enumerate(scored)
-        for number, measure in enumerate(each.measures)
-    ]
+def rows(scored: Sequence[Scored], settings: Settings) -> list[dict[str, Any]]:
+    """Return one row for each (system, pool, measure): the entries of ``mdcr eval --json``.
 
-
-def as_json(found: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
-    """Return rows as ``mdcr eval --json`` prints them: ``{"rows": [...]}``."""
-    return {"rows": [dataclasses.asdict(row) for row in found]}
+    Values are fractions, ``low`` and ``high`` bound the bootstrap interval over queries, ``size`` counts candidates.
+    """
+    found = []
+    for each in scored:
+        pool = each.pool
+        means = bootstrap_means(
+            each.values, seed=settings.seed, item=pool.setup.field or "", resamples=settings.resamples
+        )
+        low, high = percentile_interval(means, settings.level)
+        for number, measure in enumerate(each.measures):
+            found.append(
+                {
+                    "system": each.system,
+                    "pool": pool.name,
+                    "field": pool.setup.field,
+                    "size": pool.setup.size,
+                    "sample": pool.sample,
+                    "measure": measure,
+                    "value": float(each.values[number].mean()),
+                    "low": float(low[number]),
+                    "high": float(high[number]),
+                    "queries": len(each.queries),
+                    "positives": pool.positives,
+                }
+            )
+    return found
 
 
 def _facts(pool: Artifact) -> PoolFacts:
@@ -97,13 +85,13 @@ def _facts(pool: Artifact) -> PoolFacts:
 def _read(artifact: Artifact, facts_of: Mapping[str, PoolFacts]) -> Scored:
     config = artifact.manifest.config
     table = artifact.arrow("scores.arrow")
-    frame: Any = pl.from_arrow(table.select(["query", "measure", "value"]))
+    long: Any = pl.from_arrow(table.select(["query", "measure", "value"]))
     measures = tuple(config["measures"])
-    wide = frame.pivot(on="measure", index="query", values="value", aggregate_function="first").sort("query")
-    # As many rows as cells and no cell empty: every cell has one row.
-    filled = set(wide.columns) == {"query", *measures} and len(wide) * len(measures) == len(frame) > 0
+    wide = long.pivot(on="measure", index="query", values="value", aggregate_function="first").sort("query")
+    # As many rows as values and no value missing: no query and measure is repeated.
+    filled = set(wide.columns) == {"query", *measures} and len(wide) * len(measures) == len(long) > 0
     if not filled or sum(wide.null_count().row(0)):
-        raise CorruptError(f"{artifact.path} holds not one value for each query and measure", "Score it again")
+        raise CorruptError(f"{artifact.path} does not have one value for each query and measure", "Score it again")
     name = table.column("pool")[0].as_py()
     if name not in facts_of:
         raise InputError(f"the pool {name} of {artifact.name} is gone", "Build it again, or leave these scores out")

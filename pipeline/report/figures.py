@@ -1,4 +1,4 @@
-"""How our figures look, and writing them: the same figure gives the same bytes."""
+"""The look of figures, and writing them: the same figure gives the same bytes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core import files
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError
 
 FORMATS = ("svg", "pdf", "png")
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-"""Okabe and Ito (2008): told apart by readers with any colour vision."""
+"""Okabe and Ito (2008): distinguishable with any colour vision."""
 MARKERS = "osD^vPX*"
+WIDTH = 3.4
+"""Inches: one column of a two-column page."""
 
 _STYLE = {
     "font.family": "DejaVu Sans",
@@ -27,20 +28,21 @@ _STYLE = {
     "savefig.dpi": 300,
     "svg.hashsalt": "mdcr",
 }
-WIDTH = 3.4
-"""Inches: one column of a two-column page."""
-
 _METADATA = {
     "svg": ({"Date": None}, "Description"),
     "pdf": ({"CreationDate": None}, "Subject"),
     "png": ({"Software": None}, "Description"),
 }
-"""Of each format: what would change from run to run, left out; and where the provenance goes."""
+"""By format: metadata left out because it changes from run to run, and the key of the provenance."""
 
 
 @contextmanager
 def drawing() -> Iterator[Any]:
-    """Give matplotlib's figure class under our style alone, whatever the user's configuration; no window, no state."""
+    """Give matplotlib's figure class in our style, whatever the user's configuration; no window, no global state.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -51,19 +53,8 @@ def drawing() -> Iterator[Any]:
         yield Figure
 
 
-def check_formats(formats: Sequence[str]) -> None:
-    """Check that each format is one of :data:`FORMATS`.
-
-    Raises:
-        InputError: one is not.
-    """
-    for each in formats:
-        if each not in FORMATS:
-            raise InputError(f"there is no figure format {each!r}", nearest(each, FORMATS))
-
-
 def save(figure: Any, stem: Path, formats: Sequence[str], source: str) -> list[Path]:
-    """Write a figure as ``STEM.FORMAT`` of each format, with ``source`` and no date in its metadata."""
+    """Write a figure as ``STEM.FORMAT`` in some of :data:`FORMATS`, with ``source`` and no date in its metadata."""
     written = []
     for each in formats:
         path = stem.with_name(f"{stem.name}.{each}")

@@ -1,4 +1,4 @@
-"""A table of figures over two settings: as text with the best one marked, and as a drawing."""
+"""A table of figures over two settings: as text with the best marked, and as a drawing."""
 
 from __future__ import annotations
 
@@ -12,21 +12,16 @@ import numpy.typing as npt
 
 from pipeline.report.figures import FORMATS, WIDTH, drawing, save
 
-_COLUMNS = 100
+_WIDTH = 100
 
 
 @dataclass(frozen=True, eq=False)
 class Heatmap:
-    """Figures over two settings.
+    """Figures over two settings, named ``row_name`` and ``column_name``, with the values ``rows`` and ``columns``.
 
     Attributes:
-        title: what they are.
-        row_name: name of the setting that changes from row to row.
-        column_name: of the other.
-        rows: its values.
-        columns: of the other.
         values: fractions, float64 ``[rows, columns]``.
-        note: what stands below.
+        note: text below.
     """
 
     title: str
@@ -45,14 +40,14 @@ class Heatmap:
 
 
 def render_heatmap(shown: Heatmap) -> str:
-    """Return a table as text, percent, the best value marked with a ``*``."""
+    """Return the table as text, in percent, the best value marked with ``*``."""
     corner = f"{shown.row_name} \\ {shown.column_name}"
     lines = [shown.title, "", corner + "".join(f"{value:>8g}" for value in shown.columns)]
     lines.append("-" * len(lines[-1]))
     for i, value in enumerate(shown.rows):
-        cells = [f"{100 * v:.2f}{'*' if (i, j) == shown.best else ' '}" for j, v in enumerate(shown.values[i])]
-        lines.append((f"{value:g}".rjust(len(corner)) + "".join(cell.rjust(8) for cell in cells)).rstrip())
-    return "\n".join([*lines, "", textwrap.fill(shown.note, _COLUMNS)]) + "\n"
+        texts = [f"{100 * v:.2f}{'*' if (i, j) == shown.best else ' '}" for j, v in enumerate(shown.values[i])]
+        lines.append((f"{value:g}".rjust(len(corner)) + "".join(text.rjust(8) for text in texts)).rstrip())
+    return "\n".join([*lines, "", textwrap.fill(shown.note, _WIDTH)]) + "\n"
 
 
 def save_heatmap(shown: Heatmap, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from pipeline.report.tables import Cell, Figure, Table, blocks, groups, percent
+from pipeline.report.tables import Figure, Table, Value, blocks, groups, percent
 
 _COLUMNS = 4
-"""Columns that fit on a page with their intervals; more come in blocks below each other."""
+"""Columns that fit on a page with their intervals; more are split into blocks below each other."""
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -29,7 +29,7 @@ _ESCAPES = {
 
 
 def render(table: Table) -> str:
-    """Return a table as LaTeX that ends with a line break; the caption is its title, the notes stand below."""
+    """Return a table as LaTeX that ends with a line break; the caption is its title, the notes follow."""
     parts = [r"\begin{table*}[t]", r"\centering\small", rf"\caption{{{escape(table.title)}}}"]
     parts.append(
         "\n\\par\\medskip\n".join(_tabular(block) for block in blocks(table, [1] * len(table.columns), _COLUMNS))
@@ -41,7 +41,7 @@ def render(table: Table) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text with every character that LaTeX would read as markup written out."""
+    """Return text with LaTeX markup escaped."""
     return re.sub("|".join(map(re.escape, _ESCAPES)), lambda match: _ESCAPES[match[0]], text)
 
 
@@ -60,15 +60,14 @@ def _tabular(table: Table) -> str:
     for line in table.lines:
         if line.summary:
             lines.append(r"\midrule")
-        lines.append(" & ".join([escape(line.label), *map(_cell, line.cells)]) + r" \\")
+        lines.append(" & ".join([escape(line.label), *map(_text, line.values)]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
-def _cell(cell: Cell) -> str:
-    if not isinstance(cell, Figure):
-        return escape("–" if cell is None else cell)
-    value = percent(cell.value)
-    value = rf"\textbf{{{value}}}" if cell.best else value
-    mark = r"\textsuperscript{\dag}" * cell.marked
-    deviation = "" if cell.deviation is None else rf"$\pm${percent(cell.deviation)} "
-    return rf"{value}{mark} {{\scriptsize {deviation}[{percent(cell.low)}, {percent(cell.high)}]}}"
+def _text(value: Value) -> str:
+    if not isinstance(value, Figure):
+        return escape("–" if value is None else value)
+    shown = rf"\textbf{{{percent(value.value)}}}" if value.best else percent(value.value)
+    mark = r"\textsuperscript{\dag}" * value.marked
+    deviation = "" if value.deviation is None else rf"$\pm${percent(value.deviation)} "
+    return rf"{shown}{mark} {{\scriptsize {deviation}[{percent(value.low)}, {percent(value.high)}]}}"

@@ -1,9 +1,9 @@
-"""What a report is made of; every format renders the same objects."""
+"""The objects of a report; every format renders the same ones."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -14,11 +14,11 @@ from pipeline.core.fields import MAG_FIELDS
 from pipeline.measure.statistics import LEVEL, PERMUTATIONS, RESAMPLES
 
 AVERAGE = "AVG"
-"""Stands where a field's name stands, for the macro average over fields."""
+"""In place of a field's name: the macro average over fields."""
 
 
 class Setup(NamedTuple):
-    """What the samples of one pool have in common: its field (None: dataset-level) and its number of candidates."""
+    """What the samples of one pool share: the field (None: dataset-level) and the number of candidates."""
 
     field: str | None
     size: int
@@ -26,15 +26,15 @@ class Setup(NamedTuple):
 
 @dataclass(frozen=True)
 class PoolFacts:
-    """What a report says of a pool.
+    """One pool.
 
     Attributes:
         name: folder name of its artifact.
         setup: field and number of candidates.
-        sample: which of the samples it is.
+        sample: number of the sample.
         positives: relevant papers of all queries.
         corpus: identity of its corpus.
-        settings: its configuration without the sample: equal for all samples of one pool.
+        settings: its configuration without the sample, equal for all samples of a setup.
     """
 
     name: str
@@ -47,17 +47,17 @@ class PoolFacts:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """One scored ranking.
+    """The scores of one system on one pool.
 
     Attributes:
-        system: what made it.
-        pool: what it ranks.
+        system: name of the system.
+        pool: the pool it ranked.
         measures: canonical names.
         queries: int64 ``[queries]``, positions in the pool.
         values: fractions, float64 ``[measures, queries]``.
         counts: what the stage ``score`` counted.
         corpus: folder name of the corpus.
-        parameters: settings of the system that its name may not say, such as ``k1=0.9, b=0.4``.
+        parameters: settings of the system, such as ``k1=0.9, b=0.4``; may be empty.
     """
 
     system: str
@@ -72,7 +72,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the figures of a report beside the scores.
+    """What decides the figures of a report besides the scores.
 
     Attributes:
         seed: of the bootstrap and the permutation test.
@@ -80,7 +80,7 @@ class Settings:
         level: of its percentile interval.
         permutations: sign flips of the paired test.
         alpha: adjusted p-values below it are marked.
-        baseline: system the others are tested against, or None.
+        baseline: the system the others are tested against, or None.
     """
 
     seed: int = 13
@@ -92,42 +92,22 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One measure of one system on one pool: an entry of ``mdcr eval --json``.
-
-    Values are fractions; ``low`` and ``high`` bound the bootstrap interval over queries; ``size`` counts candidates.
-    """
-
-    system: str
-    pool: str
-    field: str | None
-    size: int
-    sample: int
-    measure: str
-    value: float
-    low: float
-    high: float
-    queries: int
-    positives: int
-
-
-@dataclass(frozen=True)
 class Summary:
-    """One measure of one system over all samples of a pool, or its macro average over fields.
+    """One measure of one system over all samples of a setup, or its macro average over fields.
 
     Attributes:
         field: a field, None (dataset-level) or :data:`AVERAGE`.
         size: candidates; None for an average over pools of different sizes.
         value: mean over samples of the mean over queries, a fraction.
-        deviation: standard deviation over samples; None for a single one.
-        low: lower end of the bootstrap interval over queries (each query's mean over samples).
+        deviation: standard deviation over samples; None for one sample.
+        low: lower end of the bootstrap interval over queries (of each query's mean over samples).
         high: upper end.
-        samples: how many.
-        queries: of one sample; summed over fields in an average.
+        samples: number of samples.
+        queries: of one sample; in an average, the sum over fields.
         positives: likewise.
         pools: folder names.
-        p_value: of the paired permutation test against the baseline; None where none was made.
-        p_adjusted: the same after Holm's correction over the fields, or sizes, of its family.
+        p_value: of the paired permutation test against the baseline; None if untested.
+        p_adjusted: after Holm's correction over the setups of the family.
     """
 
     system: str
@@ -148,7 +128,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Family:
-    """Setups that are shown, and corrected for being many, together.
+    """Setups shown in one table, over which p-values are corrected.
 
     Attributes:
         kind: ``fields`` (one setup a field) or ``sizes`` (one field, or the dataset, at rising sizes).
@@ -160,7 +140,7 @@ class Family:
 
     @property
     def size(self) -> int | None:
-        """Candidates, where all setups have equally many."""
+        """Number of candidates if it is the same in all setups."""
         sizes = {setup.size for setup in self.setups}
         return sizes.pop() if len(sizes) == 1 else None
 
@@ -171,18 +151,18 @@ class Report:
 
     Attributes:
         summaries: every figure.
-        families: how they belong together.
+        families: which figures are shown together.
         systems: in the order shown.
         measures: canonical names, in the order shown.
         settings: what decided the figures.
         corpus: folder name of the corpus.
         pools: folder names of all pools.
-        pool_seeds: seeds they were drawn with.
-        depth: longest ranking that was scored.
-        tied: share of each system's ranked entries that share their score with a neighbour.
-        without_results: queries of each system that retrieved nothing and scored 0.
-        without_positive: queries of all pools that no measure is defined for.
-        parameters: settings of each system that has some, as text.
+        pool_seeds: seeds the pools were drawn with.
+        depth: length of the longest ranking.
+        tied: by system, the fraction of ranked entries that share their score with a neighbour.
+        without_results: by system, the queries that retrieved nothing and scored 0.
+        without_positive: queries of all pools that have no relevant paper.
+        parameters: by system, its settings as text.
     """
 
     summaries: tuple[Summary, ...]
@@ -200,7 +180,7 @@ class Report:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, system: str, field: str | None, size: int | None, measure: str) -> Summary | None:
-        """Return one figure, or None where it was not measured."""
+        """Return one figure, or None if it was not measured."""
         return self._index.get((system, field, size, measure))
 
     @functools.cached_property
@@ -209,13 +189,13 @@ class Report:
 
 
 def families(setups: Iterable[Setup]) -> tuple[Family, ...]:
-    """Return how setups are shown together.
+    """Return which setups are shown together.
 
-    Fields that have one setup each form one family, whatever their sizes (a field with few papers gives a smaller
-    pool). Fields at several sizes form one for each size that all of them have. What is left, and the dataset-level
-    pools, are families of rising sizes.
+    Fields with one setup each form one family, whatever their sizes: a field with few papers has a smaller pool. Fields
+    at several sizes form a family for each size that all of them have. The rest, and the dataset-level pools, form
+    families of rising sizes.
     """
-    ordered = sorted(set(setups), key=lambda setup: (field_order(setup.field), setup.size))
+    ordered = sorted(set(setups), key=lambda setup: (_field_order(setup.field), setup.size))
     by_field: dict[str | None, list[Setup]] = {}
     for setup in ordered:
         by_field.setdefault(setup.field, []).append(setup)
@@ -232,13 +212,13 @@ def families(setups: Iterable[Setup]) -> tuple[Family, ...]:
     return (*found, *(Family("sizes", tuple(each)) for each in by_field.values() if each))
 
 
-def field_order(name: str | None) -> tuple[int, str]:
-    """Sorts the dataset first, then the 19 fields, then other names."""
+def _field_order(name: str | None) -> tuple[int, str]:
+    """Sort key: the dataset, the 19 fields, other names."""
     if name is None:
         return -1, ""
     return (MAG_FIELDS.index(name), name) if name in MAG_FIELDS else (len(MAG_FIELDS), name)
 
 
-def unique(values: Sequence[str]) -> tuple[str, ...]:
+def unique(values: Iterable[str]) -> tuple[str, ...]:
     """Return each value once, in order of first appearance."""
     return tuple(dict.fromkeys(values))

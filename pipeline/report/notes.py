@@ -1,4 +1,4 @@
-"""What stands below a table: how to read it, and where it comes from."""
+"""The notes below a table: how to read it, and its provenance."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def notes(report: Report, summaries: Sequence[Summary], compared: str) -> tuple[
     """Return the notes of a table, provenance last.
 
     Args:
-        report: what it is of.
-        summaries: the figures it shows, averages left out.
-        compared: ``row`` or ``column``: where the figures stand that are compared with each other.
+        report: the report of the table.
+        summaries: the figures of the table, without averages.
+        compared: ``row`` or ``column``: which figures are compared with each other.
     """
     summaries = sorted(summaries, key=lambda each: (each.field or "", each.size or 0))
     pools = unique([name for each in summaries for name in each.pools])
@@ -27,7 +27,7 @@ def notes(report: Report, summaries: Sequence[Summary], compared: str) -> tuple[
 
 
 def provenance(report: Report, pools: Sequence[str]) -> str:
-    """Return the line that says what the figures were made from, and with which settings."""
+    """Return what the figures were made from, and with which settings."""
     settings = report.settings
     drawn = f", drawn with seed {', '.join(map(str, report.pool_seeds))}" if report.pool_seeds else ""
     return (
@@ -58,7 +58,7 @@ def _significance(report: Report, summaries: Sequence[Summary]) -> str:
 
 
 def _pools(summaries: Sequence[Summary]) -> str:
-    """Return samples of the pools; queries and positives too, where the table has no columns for them."""
+    """Return the samples of the pools; also queries and positives if the table has no columns for them."""
     facts: dict[tuple[str | None, int | None], tuple[int, int, int]] = {}
     for each in summaries:
         place = (each.field, each.size)
@@ -82,7 +82,7 @@ def _missing(report: Report) -> str:
 
 
 def _published(report: Report, summaries: Sequence[Summary]) -> str:
-    """Return what is published for the encoders shown, where the pools are of a published experiment's kind."""
+    """Return the published figures of the encoders shown, if the pools are of the kind of a published experiment."""
     fields = {each.field for each in summaries}
     sizes = unique([format_count(each.size or 0) for each in summaries])
     experiments: list[str] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.config import format_count
-from pipeline.report.figures import COLOURS, FORMATS, MARKERS, WIDTH, check_formats, drawing, save
+from pipeline.report.figures import COLOURS, FORMATS, MARKERS, WIDTH, drawing, save
 from pipeline.report.model import AVERAGE, Family, Report, Summary
 from pipeline.report.notes import provenance
 from pipeline.report.tables import DATASET, label_of
@@ -16,17 +16,16 @@ from pipeline.report.tables import DATASET, label_of
 def save_plots(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw every measure over pool sizes and over fields, and return the files written.
 
-    A file's metadata holds the provenance that tables print, and no date.
+    The metadata of a file has the provenance that tables print, and no date.
 
     Args:
         report: what :func:`pipeline.report.aggregate.summarise` made.
-        folder: where they go; made if it is not there.
+        folder: where they go.
         formats: some of :data:`FORMATS`.
 
     Raises:
-        InputError: matplotlib is not installed, or a format is unknown.
+        InputError: matplotlib is not installed.
     """
-    check_formats(formats)
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for family in report.families:
@@ -41,7 +40,7 @@ def save_plots(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -
 
 
 def _by_size(figure_class: Any, report: Report, family: Family, measure: str) -> Any:
-    """Measure against pool size: a line for each system, in a band of its bootstrap interval."""
+    """A measure over pool size: a line and a bootstrap band for each system."""
     figure = figure_class(figsize=(WIDTH, 2.8), layout="constrained")
     axes = figure.subplots()
     for number, system in enumerate(report.systems):
@@ -64,7 +63,7 @@ def _by_size(figure_class: Any, report: Report, family: Family, measure: str) ->
 
 
 def _by_field(figure_class: Any, report: Report, family: Family, measure: str) -> Any:
-    """Fields below each other: a dot for each system, with its bootstrap interval; the macro average last."""
+    """A measure by field: a dot with its bootstrap interval for each system; the macro average last."""
     places = [*family.setups, (AVERAGE, family.size)]
     count = len(report.systems)
     figure = figure_class(figsize=(WIDTH, 0.6 + (0.08 + 0.035 * count) * len(places)), layout="constrained")

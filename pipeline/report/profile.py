@@ -1,4 +1,4 @@
-"""What a researcher wants to know of a corpus before trusting it."""
+"""Counts and distributions of a corpus, for judging it before use."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pipeline.corpus.prefilter import Attributes, PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
+Profile = Mapping[str, Any]
 _BLOCK = 4_000_000
 
 
@@ -24,7 +25,7 @@ def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
     Args:
         corpus: the corpus.
         name: what users call it.
-        memory: bytes to hold at once, about, beside 2 bytes a paper.
+        memory: bytes to hold at once, in addition to 2 bytes a paper.
     """
     attributes = corpus.attributes
     papers = len(corpus)
@@ -50,14 +51,14 @@ def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
         "text": _text(attributes),
         "years": _years(attributes, kept),
         "fields": _fields(attributes, kept),
-        "references": {"listed": listed, "in_corpus": resolved, "share": _share(resolved, listed)},
+        "references": {"listed": listed, "in_corpus": resolved, "share": share(resolved, listed)},
         "degrees": {name: _distribution(values) for name, values in degrees.items()},
         "duplicates": _duplicates(attributes, memory),
     }
 
 
 class _Degrees:
-    """Degrees of a CSR graph, a block at a time, as if they were an array."""
+    """Degrees of a CSR graph, computed when a slice is read."""
 
     def __init__(self, indptr: npt.NDArray[np.int64]) -> None:
         self._indptr = indptr
@@ -73,7 +74,8 @@ def _blocks(values: Any) -> Any:
     return (values[start : start + _BLOCK] for start in range(0, len(values), _BLOCK))
 
 
-def _share(part: int, whole: int) -> float | None:
+def share(part: int, whole: int) -> float | None:
+    """Return a fraction, or None of nothing."""
     return part / whole if whole else None
 
 
@@ -84,17 +86,17 @@ def _text(attributes: Attributes) -> dict[str, Any]:
     long_enough = int(np.count_nonzero(attributes["abstract_chars"] >= PrefilterConfig().min_abstract_chars))
     return {
         "title": titled,
-        "title_share": _share(titled, papers),
+        "title_share": share(titled, papers),
         "abstract": abstracts,
-        "abstract_share": _share(abstracts, papers),
+        "abstract_share": share(abstracts, papers),
         "abstract_of_30_chars": long_enough,
-        "abstract_of_30_chars_share": _share(long_enough, papers),
+        "abstract_of_30_chars_share": share(long_enough, papers),
         "abstract_chars": _distribution(attributes["abstract_chars"], among_nonzero=True),
     }
 
 
 def _years(attributes: Attributes, kept: npt.NDArray[np.bool_]) -> list[dict[str, Any]]:
-    """Return papers, those with an abstract and those the prefilter keeps, by year; the last entry has no year."""
+    """Return by year the papers, those with an abstract and those the prefilter keeps; papers without a year last."""
     year = attributes["year"]
     known = year[year != NO_YEAR]
     first, last = (int(known.min()), int(known.max())) if len(known) else (0, -1)
@@ -112,7 +114,7 @@ def _years(attributes: Attributes, kept: npt.NDArray[np.bool_]) -> list[dict[str
 
 
 def _fields(attributes: Attributes, kept: npt.NDArray[np.bool_]) -> list[dict[str, Any]]:
-    """Return the same by field; a paper counts in each of its fields, the last entry has none."""
+    """Return the same by field; a paper counts in each of its fields; papers without a field last."""
     masks = attributes["fields"]
     abstract = attributes["abstract_chars"] > 0
     rows: list[dict[str, Any]] = []
@@ -130,9 +132,9 @@ def _fields(attributes: Attributes, kept: npt.NDArray[np.bool_]) -> list[dict[st
 
 
 def _distribution(values: Any, *, among_nonzero: bool = False) -> dict[str, Any]:
-    """Return mean, quantiles and greatest of whole numbers, exactly, by counting them.
+    """Return mean, quantiles and maximum of integers, exactly, by counting them.
 
-    The ``histogram`` has the papers with at least 2^i and fewer than 2^(i+1), after those with none.
+    The ``histogram`` counts zeros, then values from 2^i to 2^(i+1) - 1.
     """
     counted = np.zeros(1, np.int64)
     for block in _blocks(values):
@@ -156,7 +158,7 @@ def _distribution(values: Any, *, among_nonzero: bool = False) -> dict[str, Any]
 
 
 def _duplicates(attributes: Attributes, memory: int) -> dict[str, Any]:
-    """Return how many papers are the same as another one, by each rule alone."""
+    """Return how many papers duplicate another one, by each rule."""
     config = DuplicatesConfig("drop")
     short = (attributes["title_chars"] > 0) & (attributes["title_chars"] < config.min_title_chars)
     found: dict[str, Any] = {
@@ -167,19 +169,3 @@ def _duplicates(attributes: Attributes, memory: int) -> dict[str, Any]:
         same = groups(attributes, rule, config.min_title_chars, memory)
         found[label] = {"groups": len(same.starts), "extra_papers": same.extra}
     return found
-
-
-def decades(years: list[dict[str, Any]], since: int) -> list[dict[str, Any]]:
-    """Return the years before ``since`` summed by decade, and the others as they are."""
-    summed: dict[Any, dict[str, Any]] = {}
-    for row in years:
-        year = row["year"]
-        label: Any = f"{year // 10 * 10}s" if year is not None and year < since // 10 * 10 else year
-        into = summed.setdefault(label, {"year": label})
-        for name, value in row.items():
-            if name != "year":
-                into[name] = into.get(name, 0) + value
-    return list(summed.values())
-
-
-Profile = Mapping[str, Any]

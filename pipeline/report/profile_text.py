@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.report.figures import COLOURS, FORMATS, WIDTH, check_formats, drawing, save
-from pipeline.report.profile import QUANTILES, Profile, decades
+from pipeline.report.figures import COLOURS, FORMATS, WIDTH, drawing, save
+from pipeline.report.profile import QUANTILES, Profile, share
 
 _RECENT = 20
 _BAR = 24
 
 
 def render_profile(profile: Profile) -> str:
-    """Return the profile as text: years by decade but for the last twenty, then fields, degrees and duplicates."""
+    """Return the profile as text; years before the last twenty are summed by decade."""
     text, references, duplicates = profile["text"], profile["references"], profile["duplicates"]
     last = max((row["year"] for row in profile["years"] if row["year"] is not None), default=0)
     sections = [
@@ -25,15 +25,15 @@ def render_profile(profile: Profile) -> str:
             ("with a title", text["title"], text["title_share"]),
             ("with an abstract", text["abstract"], text["abstract_share"]),
             ("abstract of 30 characters", text["abstract_of_30_chars"], text["abstract_of_30_chars_share"]),
-            ("kept by the prefilter", profile["prefiltered"], _of(profile["prefiltered"], profile["papers"])),
+            ("kept by the prefilter", profile["prefiltered"], share(profile["prefiltered"], profile["papers"])),
             *((f"  dropped, {name}", count, None) for name, count in _drops(profile["prefilter"])),
             ("references listed", references["listed"], None),
             ("references in the corpus", references["in_corpus"], references["share"]),
-            ("with a DOI", duplicates["with_doi"], _of(duplicates["with_doi"], profile["papers"])),
+            ("with a DOI", duplicates["with_doi"], share(duplicates["with_doi"], profile["papers"])),
             ("same DOI as another", duplicates["same_doi"]["extra_papers"], None),
             ("same title and year", duplicates["same_title_and_year"]["extra_papers"], None),
         ),
-        _table("year", decades(profile["years"], last - _RECENT + 1), "none"),
+        _table("year", _decades(profile["years"], last - _RECENT + 1), "none"),
         _table("field", profile["fields"], "none"),
         _degrees({**profile["degrees"], "abstract, characters": text["abstract_chars"]}),
     ]
@@ -48,16 +48,24 @@ def _drops(prefilter: Profile) -> list[tuple[str, int]]:
     return [(k.removeprefix("dropped_").replace("_", " "), v) for k, v in prefilter.items() if k.startswith("dropped_")]
 
 
-def _of(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
-
-
 def _facts(*facts: tuple[str, int, float | None]) -> list[str]:
     width = max(len(label) for label, _, _ in facts)
     return [
-        f"  {label.replace('_', ' '):{width}}{count:>16,}" + (f"{share:>9.1%}" if share is not None else "")
-        for label, count, share in facts
+        f"  {label.replace('_', ' '):{width}}{count:>16,}" + ("" if fraction is None else f"{fraction:>9.1%}")
+        for label, count, fraction in facts
     ]
+
+
+def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]]:
+    """Return the years, those of decades before ``since`` summed by decade."""
+    summed: dict[Any, dict[str, Any]] = {}
+    for row in years:
+        year = row["year"]
+        label = f"{year // 10 * 10}s" if year is not None and year < since // 10 * 10 else year
+        into = summed.setdefault(label, dict.fromkeys(row, 0) | {"year": label})
+        for name in row.keys() - {"year"}:
+            into[name] += row[name]
+    return list(summed.values())
 
 
 def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]:
@@ -66,39 +74,38 @@ def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]
     most = max((row["papers"] for row in rows), default=0) or 1
     lines = [f"  {name:{width}}{'papers':>14}{'abstract':>10}{'prefiltered':>14}"]
     for label, row in zip(labels, rows, strict=True):
-        share = _of(row["with_abstract"], row["papers"])
+        fraction = share(row["with_abstract"], row["papers"])
         bar = "█" * round(_BAR * row["papers"] / most)
-        shown = f"{share:>10.0%}" if share is not None else " " * 10
+        shown = f"{fraction:>10.0%}" if fraction is not None else " " * 10
         lines.append(f"  {label:{width}}{row['papers']:>14,}{shown}{row['prefiltered']:>14,}  {bar}".rstrip())
     return lines
 
 
 def _degrees(rows: dict[str, Any]) -> list[str]:
     width = max(map(len, rows))
-    heads = ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"]
-    lines = [f"  {'of a paper':{width}}" + _cells(heads)]
+    lines = [_columns(f"  {'of a paper':{width}}", ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"])]
     for label, row in rows.items():
-        mean = "-" if row["mean"] is None else f"{row['mean']:,.1f}"
-        cells = [f"{row['zero']:,}", mean, *(_cell(q) for q in row["quantiles"].values()), _cell(row["max"])]
-        lines.append(f"  {label:{width}}" + _cells(cells))
+        values = (row["zero"], row["mean"], *row["quantiles"].values(), row["max"])
+        lines.append(_columns(f"  {label:{width}}", [_number(value) for value in values]))
     return lines
 
 
-def _cells(cells: Sequence[str]) -> str:
-    return f"{cells[0]:>13}" + "".join(f"{cell:>9}" for cell in cells[1:])
+def _columns(label: str, texts: Sequence[str]) -> str:
+    return f"{label}{texts[0]:>13}" + "".join(f"{text:>9}" for text in texts[1:])
 
 
-def _cell(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 
 def save_profile_plots(profile: Profile, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw papers by year, papers by field and the degree distributions, and return the files written.
 
     Raises:
-        InputError: matplotlib is not installed, or a format is unknown.
+        InputError: matplotlib is not installed.
     """
-    check_formats(formats)
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     source = f"corpus {profile['corpus']} {profile['artifact']}"
@@ -139,19 +146,19 @@ def _draw_fields(figure_class: Any, profile: Profile) -> Any:
 
 
 def _draw_degrees(figure_class: Any, profile: Profile) -> Any:
-    """Share of papers with at least so many references or citations, at powers of two."""
+    """Fraction of papers with at least n references or citations, at powers of two."""
     figure = figure_class(figsize=(WIDTH, 2.6), layout="constrained")
     axes = figure.subplots()
     papers = max(profile["papers"], 1)
     for number, (label, row) in enumerate(profile["degrees"].items()):
         counts = row["histogram"][1:]
-        share = [sum(counts[place:]) / papers for place in range(len(counts))]
-        points = [(2**place, value) for place, value in enumerate(share) if value]
+        fractions = [sum(counts[place:]) / papers for place in range(len(counts))]
+        points = [(2**place, value) for place, value in enumerate(fractions) if value]
         style = {"color": COLOURS[number // 2], "ls": "-" if number % 2 else "--", "lw": 1.2}
         axes.plot([x for x, _ in points], [y for _, y in points], label=label, **style)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel("at least so many")
-    axes.set_ylabel("share of papers")
+    axes.set_xlabel("at least")
+    axes.set_ylabel("fraction of papers")
     figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=1.8)
     return figure

@@ -1,17 +1,15 @@
-"""A report in the format a user asks for."""
+"""A report in the format a user asks for; Markdown here, the others in modules of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.report import latex, longcsv, markdown, terminal
+from pipeline.report import latex, longcsv, terminal
 from pipeline.report.model import Report
-from pipeline.report.tables import Table, build_tables
+from pipeline.report.tables import Figure, Table, Value, build_tables, percent
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
-
-_BY_TABLE: dict[str, Callable[[Table], str]] = {"markdown": markdown.render, "latex": latex.render}
 
 
 def render(report: Report, output: str = "terminal", *, width: int = 100, ansi: bool = False) -> str:
@@ -26,11 +24,40 @@ def render(report: Report, output: str = "terminal", *, width: int = 100, ansi: 
     Raises:
         InputError: there is no such format.
     """
+    check_format(output)
     if output == "csv":
         return longcsv.render(report)
     tables = build_tables(report)
     if output == "terminal":
         return "\n".join(terminal.render(table, width, ansi=ansi) for table in tables)
-    if output in _BY_TABLE:
-        return "\n".join(map(_BY_TABLE[output], tables))
-    raise InputError(f"there is no format {output!r}", nearest(output, FORMATS))
+    return "\n".join(map(latex.render if output == "latex" else _markdown, tables))
+
+
+def check_format(output: str) -> None:
+    """Check that a format is one of :data:`FORMATS`.
+
+    Raises:
+        InputError: it is not.
+    """
+    if output not in FORMATS:
+        raise InputError(f"there is no format {output!r}", nearest(output, FORMATS))
+
+
+def _markdown(table: Table) -> str:
+    """Return a heading, a pipe table and the notes."""
+    header = [table.corner, *(f"{column.group} {column.label}".strip() for column in table.columns)]
+    lines = [_line(header), _line([":---", *("---:" for _ in table.columns)])]
+    lines += [_line([line.label, *map(_text, line.values)]) for line in table.lines]
+    return "\n\n".join([f"### {table.title}", "\n".join(lines), *table.notes]) + "\n"
+
+
+def _line(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+
+
+def _text(value: Value) -> str:
+    if not isinstance(value, Figure):
+        return "–" if value is None else value
+    shown = f"**{percent(value.value)}**" if value.best else percent(value.value)
+    deviation = "" if value.deviation is None else f" ± {percent(value.deviation)}"
+    return f"{shown}{'†' * value.marked}{deviation} [{percent(value.low)}, {percent(value.high)}]"

@@ -1,4 +1,4 @@
-"""Which systems differ from the baseline: paired permutation tests, Holm-corrected (protocol 3)."""
+"""Tests against the baseline: paired permutation tests with Holm's correction (protocol 3)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def with_p_values(
 ) -> dict[Key, Summary]:
     """Return the summaries of a family with p-values against the baseline.
 
-    A system is tested where it and the baseline were scored on the same samples. Holm's correction is over the setups
-    of the family (fields, or pool sizes), for each system and measure by itself.
+    A system is tested if it and the baseline were scored on the same samples. Holm's correction is over the setups of
+    the family (fields, or pool sizes), separately for each system and measure.
     """
     found = dict(summaries)
     raw: dict[Key, float] = {}

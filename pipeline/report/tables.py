@@ -1,4 +1,4 @@
-"""Tables as objects: what stands in which cell, and the notes below. Formats only render them."""
+"""Tables as objects, with the notes below them. Formats only render them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.core.config import format_count
-from pipeline.measure.names import parse_measures
+from pipeline.measure.measures import parse_measures
 from pipeline.report.model import AVERAGE, Family, Report, Setup, Summary
 from pipeline.report.notes import notes
 
 DATASET = "dataset level"
 
 _EQUAL = 1e-12
-"""Means that differ by less differ by rounding alone."""
+"""Means that differ by less are equal but for rounding."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a table, as fractions.
-
-    Attributes:
-        best: whether it is the best of those it is compared with.
-        marked: whether it differs significantly from the baseline.
-    """
+    """A figure of a table, as fractions; ``best`` of its comparison, ``marked`` if it differs from the baseline."""
 
     value: float
     deviation: float | None
@@ -34,8 +29,8 @@ class Figure:
     marked: bool
 
 
-Cell = Figure | str | None
-"""None: not measured, which is not zero. Text stands as it is."""
+Value = Figure | str | None
+"""None: not measured, which is not zero. Text is shown as it is."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +43,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """A row; ``summary`` sets it off from those above."""
+    """A row; a rule separates a ``summary`` from the rows above."""
 
     label: str
-    cells: tuple[Cell, ...]
+    values: tuple[Value, ...]
     summary: bool = False
 
 
@@ -62,9 +57,9 @@ class Table:
     Attributes:
         title: what it shows.
         corner: label of the row labels.
-        columns: in order; those of one group stand together.
-        lines: in order, one cell a column.
-        notes: what must be known to read it, its provenance last.
+        columns: in order; those of one group are adjacent.
+        lines: in order, one value a column.
+        notes: how to read it, its provenance last.
     """
 
     title: str
@@ -77,8 +72,8 @@ class Table:
 def build_tables(report: Report) -> tuple[Table, ...]:
     """Return the tables of a report.
 
-    Pool sizes give one table, systems by size and measure (the layout of Medić & Šnajder 2022, table 1); fields give
-    one a measure, fields by system, with the macro average below (their tables 2, 7 and 8, turned on their side).
+    Pool sizes give one table, systems by size and measure (as table 1 of Medić & Šnajder 2022). Fields give a table for
+    each measure, fields by system, with the macro average below (their tables 2, 7 and 8, transposed).
     """
     tables: list[Table] = []
     for family in report.families:
@@ -107,7 +102,7 @@ def _by_size(report: Report, family: Family) -> Table:
     return Table(
         title=f"Retrieval by pool size, {family.setups[0].field or DATASET}",
         corner="system",
-        columns=tuple(Column(_size(places[place][0]), label_of(places[place][1])) for place in kept),
+        columns=tuple(Column(format_count(places[place][0].size), label_of(places[place][1])) for place in kept),
         lines=tuple(
             Line(system, tuple(column[number] for column in figures)) for number, system in enumerate(report.systems)
         ),
@@ -137,7 +132,7 @@ def _by_field(report: Report, family: Family, measure: str) -> Table:
 
 
 def _figures(found: Sequence[Summary | None], alpha: float) -> list[Figure | None]:
-    """Return the figures that are compared with each other; all that share the highest value are best."""
+    """Return figures that are compared with each other; all that share the highest value are best."""
     best = max((each.value for each in found if each is not None), default=0.0)
     alone = sum(each is not None for each in found) < 2
     return [
@@ -160,19 +155,15 @@ def _summaries(report: Report, family: Family) -> list[Summary]:
     return [each for each in report.summaries if (each.field, each.size) in setups]
 
 
-def _size(setup: Setup) -> str:
-    return format_count(setup.size)
-
-
 def groups(columns: Iterable[Column]) -> list[tuple[str, int]]:
     """Return the label of each group of columns, and how many columns it spans."""
     return [(label, len(list(members))) for label, members in itertools.groupby(column.group for column in columns)]
 
 
 def blocks(table: Table, widths: Sequence[int], room: int) -> Iterator[Table]:
-    """Yield the table in parts whose columns fit into ``room``, the row labels in each of them; at least one column.
+    """Yield the table in parts whose columns fit into ``room``, each with the row labels and at least one column.
 
-    Groups of columns stay together where they fit.
+    Groups of columns stay together if they fit.
     """
     start = 0
     while start < len(table.columns):
@@ -186,6 +177,6 @@ def blocks(table: Table, widths: Sequence[int], room: int) -> Iterator[Table]:
         yield replace(
             table,
             columns=table.columns[start:end],
-            lines=tuple(replace(line, cells=line.cells[start:end]) for line in table.lines),
+            lines=tuple(replace(line, values=line.values[start:end]) for line in table.lines),
         )
         start = end

@@ -70,6 +70,7 @@ def evaluations(
     bm25_engine: str = "postings",
     tunings: Sequence[Artifact] = (),
     validation: Sequence[Task] = (),
+    measure_engine: str = "numpy",
 ) -> list[Evaluation]:
     """Return an evaluation for each pool and system, pool by pool.
 
@@ -85,6 +86,7 @@ def evaluations(
         bm25_engine: BM25: one of :data:`BM25_ENGINES`; the ranking is the same.
         tunings: published tunings of BM25.
         validation: pools of validation queries, for the weights of fused systems.
+        measure_engine: one of :data:`pipeline.measure.engines.ENGINES`; the scores are the same.
 
     Raises:
         InputError: there is no such engine, or no tuning of a pool for which one is required.
@@ -94,7 +96,8 @@ def evaluations(
         raise InputError(f"there is no search engine {engine!r}", nearest(engine, ENGINES))
     if bm25_engine not in BM25_ENGINES:
         raise InputError(f"there is no BM25 engine {bm25_engine!r}", nearest(bm25_engine, BM25_ENGINES))
-    make = _Evaluations(corpus, measures, depth, "auto" if index else engine, index, bm25_engine, tunings, validation)
+    dense = "auto" if index else engine
+    make = _Evaluations(corpus, measures, depth, dense, index, bm25_engine, tunings, validation, measure_engine)
     found = [evaluation for pool in pools for system in systems for evaluation in make.with_exact(pool, system)]
     return list({evaluation.score.id: evaluation for evaluation in found}.values())
 
@@ -111,6 +114,7 @@ class _Evaluations:
     bm25_engine: str
     tunings: Sequence[Artifact]
     validation: Sequence[Task]
+    measure_engine: str
 
     def with_exact(self, pool: Task, system: System) -> list[Evaluation]:
         """Return the evaluation of a system, after the exact one where it is approximate."""
@@ -228,7 +232,15 @@ class _Evaluations:
 
     def _score(self, ranking: Task, pool: Task, system: str) -> Task:
         sample = int(canonical(pool.config)["sample"])
-        return score_task(ranking, pool, self.corpus, system=system, sample=sample, measures=self.measures)
+        return score_task(
+            ranking,
+            pool,
+            self.corpus,
+            system=system,
+            sample=sample,
+            measures=self.measures,
+            engine=self.measure_engine,
+        )
 
 
 def _as_in(evaluation: Evaluation, system: Bm25 | Dense) -> Bm25 | Dense:

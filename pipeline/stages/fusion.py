@@ -22,8 +22,8 @@ from pipeline.core.workspace import WEIGHTS as ROOM
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure import inputs as measured
-from pipeline.measure import ranx_engine
-from pipeline.measure.names import parse_measures
+from pipeline.measure.engines import evaluate
+from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.fusion import Fusion, Method
 from pipeline.retrieve.toplists import Positions
@@ -162,6 +162,6 @@ def _points(parts: int) -> list[tuple[float, ...]]:
 
 
 def _precision(ranking: Ranking, qrels: measured.Qrels, queries: int, scored: Positions) -> float:
-    ranked, judged = measured.select(measured.Ranking.from_table(ranking.table(), queries), qrels, scored)
-    values = ranx_engine.evaluate(judged, ranked, parse_measures(["map"]))
+    ranked, judged = measured.select(measured.Run.from_table(ranking.table(), queries), qrels, scored)
+    values = evaluate(judged, ranked, parse_measures(["map"]))
     return float(values[0].mean())

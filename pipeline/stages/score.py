@@ -20,10 +20,10 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import SCORES as ROOM
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure import ranx_engine
-from pipeline.measure.candidates import refuse_strangers
-from pipeline.measure.inputs import Qrels, Ranking, column, select
-from pipeline.measure.names import parse_measures
+from pipeline.measure.candidates import check_candidates
+from pipeline.measure.engines import check_engine, evaluate
+from pipeline.measure.inputs import Qrels, Run, column, select
+from pipeline.measure.measures import parse_measures
 
 _PARAMETERS = ("k1", "b")
 """Settings of a ranking that tables name beside its system, whose name may not say them."""
@@ -52,6 +52,7 @@ def score_task(
     system: str,
     sample: int,
     measures: tuple[str, ...],
+    engine: str = "numpy",
 ) -> Task:
     """Return the task that scores one ranking of one pool.
 
@@ -65,11 +66,13 @@ def score_task(
         system: name in every table and figure.
         sample: sample of the pool.
         measures: as users type them; their order and spelling do not matter.
+        engine: what computes them (:data:`pipeline.measure.engines.ENGINES`): the values are the same.
 
     Raises:
-        InputError: a measure is unknown. Once run: the ranking leaves out a query, ranks what is no candidate or is
-            not in order; or ``sample`` is not the pool's.
+        InputError: a measure or the engine is unknown. Once run: the ranking leaves out a query, ranks a paper
+            that is not a candidate or is not in order; or ``sample`` is not the pool's.
     """
+    check_engine(engine)
     parsed = sorted(parse_measures(measures), key=lambda measure: measure.order)
     config = ScoreConfig(system, sample, tuple(map(str, parsed)))
 
@@ -79,11 +82,11 @@ def score_task(
         _require_all_run(inputs["ranking"], opened)
         table = inputs["ranking"].arrow("ranking.arrow")
         queries = len(opened.query_rows)
-        ranked, judged = Ranking.from_table(table, queries), Qrels.from_table(opened.qrels, queries)
-        refuse_strangers(ranked, opened)
+        ranked, judged = Run.from_table(table, queries), Qrels.from_table(opened.qrels, queries)
+        check_candidates(ranked, opened)
         scored = np.flatnonzero(judged.positives())
         ranked_scored, judged_scored = select(ranked, judged, scored)
-        values = ranx_engine.evaluate(judged_scored, ranked_scored, parsed)
+        values = evaluate(judged_scored, ranked_scored, parsed, engine)
         out.arrow("scores.arrow", _table(config, opened, scored, values), SCORES)
         settings = inputs["ranking"].manifest.config
         parameters = [f"{name}={settings[name]:g}" for name in _PARAMETERS if name in settings]

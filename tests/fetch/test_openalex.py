@@ -16,7 +16,6 @@ import pytest
 from pipeline.core.errors import InputError, StageError
 from pipeline.fetch.openalex import OpenAlexCatalogue, list_objects
 from pipeline.fetch.release import fetch_release
-from pipeline.fetch.remote import client
 from pipeline.sources.openalex import OpenAlex
 
 
@@ -52,12 +51,6 @@ def bucket(s3: Any, request: pytest.FixtureRequest) -> tuple[Any, str]:
         s3.put_object(Bucket=name, Key=key, Body=content, ACL="public-read")
 
     return put, f"{s3.meta.endpoint_url}/{name}"
-
-
-@pytest.fixture
-def session() -> Iterator[httpx.Client]:
-    with client() as opened:
-        yield opened
 
 
 def works(number: int) -> bytes:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytrec_eval
 
 from pipeline.core.schema import JUDGEMENTS, RANKING
-from pipeline.measure.inputs import Qrels, Ranking
-from pipeline.measure.names import Measure
+from pipeline.measure import inputs as measured
+from pipeline.measure.measures import Measure
 
 Run = Sequence[Mapping[int, float]]
 """Score by row, for each query."""
@@ -31,8 +31,9 @@ def qrels_table(grades: Grades) -> pa.Table:
     return _table([(query, row, each[row]) for query, each in enumerate(grades) for row in sorted(each)], JUDGEMENTS)
 
 
-def inputs(run: Run, grades: Grades) -> tuple[Qrels, Ranking]:
-    return Qrels.from_table(qrels_table(grades), len(grades)), Ranking.from_table(ranking_table(run), len(run))
+def inputs(run: Run, grades: Grades) -> tuple[measured.Qrels, measured.Run]:
+    qrels = measured.Qrels.from_table(qrels_table(grades), len(grades))
+    return qrels, measured.Run.from_table(ranking_table(run), len(run))
 
 
 def random_case(

@@ -1,11 +1,9 @@
-"""The fast engine against the NumPy reference, and both against trec_eval."""
+"""The definitions of the table and ranx against trec_eval, and against each other."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,20 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.measure import ranx_engine, reference
-from pipeline.measure.names import parse_measures
+from pipeline.measure import hits, ranx_engine
+from pipeline.measure.engines import ENGINES, evaluate
+from pipeline.measure.hits import Hits
+from pipeline.measure.measures import MEASURES, Definition, Measure, parse_measures
+from pipeline.measure.ranks import average_precision
 from tests.measure.cases import Grades, Run, inputs, random_case, trec_eval
 
-MEASURES = parse_measures(
-    "map,map@5,ndcg,ndcg@5,recall,recall@5,precision,precision@5,mrr,mrr@5,hit_rate,hit_rate@5,r-precision,f1,f1@5"
+ALL = tuple(
+    Measure(each.name, cutoff) for each in MEASURES.values() for cutoff in ((None, 5) if each.cuts else (None,))
 )
 
 
 def assert_all_agree(run: Run, grades: Grades) -> None:
-    expected = trec_eval(run, grades, MEASURES)
-    for engine in (reference, ranx_engine):
-        values = engine.evaluate(*inputs(run, grades), MEASURES)
-        np.testing.assert_allclose(values, expected, atol=1e-9, err_msg=engine.__name__)
+    by_table, by_ranx = (evaluate(*inputs(run, grades), ALL, engine) for engine in ENGINES)
+    np.testing.assert_allclose(by_table, by_ranx, atol=1e-12, rtol=0)
+    np.testing.assert_allclose(by_table, trec_eval(run, grades, ALL), atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("score_levels", [1, 4, 10_000])
@@ -53,87 +53,87 @@ def test_engines_agree_on_anything(drawn: list[tuple[dict[int, float], tuple[int
 
 
 def test_by_hand() -> None:
-    """Two of three positives, at ranks 1 and 3 of four retrieved."""
-    qrels, ranking = inputs([{1: 0.9, 2: 0.8, 3: 0.7, 4: 0.6}], [{1: 1, 3: 1, 9: 1}])
-    values = dict(zip(map(str, MEASURES), ranx_engine.evaluate(qrels, ranking, MEASURES)[:, 0], strict=True))
-    assert values["map"] == pytest.approx((1 + 2 / 3) / 3)
-    assert values["ndcg"] == pytest.approx(1.5 / (1 + 1 / np.log2(3) + 0.5))
-    assert values["recall@5"] == pytest.approx(2 / 3)
-    assert values["precision@5"] == pytest.approx(2 / 5)
-    assert values["precision"] == pytest.approx(2 / 4)
-    assert values["r-precision"] == pytest.approx(2 / 3)
-    assert values["mrr"] == 1.0
+    """Two of three positives, at ranks 1 and 3 of four retrieved; grades are linear gains."""
+    values = evaluate(*inputs([{1: 0.9, 2: 0.8, 3: 0.7, 4: 0.6}], [{1: 1, 3: 3, 9: 1}]), ALL)
+    found = dict(zip(map(str, ALL), values[:, 0], strict=True))
+    assert found["map"] == pytest.approx((1 + 2 / 3) / 3)
+    assert found["ndcg"] == pytest.approx((1 + 3 / 2) / (3 + 1 / np.log2(3) + 0.5))
+    assert found["recall@5"] == pytest.approx(2 / 3)
+    assert found["precision@5"] == pytest.approx(2 / 5)
+    assert found["precision"] == pytest.approx(2 / 4)
+    assert found["r-precision"] == pytest.approx(2 / 3)
+    assert found["mrr"] == 1.0
 
 
-def test_grades_are_linear_gains() -> None:
-    qrels, ranking = inputs([{1: 2.0, 2: 1.0}], [{1: 1, 2: 3}])
-    (values,) = ranx_engine.evaluate(qrels, ranking, parse_measures("ndcg"))
-    assert values[0] == pytest.approx((1 + 3 / np.log2(3)) / (3 + 1 / np.log2(3)))
+def test_a_new_measure_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = Definition("hit_rate_again", "Again", MEASURES["hit_rate"].compute, ranx="hit_rate")
+    monkeypatch.setitem(MEASURES, entry.name, entry)
+    (parsed,) = parse_measures("hit_rate_again@5")
+    assert parsed.label == "Again@5"
+    case = inputs(*random_case(3, queries=20, rows=30, depth=9, positives=5, score_levels=9))
+    first, second = (evaluate(*case, [parsed], engine) for engine in ENGINES)
+    assert (first == second).all()
+    assert 0 < first.mean() < 1
 
 
-@pytest.mark.parametrize("engine", [reference, ranx_engine])
-def test_a_run_without_any_result_scores_zero(engine: object) -> None:
-    values = engine.evaluate(*inputs([{}, {}], [{1: 1}, {2: 1}]), MEASURES)  # type: ignore[attr-defined]
-    assert values.shape == (len(MEASURES), 2)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_queries_without_results_score_zero_and_those_without_positives_are_refused(engine: str) -> None:
+    values = evaluate(*inputs([{}, {}], [{1: 1}, {2: 1}]), ALL, engine)
+    assert values.shape == (len(ALL), 2)
     assert not values.any()
-
-
-@pytest.mark.parametrize("engine", [reference, ranx_engine])
-def test_a_query_without_positives_is_refused(engine: object) -> None:
     with pytest.raises(InputError, match="1 queries have no relevant paper, first query 1"):
-        engine.evaluate(*inputs([{1: 1.0}, {1: 1.0}], [{1: 1}, {1: 0}]), MEASURES)  # type: ignore[attr-defined]
+        evaluate(*inputs([{1: 1.0}, {1: 1.0}], [{1: 1}, {1: 0}]), ALL, engine)
     with pytest.raises(InputError, match="the qrels have 1 queries, the ranking 2"):
-        engine.evaluate(*inputs([{1: 1.0}, {}], [{1: 1}]), MEASURES)  # type: ignore[attr-defined]
+        evaluate(*inputs([{1: 1.0}, {}], [{1: 1}]), ALL, engine)
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no measure engine 'rank'.*Did you mean 'ranx'"):
+        evaluate(*inputs([{1: 1.0}], [{1: 1}]), ALL, "rank")
 
 
 def test_one_cut_measure_alone() -> None:
     """``ranx.evaluate`` raises KeyError here."""
-    qrels, ranking = inputs([{1: 1.0, 2: 0.5}], [{2: 1}])
-    assert ranx_engine.evaluate(qrels, ranking, parse_measures("recall@2")).tolist() == [[1.0]]
+    assert evaluate(*inputs([{1: 1.0, 2: 0.5}], [{2: 1}]), parse_measures("recall@2"), "ranx").tolist() == [[1.0]]
 
 
-def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    qrels, ranking = inputs(*random_case(7, queries=50, rows=40, depth=6, positives=10, score_levels=3))
-    whole = ranx_engine.evaluate(qrels, ranking, MEASURES)
+def test_block_sizes_do_not_change_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = inputs(*random_case(7, queries=50, rows=40, depth=6, positives=10, score_levels=3))
+    whole = [evaluate(*case, ALL, engine) for engine in ENGINES]
     monkeypatch.setattr(ranx_engine, "_BLOCK_BYTES", 300)
-    assert (ranx_engine.evaluate(qrels, ranking, MEASURES) == whole).all()
+    monkeypatch.setattr(hits, "_BLOCK", 7)
+    assert all((evaluate(*case, ALL, engine) == values).all() for engine, values in zip(ENGINES, whole, strict=True))
 
 
-def test_threads_do_not_show_and_stay_as_they_were() -> None:
+def test_ranx_gives_the_same_on_one_thread_and_leaves_their_number_alone() -> None:
     import numba
 
-    qrels, ranking = inputs(*random_case(8, queries=5, rows=40, depth=20, positives=10, score_levels=3))
+    case = inputs(*random_case(8, queries=5, rows=40, depth=20, positives=10, score_levels=3))
     before = numba.get_num_threads()
-    whole = ranx_engine.evaluate(qrels, ranking, MEASURES)
+    whole = evaluate(*case, ALL, "ranx")
     assert numba.get_num_threads() == before
     numba.set_num_threads(1)
     try:
-        assert (ranx_engine.evaluate(qrels, ranking, MEASURES) == whole).all()
+        assert (evaluate(*case, ALL, "ranx") == whole).all()
     finally:
         numba.set_num_threads(before)
 
 
+def test_average_precision_from_ranks_is_the_same_measure() -> None:
+    qrels, run = inputs(*random_case(9, queries=30, rows=40, depth=20, positives=10, score_levels=9))
+    found = Hits.of(qrels, run).found
+    ranks = np.zeros((len(qrels.rows), 2), np.int64)
+    ranks[qrels.offsets[found.query] + found.nth() - 1, 0] = found.rank
+    values = average_precision(ranks, qrels.offsets)
+    assert (values[:, 0] == evaluate(qrels, run, [Measure("map")])[0]).all()
+    assert not values[:, 1].any()
+    assert np.isnan(average_precision(ranks[:0], np.zeros(2, np.int64))).all()
+
+
 def test_import_is_light() -> None:
     code = (
-        "import sys, pipeline.measure.ranx_engine, pipeline.measure.trec, pipeline.measure.statistics\n"
+        "import sys, pipeline.measure.engines, pipeline.measure.trec, pipeline.measure.statistics\n"
         "print(*sorted({'ranx', 'numba', 'pandas', 'scipy', 'polars', 'torch'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
-
-
-def test_kernels_are_cached_below_the_users_cache(tmp_path: Path) -> None:
-    code = (
-        "import os, {first}sys; from pipeline.measure import ranx_engine; ranx_engine._metrics(); import numba\n"
-        "print(os.environ['NUMBA_CACHE_DIR'], numba.config.CACHE_DIR)"
-    )
-    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"} | {"XDG_CACHE_HOME": str(tmp_path)}
-    chosen = str(tmp_path / "mdcr" / "numba")
-    late = [sys.executable, "-c", code.format(first="numba, ")]
-    assert (
-        subprocess.run(late, env=environment, capture_output=True, text=True, check=True).stdout.split() == [chosen] * 2
-    )
-    environment["NUMBA_CACHE_DIR"] = str(tmp_path / "mine")
-    early = [sys.executable, "-c", code.format(first="")]
-    printed = subprocess.run(early, env=environment, capture_output=True, text=True, check=True).stdout.split()
-    assert printed == [str(tmp_path / "mine")] * 2

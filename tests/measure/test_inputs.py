@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.schema import JUDGEMENTS, RANKING
-from pipeline.measure.inputs import Qrels, Ranking, select
+from pipeline.measure.inputs import Qrels, Run, select
 from tests.measure.cases import inputs, qrels_table, ranking_table
 
 
@@ -40,7 +40,7 @@ def test_select_keeps_lists_whole() -> None:
         ([(0, 1, 2.0, 2)], "rank out of place"),
         ([(0, 1, 1.0, 1), (0, 2, 2.0, 2)], r"entry 1 .* below a worse one"),
         ([(0, 1, 1.0, 1), (0, 2, 1.0, 2)], "below a worse one"),
-        ([(0, 1, 2.0, 1), (0, 1, 1.0, 2)], "stands in this ranking already"),
+        ([(0, 1, 2.0, 1), (0, 1, 1.0, 2)], "repeats a paper of this query"),
         ([(0, 1, float("nan"), 1)], "not finite"),
         ([(0, 1, float("-inf"), 1)], "not finite"),
         ([(1, 1, 1.0, 1), (0, 1, 1.0, 1)], "not sorted by query"),
@@ -49,15 +49,15 @@ def test_select_keeps_lists_whole() -> None:
 )
 def test_a_ranking_that_breaks_the_contract_is_refused(entries: list[tuple[int, int, float, int]], fault: str) -> None:
     with pytest.raises(InputError, match=fault):
-        Ranking.from_table(ranking(*entries), 2)
+        Run.from_table(ranking(*entries), 2)
 
 
 def test_the_same_paper_in_two_rankings_is_none_of_that() -> None:
-    assert Ranking.from_table(ranking((0, 1, 1.0, 1), (1, 1, 1.0, 1)), 2).rows.tolist() == [1, 1]
+    assert Run.from_table(ranking((0, 1, 1.0, 1), (1, 1, 1.0, 1)), 2).rows.tolist() == [1, 1]
 
 
 def test_empty_tables() -> None:
-    assert Ranking.from_table(ranking_table([]), 3).retrieved().tolist() == [0, 0, 0]
+    assert Run.from_table(ranking_table([]), 3).retrieved().tolist() == [0, 0, 0]
     assert Qrels.from_table(qrels_table([]), 2).positives().tolist() == [0, 0]
 
 

@@ -14,9 +14,9 @@ from pipeline.core.errors import InputError
 from pipeline.measure.statistics import (
     bootstrap_means,
     holm,
+    mean_and_deviation,
     paired_permutation,
     percentile_interval,
-    spread,
 )
 
 
@@ -49,17 +49,13 @@ def test_interval_is_of_percentiles() -> None:
     assert (low[0], high[0]) == (pytest.approx(0.05), pytest.approx(0.95))
 
 
-def test_a_row_does_not_depend_on_the_others() -> None:
+def test_rows_share_their_draws_and_do_not_depend_on_each_other() -> None:
     data = values(3, 5, 97)
+    data[1] = data[0] + 0.25
     together = bootstrap_means(data, seed=5)
+    np.testing.assert_allclose(together[1] - together[0], 0.25)
     for row in range(5):
         assert (bootstrap_means(data[row : row + 1], seed=5)[0] == together[row]).all()
-
-
-def test_rows_share_their_draws() -> None:
-    data = values(4, 1, 50)
-    means = bootstrap_means(np.concatenate([data, data + 0.25]), seed=9)
-    np.testing.assert_allclose(means[1] - means[0], 0.25)
 
 
 def test_seed_and_item_decide() -> None:
@@ -70,13 +66,11 @@ def test_seed_and_item_decide() -> None:
     assert (first != bootstrap_means(data, seed=1, item="History")).any()
 
 
-def test_more_draws_than_a_block_holds() -> None:
-    means = bootstrap_means(np.ones((1, 50_000)), seed=1, resamples=200)
-    np.testing.assert_allclose(means, 1.0)
-
-
-def test_one_query_has_no_spread() -> None:
-    assert (bootstrap_means(np.array([[0.5]]), seed=1) == 0.5).all()
+@pytest.mark.parametrize(("queries", "resamples"), [(50_000, 200), (1, 1_000)])
+def test_equal_values_have_that_mean(queries: int, resamples: int) -> None:
+    """50,000 queries take more draws than a block holds."""
+    means = bootstrap_means(np.full((1, queries), 0.5), seed=1, resamples=resamples)
+    np.testing.assert_allclose(means, 0.5)
 
 
 @given(st.lists(st.integers(-16, 16), min_size=1, max_size=10))
@@ -146,17 +140,17 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(raw: list[float]) -> 
     assert set(np.flatnonzero(holm(raw) <= level).tolist()) == rejected
 
 
-def test_spread_over_samples() -> None:
-    assert spread([1.0, 2.0, 4.0]) == (pytest.approx(7 / 3), pytest.approx(np.sqrt(7 / 3)))
-    assert spread([0.25]) == (0.25, None)
+def test_mean_and_deviation_over_samples() -> None:
+    assert mean_and_deviation([1.0, 2.0, 4.0]) == (pytest.approx(7 / 3), pytest.approx(np.sqrt(7 / 3)))
+    assert mean_and_deviation([0.25]) == (0.25, None)
 
 
-def test_nothing_to_draw_from_is_said() -> None:
+def test_bad_arguments_are_refused() -> None:
     with pytest.raises(InputError, match="no queries"):
         bootstrap_means(np.empty((2, 0)), seed=1)
-    with pytest.raises(InputError, match="0 random draws"):
+    with pytest.raises(InputError, match="at least 1, got 0"):
         paired_permutation(np.ones((1, 20)), seed=1, permutations=0)
-    with pytest.raises(InputError, match="confidence level of 95"):
+    with pytest.raises(InputError, match="between 0 and 1, got 95"):
         percentile_interval(np.ones((1, 10)), level=95)
     with pytest.raises(InputError, match="no samples"):
-        spread([])
+        mean_and_deviation([])

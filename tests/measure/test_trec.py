@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure import ranx_engine, trec
-from pipeline.measure.inputs import Qrels, Ranking
-from pipeline.measure.names import parse_measures
+from pipeline.measure import trec
+from pipeline.measure.engines import evaluate
+from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.measures import parse_measures
 from tests.builders import make_corpus, make_pool
 from tests.measure.cases import random_case, ranking_table
 
@@ -70,26 +71,23 @@ def test_trec_eval_gives_our_figures(pool: Pool, tmp_path: Path, score_levels: i
         grades[query][document] = int(grade)
     names = ["map", "ndcg", "recip_rank", "P_1", "recall_30"]
     theirs = pytrec_eval.RelevanceEvaluator(dict(grades), set(names)).evaluate(dict(scores))
-    ours = ranx_engine.evaluate(
-        Qrels.from_table(pool.qrels, 3), Ranking.from_table(ranking, 3), parse_measures("map,ndcg,mrr,p@1,r@30")
+    ours = evaluate(
+        Qrels.from_table(pool.qrels, 3), Run.from_table(ranking, 3), parse_measures("map,ndcg,mrr,p@1,r@30")
     )
     for place, query in enumerate(pool.query_ids()):
         if run[place]:
             assert ours[:, place].tolist() == pytest.approx([theirs[query][name] for name in names], abs=1e-9)
-    assert trec.read_run(tmp_path / "out.run", pool).ranking.equals(ranking)
-    assert trec.read_qrels(tmp_path / "out.qrels", pool).equals(pool.qrels)
+    assert trec.read_run(tmp_path / "out.run", pool)[0].equals(ranking)
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=50))
 def test_every_float32_is_read_back_as_it_was(scores: list[float]) -> None:
-    array = pa.array(scores, pa.float32())
-    written = [
-        line.split()[0] for line in trec._joined(pa.compute.cast(array, pa.large_string()), "x").decode().splitlines()
-    ]
-    assert np.array(list(map(float, written)), np.float32).tolist() == array.to_pylist()
+    """Scores are written by this cast, and read by NumPy."""
+    written = pa.compute.cast(pa.array(scores, pa.float32()), pa.large_string()).to_pylist()
+    assert np.array([np.float32(text) for text in written]).tolist() == scores
 
 
-def test_blocks_do_not_show(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_size_does_not_change_the_file(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     ranking = ranking_table([{1: 0.5, 2: 0.5, 3: 0.1}, {4: 1.0}, {}])
     whole = b"".join(trec.run_lines(ranking, pool, "x"))
     monkeypatch.setattr(trec, "_BLOCK", 1)
@@ -99,24 +97,14 @@ def test_blocks_do_not_show(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_lines_in_any_order_are_ranked_in_ours(pool: Pool, tmp_path: Path) -> None:
     run = [{"zz": 1.0, "9": 2.0, "A": 1.0 + 1e-12, "10": 3.0}, {}, {"~": -1.0, "a-1": 0.0}]
-    read = trec.read_run(lines_of(pool, run, tmp_path), pool)
-    ids = pool.corpus.ids(read.ranking.column("row").to_numpy())
-    assert list(
-        zip(read.ranking.column("query").to_pylist(), ids, read.ranking.column("rank").to_pylist(), strict=True)
-    ) == [
-        (0, "9", 1),
-        (0, "zz", 2),
-        (0, "A", 3),
-        (2, "a-1", 1),
-        (2, "~", 2),
-    ]
-    assert read.excluded == 1
-    assert Ranking.from_table(read.ranking, 3).depth == 3
-
-
-def test_an_empty_run(pool: Pool, tmp_path: Path) -> None:
+    ranking, excluded = trec.read_run(lines_of(pool, run, tmp_path), pool)
+    ids = pool.corpus.ids(ranking.column("row").to_numpy())
+    found = list(zip(ranking.column("query").to_pylist(), ids, ranking.column("rank").to_pylist(), strict=True))
+    assert found == [(0, "9", 1), (0, "zz", 2), (0, "A", 3), (2, "a-1", 1), (2, "~", 2)]
+    assert excluded == 1
+    assert Run.from_table(ranking, 3).depth == 3
     (tmp_path / "empty.run").write_text("")
-    assert trec.read_run(tmp_path / "empty.run", pool).ranking.num_rows == 0
+    assert trec.read_run(tmp_path / "empty.run", pool)[0].num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -127,7 +115,7 @@ def test_an_empty_run(pool: Pool, tmp_path: Path) -> None:
         ("10 Q0 9 1 high x", "line 2 has 'high' where a number belongs"),
         ("10 Q0 9 1 nan x", "line 2 has no finite score"),
         ("10 Q0 9 1 1e39 x", "line 2 has no finite score"),
-        ("10 Q0 nowhere 1 1 x", "1 papers that are no candidates of the pool, such as 'nowhere'"),
+        ("10 Q0 nowhere 1 1 x", "1 papers that are not candidates of the pool, such as 'nowhere'"),
         ("A Q0 zz 1 1 x", "line 2 repeats a query and document"),
     ],
 )
@@ -142,13 +130,6 @@ def test_a_file_that_cannot_be_read(pool: Pool, tmp_path: Path) -> None:
     for name in ("latin.run", "none.run", ""):
         with pytest.raises(InputError, match="cannot be read"):
             trec.read_run(tmp_path / name, pool)
-
-
-@pytest.mark.parametrize("grade", ["0.5", "nan", "1e9"])
-def test_a_grade_that_is_none(pool: Pool, tmp_path: Path, grade: str) -> None:
-    (tmp_path / "bad.qrels").write_text(f"A 0 zz {grade}\n", encoding="utf-8")
-    with pytest.raises(InputError, match="line 1 has no whole grade"):
-        trec.read_qrels(tmp_path / "bad.qrels", pool)
 
 
 @pytest.mark.parametrize("paper_id", ["a b", "a\u00a0b", "\t"])

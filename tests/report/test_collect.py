@@ -20,7 +20,7 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.measure.statistics import bootstrap_means, percentile_interval
 from pipeline.report.aggregate import summarise
-from pipeline.report.collect import as_json, load, rows
+from pipeline.report.collect import load, rows
 from pipeline.report.model import Settings
 from pipeline.runner import Runner
 from pipeline.stages.score import score_task
@@ -56,14 +56,13 @@ def test_scores_become_rows(tmp_path: Path, corpus: Artifact) -> None:
     settings = Settings(seed=3, resamples=200)
     found = rows(load(scores, pools), settings)
     assert len(found) == 8
-    printed = json.loads(json.dumps(as_json(found)))
-    assert list(printed) == ["rows"]
-    assert list(printed["rows"][0]) == [
+    printed = json.loads(json.dumps(found))
+    assert list(printed[0]) == [
         "system", "pool", "field", "size", "sample", "measure", "value", "low", "high", "queries", "positives",
     ]  # fmt: skip
     values = np.array([[(1 + 2 / 3) / 2, 1 / 2, 0]])
     low, high = percentile_interval(bootstrap_means(values, seed=3, resamples=200))
-    assert printed["rows"][0] == {
+    assert printed[0] == {
         "system": "BM25",
         "pool": pools[0].name,
         "field": None,
@@ -76,7 +75,7 @@ def test_scores_become_rows(tmp_path: Path, corpus: Artifact) -> None:
         "queries": 3,
         "positives": 4,
     }
-    assert [(row.system, row.sample, row.measure) for row in found[2:5]] == [
+    assert [(row["system"], row["sample"], row["measure"]) for row in found[2:5]] == [
         ("SciNCL", 1, "map"),
         ("SciNCL", 1, "ndcg"),
         ("BM25", 2, "map"),
@@ -98,7 +97,7 @@ def test_an_interval_does_not_depend_on_what_else_is_reported() -> None:
 def test_one_sample_has_the_same_interval_in_rows_and_in_summaries() -> None:
     alone = [scored("a", {"map": np.random.default_rng(1).random(30)}, field="Art")]
     (row,), (summary,) = rows(alone, Settings()), summarise(alone, Settings()).summaries
-    assert (row.value, row.low, row.high) == (summary.value, summary.low, summary.high)
+    assert (row["value"], row["low"], row["high"]) == (summary.value, summary.low, summary.high)
 
 
 def test_field_and_size_come_from_the_pool(tmp_path: Path, corpus: Artifact) -> None:
@@ -149,5 +148,5 @@ def test_a_table_with_holes_or_doubles_is_refused(tmp_path: Path, corpus: Artifa
         return whole.manifest.counts
 
     holed = Runner(tmp_path, Resources()).make(Task("score", 9, "runs/scores", "x", whole.manifest.config, {}, write))
-    with pytest.raises(CorruptError, match="not one value for each query and measure"):
+    with pytest.raises(CorruptError, match="one value for each query and measure"):
         load([holed], [pool])

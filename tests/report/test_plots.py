@@ -79,8 +79,3 @@ def test_without_matplotlib_the_remedy_is_named(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"matplotlib, which is not installed. pip install matplotlib"):
         save_plots(report, tmp_path)
-
-
-def test_an_unknown_format_is_refused(report: Report, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no figure format 'jpeg'"):
-        save_plots(report, tmp_path, ["jpeg"])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pipeline.corpus.reader import Corpus
-from pipeline.report.profile import QUANTILES, _distribution, decades, profile
-from pipeline.report.profile_text import render_profile, save_profile_plots
+from pipeline.report.profile import QUANTILES, _distribution, profile
+from pipeline.report.profile_text import _decades, render_profile, save_profile_plots
 from tests.builders import make_corpus
 
 LONG = "An abstract of more than thirty characters."
@@ -94,9 +94,9 @@ def test_nothing_has_a_distribution_too() -> None:
     assert _distribution(np.zeros(3, np.int32), among_nonzero=True)["quantiles"]["0.5"] is None
 
 
-def test_years_before_are_summed_by_decade() -> None:
+def test_earlier_years_are_summed_by_decade() -> None:
     years: list[dict[str, Any]] = [{"year": y, "papers": 1} for y in (1987, 1989, 1990, 2000, 2001, None)]
-    assert decades(years, 2003) == [
+    assert _decades(years, 2003) == [
         {"year": "1980s", "papers": 2},
         {"year": "1990s", "papers": 1},
         {"year": 2000, "papers": 1},

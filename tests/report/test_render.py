@@ -42,22 +42,13 @@ def by_field() -> Report:
     return summarise(scores, Settings(resamples=10, permutations=99, baseline="BM25"), ["map"])
 
 
+@pytest.mark.parametrize(("case", "width"), [("by_size", 80), ("by_field", 100)])
 @pytest.mark.parametrize(
-    ("name", "output", "width"),
-    [
-        ("by_size.txt", "terminal", 80),
-        ("by_size.md", "markdown", 80),
-        ("by_size.tex", "latex", 80),
-        ("by_size.csv", "csv", 80),
-        ("by_field.txt", "terminal", 100),
-        ("by_field.md", "markdown", 100),
-        ("by_field.tex", "latex", 100),
-        ("by_field.csv", "csv", 100),
-    ],
+    ("suffix", "output"), [("txt", "terminal"), ("md", "markdown"), ("tex", "latex"), ("csv", "csv")]
 )
-def test_golden(request: pytest.FixtureRequest, name: str, output: str, width: int) -> None:
-    report = request.getfixturevalue(Path(name).stem)
-    assert render(report, output, width=width) == (GOLDEN / name).read_text(encoding="utf-8")
+def test_golden(request: pytest.FixtureRequest, case: str, width: int, suffix: str, output: str) -> None:
+    expected = (GOLDEN / f"{case}.{suffix}").read_text(encoding="utf-8")
+    assert render(request.getfixturevalue(case), output, width=width) == expected
 
 
 def test_csv_is_the_report_in_full_precision() -> None:
@@ -92,10 +83,10 @@ def test_bold_does_not_shift_columns(by_size: Report) -> None:
     assert len({line.rindex("]") for line in plain[5:7]}) == 1
 
 
-def test_what_is_not_measured_is_no_zero(by_size: Report) -> None:
+def test_what_is_not_measured_is_not_zero(by_size: Report) -> None:
     (table,) = build_tables(by_size)
     assert table.lines[1].label == "SciNCL_v1"
-    assert table.lines[1].cells[2:] == (None, None)
+    assert table.lines[1].values[2:] == (None, None)
 
 
 def test_best_and_marks() -> None:
@@ -105,15 +96,15 @@ def test_best_and_marks() -> None:
         scored("c", {"map": [0.0, 0.1, 0.0]}),
     ]
     (table,) = build_tables(summarise(scores, Settings(baseline="a", alpha=1.0)))
-    cells = [line.cells[0] for line in table.lines]
-    assert [cell.best for cell in cells if isinstance(cell, Figure)] == [True, True, False]
-    assert [cell.marked for cell in cells if isinstance(cell, Figure)] == [False, False, True]
+    values = [line.values[0] for line in table.lines]
+    assert [value.best for value in values if isinstance(value, Figure)] == [True, True, False]
+    assert [value.marked for value in values if isinstance(value, Figure)] == [False, False, True]
 
 
 def test_a_lone_system_is_not_best_of_anything() -> None:
     (table,) = build_tables(summarise([scored("a", {"map": [0.5]})], Settings()))
-    assert isinstance(table.lines[0].cells[0], Figure)
-    assert not table.lines[0].cells[0].best
+    assert isinstance(table.lines[0].values[0], Figure)
+    assert not table.lines[0].values[0].best
     assert "best" not in " ".join(table.notes)
     assert "†" not in " ".join(table.notes)
 
@@ -169,7 +160,7 @@ def test_blocks_keep_groups_together() -> None:
 
     def cut(room: int) -> list[str]:
         parts = list(blocks(table, [1] * 6, room))
-        assert "".join(str(cell) for part in parts for cell in part.lines[0].cells) == "123456"
+        assert "".join(str(value) for part in parts for value in part.lines[0].values) == "123456"
         return ["".join(column.group + column.label for column in part.columns) for part in parts]
 
     assert cut(9) == ["xaxbxcyaybyc"]

@@ -15,8 +15,8 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.reader import Text
 from pipeline.measure import ranx_engine
 from pipeline.measure.inputs import Qrels
-from pipeline.measure.inputs import Ranking as Ranked
-from pipeline.measure.names import parse_measures
+from pipeline.measure.inputs import Run as Ranked
+from pipeline.measure.measures import parse_measures
 from pipeline.measure.ranks import average_precision
 from pipeline.retrieve.base import Exclusions, Ranking
 from pipeline.retrieve.postings import grid as postings_grid

@@ -113,9 +113,9 @@ def test_the_sample_must_be_the_pools(tmp_path: Path, corpus: Artifact) -> None:
 
 def test_what_is_no_candidate_is_refused(tmp_path: Path, corpus: Artifact) -> None:
     candidates = [0, 1, 3, 5, 7]
-    with pytest.raises(InputError, match=r"row 4, ranked for query 1, is no candidate of pool-"):
+    with pytest.raises(InputError, match=r"row 4, ranked for query 1, is not a candidate of pool-"):
         make_score(tmp_path, corpus, [{3: 1.0, 5: 0.5}, {4: 1.0}, {}], candidates=candidates)
-    with pytest.raises(InputError, match=r"row 8, ranked for query 2, is no candidate"):
+    with pytest.raises(InputError, match=r"row 8, ranked for query 2, is not a candidate"):
         make_score(tmp_path, corpus, [{}, {}, {8: 1.0}], candidates=candidates)
 
 

@@ -1,0 +1,77 @@
+"""Printing results: JSON, rows, and what artifacts count."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.core.artifact import Artifact
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """Print values as one line of JSON."""
+    print(json.dumps(values, ensure_ascii=False))
+
+
+def print_rows(what: str, rows: Sequence[Mapping[str, Any]], options: argparse.Namespace) -> None:
+    """Print rows as a table, or as JSON under their name; a row may lack columns."""
+    if options.json:
+        print_json({what: list(rows)})
+        return
+    if not rows:
+        print(f"no {what} yet")
+        return
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [names, *([_text(row.get(name, "-")) for name in names] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
+    first = [next(row[name] for row in rows if name in row) for name in names]
+    numeric = [isinstance(value, int | float) and not isinstance(value, bool) for value in first]
+    for line in lines:
+        shown = (t.rjust(w) if n else t.ljust(w) for t, w, n in zip(line, widths, numeric, strict=True))
+        print("  ".join(shown).rstrip())
+
+
+def print_made(kind: str, made: Sequence[Artifact], options: argparse.Namespace) -> None:
+    """Print artifacts that were made."""
+    if options.json and not options.dry_run:
+        print_json({kind: [described(artifact) for artifact in made]})
+        return
+    for artifact in made:
+        print_counts(f"{artifact.manifest.stage} {artifact.name}", artifact)
+
+
+def described(artifact: Artifact) -> dict[str, Any]:
+    """Return an artifact for JSON."""
+    manifest = artifact.manifest
+    return {
+        "stage": manifest.stage,
+        "name": artifact.name,
+        "id": manifest.id,
+        "path": str(artifact.path),
+        "config": manifest.config,
+        "counts": manifest.counts,
+    }
+
+
+def print_counts(title: str, artifact: Artifact) -> None:
+    """Print what an artifact counts, a line each."""
+    print(title)
+    for line in _lines(artifact.manifest.counts):
+        print(f"  {line}")
+
+
+def _lines(counts: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for name, value in counts.items():
+        label = name.replace("_", " ")
+        if isinstance(value, Mapping):
+            lines += [f"{label}:", *(f"  {line}" for line in _lines(value))] if value else []
+        elif isinstance(value, int | float):
+            lines.append(f"{label:32}{value:>14,}")
+    return lines
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) and value > 9999 else str(value)

@@ -1,0 +1,213 @@
+"""The measures: one table of name, definition and engine, and the names users type.
+
+A measure is one function of :class:`pipeline.measure.hits.Hits` under the decorator :func:`measure`. The table
+:data:`MEASURES` is what the parser, the engines, ``mdcr show measures`` and the tests read.
+
+Definitions are trec_eval's: a grade of 1 or more is relevant, and denominators count all positives of a query,
+retrieved or not (Medić & Šnajder 2022, section 3.3). A query that retrieved nothing scores 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.errors import InputError, nearest
+from pipeline.measure.hits import Hits, Relevant
+
+Values = npt.NDArray[np.float64]
+"""Fractions, ``[queries]``."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """An entry of the table.
+
+    Attributes:
+        name: canonical name.
+        label: what tables print.
+        compute: the definition: hits, cut already, to a value for each query.
+        ranx: name of the function of ``ranx.metrics`` that computes the same.
+        aliases: other names users may type.
+        cuts: whether it takes a cutoff; the whole ranking counts without one.
+    """
+
+    name: str
+    label: str
+    compute: Callable[[Hits], Values]
+    ranx: str
+    aliases: tuple[str, ...] = ()
+    cuts: bool = True
+
+    @property
+    def text(self) -> str:
+        """The definition in words."""
+        return (self.compute.__doc__ or "").strip().rstrip(".")
+
+
+MEASURES: dict[str, Definition] = {}
+"""Every measure by its name, in canonical order."""
+
+
+def measure(
+    name: str, label: str, *, ranx: str, aliases: tuple[str, ...] = (), cuts: bool = True
+) -> Callable[[Callable[[Hits], Values]], Callable[[Hits], Values]]:
+    """Enter a definition into the table; see :class:`Definition` for the arguments."""
+
+    def enter(compute: Callable[[Hits], Values]) -> Callable[[Hits], Values]:
+        MEASURES[name] = Definition(name, label, compute, ranx, aliases, cuts)
+        return compute
+
+    return enter
+
+
+@measure("map", "MAP", ranx="average_precision", aliases=("ap",))
+def average_precision(hits: Hits) -> Values:
+    """Sum of the precision at the rank of each relevant paper, over the number of positives."""
+    return _sums(hits, hits.found.nth() / hits.found.rank) / hits.positives
+
+
+@measure("ndcg", "NDCG", ranx="ndcg")
+def ndcg(hits: Hits) -> Values:
+    """Gain (the grade) discounted by log2(rank + 1), over that of the best order (Järvelin & Kekäläinen 2002)."""
+
+    def dcg(papers: Relevant) -> Values:
+        gains = papers.grade / np.log2(papers.rank + 1)
+        return np.bincount(papers.query, gains, len(hits.positives)).astype(np.float64)
+
+    return dcg(hits.found) / dcg(hits.ideal)
+
+
+@measure("recall", "R", ranx="recall", aliases=("r",))
+def recall(hits: Hits) -> Values:
+    """Fraction of the positives that was retrieved."""
+    return _sums(hits) / hits.positives
+
+
+@measure("precision", "P", ranx="precision", aliases=("p",))
+def precision(hits: Hits) -> Values:
+    """Relevant papers over the cutoff, even where fewer were retrieved; uncut: over the papers retrieved."""
+    return _sums(hits) / np.maximum(hits.counted, 1)
+
+
+@measure("mrr", "MRR", ranx="reciprocal_rank", aliases=("rr", "recip_rank"))
+def reciprocal_rank(hits: Hits) -> Values:
+    """One over the rank of the first relevant paper."""
+    return _sums(hits, np.where(hits.found.nth() == 1, 1 / hits.found.rank, 0.0))
+
+
+@measure("hit_rate", "Hit", ranx="hit_rate", aliases=("hit", "success"))
+def hit_rate(hits: Hits) -> Values:
+    """1 where any relevant paper was retrieved."""
+    return (_sums(hits) > 0).astype(np.float64)
+
+
+@measure("r-precision", "R-Prec", ranx="r_precision", aliases=("r_precision", "rprec"), cuts=False)
+def r_precision(hits: Hits) -> Values:
+    """Precision at the rank that equals the number of positives."""
+    return _sums(hits, hits.found.rank <= hits.positives[hits.found.query]) / hits.positives
+
+
+@measure("f1", "F1", ranx="f1")
+def f1(hits: Hits) -> Values:
+    """Harmonic mean of precision and recall."""
+    p, r = precision(hits), recall(hits)
+    return 2 * p * r / np.where(p + r > 0, p + r, 1)
+
+
+def _sums(hits: Hits, weights: npt.NDArray[np.generic] | None = None) -> Values:
+    """Return the sum of a weight over the hits of each query, rank by rank; without weights, their number."""
+    return np.bincount(hits.found.query, weights, len(hits.positives)).astype(np.float64)
+
+
+_SPELLING = re.compile(r"(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<cutoff>[1-9][0-9]{0,8}))?")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One measure of a ranking, perhaps of its first ranks alone; its value for a query is a fraction.
+
+    Attributes:
+        name: a key of :data:`MEASURES`.
+        cutoff: ranks that count, or None for the whole ranking.
+    """
+
+    name: str
+    cutoff: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.cutoff is None else f"{self.name}@{self.cutoff}"
+
+    @property
+    def label(self) -> str:
+        """What tables print: ``MAP``, ``R@30``."""
+        label = MEASURES[self.name].label
+        return label if self.cutoff is None else f"{label}@{self.cutoff}"
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Sort key: canonical order of names, then rising cutoff, uncut first."""
+        return list(MEASURES).index(self.name), self.cutoff or 0
+
+
+DEFAULT = (
+    Measure("map"),
+    Measure("ndcg"),
+    Measure("recall", 30),
+    Measure("precision", 1),
+    Measure("mrr"),
+    Measure("recall", 100),
+)
+"""What is measured by default: the papers' three, then three more (protocol 4)."""
+
+
+def parse_measures(text: str | Iterable[str]) -> tuple[Measure, ...]:
+    """Parse measures as users type them, such as ``ndcg@10,map@100`` or ``P@1 rr``.
+
+    Case does not matter, aliases are understood, and a measure named twice counts once.
+
+    Args:
+        text: names separated by commas or white space, or the names one by one.
+
+    Returns:
+        The measures, in the order given.
+
+    Raises:
+        InputError: some are unknown (all of them are listed), or there is none.
+    """
+    words = re.split(r"[,\s]+", text) if isinstance(text, str) else list(text)
+    words = [word for word in words if word]
+    parsed = {word: _parse(word) for word in words}
+    bad = [word for word, found in parsed.items() if found is None]
+    if bad:
+        listed = ", ".join(map(repr, bad))
+        raise InputError(f"unknown measure{'s' * (len(bad) > 1)} {listed}", ". ".join(_hint(word) for word in bad))
+    if not words:
+        raise InputError("no measure was named", f"Name some, such as {','.join(map(str, DEFAULT))}")
+    return tuple(dict.fromkeys(found for found in parsed.values() if found is not None))
+
+
+def _parse(word: str) -> Measure | None:
+    match = _SPELLING.fullmatch(word.casefold())
+    name = _canonical(match["name"]) if match else None
+    if match is None or name is None or (match["cutoff"] and not MEASURES[name].cuts):
+        return None
+    return Measure(name, int(match["cutoff"]) if match["cutoff"] else None)
+
+
+def _canonical(typed: str) -> str | None:
+    return next((each.name for each in MEASURES.values() if typed in (each.name, *each.aliases)), None)
+
+
+def _hint(word: str) -> str:
+    typed, at, cutoff = word.casefold().partition("@")
+    name = _canonical(typed)
+    if name is None:
+        return nearest(typed, MEASURES)
+    if not MEASURES[name].cuts:
+        return f"{name} sets its own cutoff: write it without {at + cutoff!r}"
+    return f"The cutoff of {word!r} must be an integer from 1, such as {name}@10"

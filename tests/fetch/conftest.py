@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from pipeline.fetch.remote import client
+
+
+@pytest.fixture
+def session() -> Iterator[httpx.Client]:
+    with client() as opened:
+        yield opened
