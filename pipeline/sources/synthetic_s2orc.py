@@ -21,7 +21,7 @@ from pipeline.core.rng import generator
 from pipeline.core.schema import NO_YEAR
 from pipeline.sources.synthetic import Synthetic, Unit
 
-_AUTHORS = [
+_AUTHORS: list[dict[str, Any]] = [
     {"first": first, "middle": [], "last": last, "suffix": ""}
     for first in ("Ada", "Bao", "Chinwe", "Dmitri", "Élodie", "Fatima", "Grace", "Haruto")
     for last in ("Abe", "Brown", "Cruz", "Diaz", "Eriksen", "Fischer", "Gupta", "Hernández", "Ivanov", "Johnson")
