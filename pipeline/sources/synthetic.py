@@ -57,8 +57,9 @@ _TAIL, _MOST_POPULAR = 1.1, 500.0
 """Popularity has a Pareto distribution of this exponent, cut off."""
 _LOOKBACK = 25.0
 """Years a reference looks back, on average."""
-_NEAR, _ANYWHERE, _ABSENT = 0.08, 0.03, 0.1
-"""Shares of references to other topics of the field, to any topic, and to papers that the release lacks."""
+_NEAR, _ANYWHERE, _LATER, _ABSENT = 0.08, 0.03, 0.004, 0.1
+"""Shares of references to other topics of the field, to any topic, to papers of any date, and to papers that the
+release lacks."""
 
 _NO_REFERENCES, _NO_YEAR, _NO_FIELD, _TWO_FIELDS, _THREE_FIELDS = 0.23, 0.015, 0.05, 0.075, 0.005
 _NO_ABSTRACT, _SHORT_ABSTRACT = 0.17, 0.005
@@ -260,8 +261,9 @@ def _cite(
     n = len(topic)
     wanted = np.clip(np.rint(_REFERENCES * np.exp(0.45 * rng.standard_normal(n))), 1, 200).astype(np.int64)
     citing = np.repeat(np.arange(n), wanted)
-    own, now = topic[citing], when[citing]
+    own = topic[citing]
     kind, pick = rng.random((2, len(citing)))
+    now = np.where(kind > 1 - _LATER, 1.0, when[citing])
     first = np.concatenate([[0], last])[field_of[own]]
     near = first + (pick * (last[field_of[own]] - first)).astype(np.int64)
     anywhere = (pick * len(field_of)).astype(np.int64)
@@ -279,7 +281,7 @@ def _cite(
     absent = rng.random(len(citing)) < _ABSENT
     cited = np.where(absent, n + rng.integers(papers // 2, size=len(citing)), cited)
     rows = n + papers // 2
-    distinct = np.unique((citing * rows + cited)[absent | (low < high)])
+    distinct = np.unique((citing * rows + cited)[absent | (low < high) & (cited != citing)])
     return distinct // rows, distinct % rows
 
 
