@@ -297,7 +297,7 @@ def main() -> None:
         folder = options.input
         if folder is None:
             folder = Path(scratch) / "release"
-            write_s2orc(Synthetic(papers), folder, shards=16, workers=PROCESSES)
+            write_s2orc(Synthetic(papers), folder, workers=PROCESSES)
         report["read"] = read_bench(folder, rounds)
     print_read(report["read"])
     report["sizes"] = []

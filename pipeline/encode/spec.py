@@ -124,7 +124,7 @@ class LsaSpec:
     """
 
     dimension: int = 256
-    sample: int = 50_000
+    sample: int = 20_000
     vocabulary: int = 50_000
     seed: int = 13
     storage: Storage = "float32"

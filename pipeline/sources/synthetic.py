@@ -1,26 +1,102 @@
 """A release that is computed, not read: papers in the likeness of S2ORC, any number of them, from a seed.
 
-What is decided for a paper depends on the seed, the number of papers and the paper alone, so parts, batches and
-processes can be cut in any way. Numba is loaded when the first part is read.
+The generative model:
+
+- A release is cut into units of about 8,192 papers. Each unit has a random generator of its own, so any process can
+  make any unit. Papers cite papers of their unit, or papers that the release lacks.
+- Each of the 19 fields has subjects, and each subject has words. All units share them.
+- A unit is cut into topics of about 150 papers. A topic mixes three subjects, mostly of its field.
+- A paper has a topic, a date and a popularity, which is heavy-tailed. It uses twenty words of its topic and coins two.
+- It cites older papers in proportion to their popularity: mostly recent ones and mostly of its own topic.
+- A token is a function word, a general word, a word of the paper's field, one of its twenty words, or a word coined by
+  the paper or by one that it cites. Within each of these classes the frequencies follow Zipf's law.
+- Some papers lack a title, an abstract, a year, a field or references; some titles repeat.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
-from pipeline.core.errors import InputError
-from pipeline.sources.base import BATCH_ROWS, Batch, QuerySet
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-VERSION = 2
+from pipeline.core.errors import InputError
+from pipeline.core.fields import MAG_FIELDS
+from pipeline.core.rng import generator
+from pipeline.core.schema import NO_YEAR
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Batch, QuerySet
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+VERSION = 3
 """Raised when the generator's code changes what it writes."""
 
 LEAST, MOST = 200, 500_000_000
 """Papers a synthetic release may have."""
 
-_PARTS = 16
-_PART_ROWS = 65_536
+_MANY_PARTS, _PART_UNITS = 16, 8
+"""A part is one unit in a small release, and :data:`_PART_UNITS` units in one of many parts."""
+
+_FIELD_WEIGHTS = np.array(
+    [1.6, 12, 2.4, 10, 9, 2.6, 5, 1.8, 1.8, 2.4, 1.8, 6, 6, 19, 1.2, 9, 2.4, 4.4, 2.8]  # in the order of MAG_FIELDS
+)
+_GROWTH = 0.07
+_FIRST_YEAR, _END = 1970, 2020.6
+"""Publication dates: exponential growth by :data:`_GROWTH` a year up to the release date."""
+
+_TOPIC_PAPERS = 150
+_REFERENCES = 50
+"""Median of the references drawn for a paper; some are drawn twice or find no paper."""
+_TAIL, _MOST_POPULAR = 1.1, 500.0
+"""Popularity has a Pareto distribution of this exponent, cut off."""
+_LOOKBACK = 25.0
+"""Years a reference looks back, on average."""
+_NEAR, _ANYWHERE, _LATER, _ABSENT = 0.08, 0.03, 0.004, 0.1
+"""Shares of references to other topics of the field, to any topic, to papers of any date, and to papers that the
+release lacks."""
+
+_NO_REFERENCES, _NO_YEAR, _NO_FIELD, _TWO_FIELDS, _THREE_FIELDS = 0.23, 0.015, 0.05, 0.075, 0.005
+_NO_ABSTRACT, _SHORT_ABSTRACT = 0.17, 0.005
+_NO_TITLE, _STOCK_TITLE, _REPEATED_TITLE = 0.001, 0.002, 0.006
+_STOCK_TITLES = ("Editorial", "Introduction", "Book reviews", "Correction", "Abstracts", "Index", "Preface", "Obituary")
+
+_FUNCTION = (
+    "the of and in to a is with for that by this was on are as from we were be at an it which or can has have these "
+    "not between been their than also its both but when more all may our into such some during through after"
+)
+_GENERAL_ENGLISH = (
+    "results study model data method analysis system time based high two using used new approach different significant "
+    "effect process information number level large low research show groups development function present problem "
+    "control structure proposed factors theory rate response small performance found test increased order"
+)
+FUNCTION_WORDS, GENERAL_WORDS = _FUNCTION.split(), _GENERAL_ENGLISH.split()
+"""Words by falling frequency; made-up words follow the general words."""
+
+_GENERAL, _FIELD, _SUBJECTS, _SUBJECT = 6_000, 600, 10, 400
+"""General words, words of a field, subjects of a field, words of a subject."""
+_OWN, _COINED = 20, 2
+"""Words of its topic that a paper uses, and words that it coins."""
+_COINED_HERE = 0.2
+"""Share of the coined words in a text that are its own; the others come from the papers it cites."""
+_GENERAL_START = len(FUNCTION_WORDS)
+_FIELD_START = _GENERAL_START + _GENERAL
+_SUBJECT_START = _FIELD_START + _FIELD * len(MAG_FIELDS)
+_COINED_START = _SUBJECT_START + _SUBJECT * _SUBJECTS * len(MAG_FIELDS)
+
+_CLASSES_OF_TITLE = (0.2, 0.15, 0.1, 0.35, 0.2)
+_CLASSES_OF_ABSTRACT = (0.4, 0.2, 0.08, 0.16, 0.16)
+"""Shares of function, general, field, own and coined words."""
+_FORMS = 4
+
+_ONSETS = (*"bcdfghjklmnprstvwz", "br", "ch", "cr", "dr", "gl", "ph", "pl", "sh", "st", "th", "tr")
+_SYLLABLES = tuple(onset + vowel for onset in _ONSETS for vowel in (*"aeiou", "io", "ea"))
+_LAST_SYLLABLES = (*(s + coda for s in _SYLLABLES for coda in ("", "n", "r", "l", "x", "nd")), "n", "rt", "k", "dé")
 
 
 @dataclass(frozen=True)
@@ -28,8 +104,8 @@ class Synthetic:
     """A synthetic release.
 
     Attributes:
-        papers: how many, from :data:`LEAST` to :data:`MOST`.
-        seed: any whole number.
+        papers: from :data:`LEAST` to :data:`MOST`.
+        seed: any integer.
     """
 
     papers: int
@@ -42,20 +118,31 @@ class Synthetic:
                 f"a synthetic release cannot have {self.papers:,} papers", f"Ask for {LEAST} to {MOST:,} papers"
             )
 
+    @property
+    def units(self) -> int:
+        """Number of units."""
+        return -(-self.papers // BATCH_ROWS)
+
     def identity(self) -> Mapping[str, Any]:
         """Return the generator's version and settings."""
         return {"version": VERSION, "papers": self.papers, "seed": self.seed}
 
     def parts(self) -> Sequence[str]:
-        """Return the parts: about 65,536 papers each, fewer in a small release so that several processes have work."""
-        count = min(-(-self.papers // BATCH_ROWS), max(_PARTS, -(-self.papers // _PART_ROWS)))
+        """Return the parts: up to 16 of a unit or a few each, then about 65,536 papers each."""
+        count = min(self.units, max(_MANY_PARTS, -(-self.units // _PART_UNITS)))
         return [f"{number:05d}-of-{count:05d}" for number in range(count)]
 
     def read(self, part: str) -> Iterator[Batch]:
-        """Yield the papers of one part.
+        """Yield the papers of one part, a unit at a time.
 
-        The first call in a process also counts who is cited how often, for the whole release: about 6 seconds a million
-        papers.
+        Raises:
+            InputError: there is no such part.
+        """
+        for unit in self.read_units(part):
+            yield Batch(unit.papers(), read=len(unit.ids))
+
+    def read_units(self, part: str) -> Iterator[Unit]:
+        """Return the units of one part.
 
         Raises:
             InputError: there is no such part.
@@ -63,12 +150,235 @@ class Synthetic:
         parts = self.parts()
         if part not in parts:
             raise InputError(f"a synthetic release of {self.papers:,} papers has no part {part!r}")
-        from pipeline.sources.synthetic_papers import read_range
-
         number = parts.index(part)
-        start, end = (self.papers * edge // len(parts) for edge in (number, number + 1))
-        return read_range(self.papers, self.seed, start, end)
+        first, last = (self.units * edge // len(parts) for edge in (number, number + 1))
+        return (make_unit(self, unit) for unit in range(first, last))
 
     def queries(self) -> QuerySet | None:
         """A synthetic release brings no queries."""
         return None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Papers of one unit, in order of topic and date.
+
+    Attributes:
+        ids: uint64 ``[n]``.
+        titles: strings ``[n]``, empty where missing.
+        abstracts: strings ``[n]``, empty where missing.
+        years: int16 ``[n]``, :data:`pipeline.core.schema.NO_YEAR` where missing.
+        fields: int64 ``[n, 3]``, bits of the main field and further ones, -1 where there is none.
+        indptr: int64 ``[n + 1]``, offsets into ``cited``.
+        cited: uint64, ids of the papers that each one cites, rising within a paper.
+        inbound: int64 ``[n + 1]``, offsets into ``citing``.
+        citing: uint64, ids of the papers that cite each one, rising within a paper.
+    """
+
+    ids: npt.NDArray[np.uint64]
+    titles: pa.StringArray
+    abstracts: pa.StringArray
+    years: npt.NDArray[np.int16]
+    fields: Ints
+    indptr: Ints
+    cited: npt.NDArray[np.uint64]
+    inbound: Ints
+    citing: npt.NDArray[np.uint64]
+
+    def papers(self) -> pa.RecordBatch:
+        """Return the papers in the schema of all sources."""
+        mask = np.where(self.fields >= 0, 1 << np.maximum(self.fields, 0), 0).sum(axis=1)
+        arrays = [
+            pa.array(self.ids).cast(pa.large_string()),
+            self.titles.cast(pa.large_string()),
+            self.abstracts.cast(pa.large_string()),
+            pa.array(self.years),
+            pa.array(mask.astype(np.uint32)),
+            pa.LargeListArray.from_arrays(self.indptr, self.cited, type=RAW_PAPERS.field("outbound").type),
+            pa.array(np.diff(self.inbound).astype(np.int32)),
+            pa.array(np.zeros(len(self.ids), np.uint64)),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS)
+
+
+def make_unit(release: Synthetic, number: int) -> Unit:
+    """Generate one unit of a release."""
+    rng = generator(release.seed, f"synthetic {VERSION} {release.papers}", number)
+    start, end = (release.papers * edge // release.units for edge in (number, number + 1))
+    n = end - start
+    weights = _FIELD_WEIGHTS / _FIELD_WEIGHTS.sum()
+    topics = np.maximum(np.rint(weights * n / _TOPIC_PAPERS), 1).astype(np.int64)
+    field_of = np.repeat(np.arange(len(MAG_FIELDS)), topics)
+    share = np.cumsum((weights / topics)[field_of])
+    topic = np.sort(np.searchsorted(share[:-1], rng.random(n)))
+    when = rng.random(n)
+    when = when[np.lexsort((when, topic))]
+
+    citing, cited = _cite(rng, release.papers, topic, when, np.cumsum(topics), field_of)
+    titles, abstracts = _texts(rng, release.seed, topic, field_of, _offsets(citing, n), cited)
+    listed = (rng.random(n) >= _NO_REFERENCES)[citing]
+    citing, cited = citing[listed], cited[listed]
+    ids = _ids(release, start + np.arange(n))
+    inside = cited < n
+    cited_ids = np.where(inside, ids[np.minimum(cited, n - 1)], _ids(release, release.papers + cited - n))
+    out = np.lexsort((cited_ids, citing))
+    back = np.lexsort((ids[citing[inside]], cited[inside]))
+    oldest = np.exp(_GROWTH * (_FIRST_YEAR - _END))
+    years = np.floor(_END + np.log(oldest + when * (1 - oldest)) / _GROWTH)
+    return Unit(
+        ids=ids,
+        titles=titles,
+        abstracts=abstracts,
+        years=np.where(rng.random(n) < _NO_YEAR, NO_YEAR, np.maximum(years, _FIRST_YEAR)).astype(np.int16),
+        fields=_fields(rng, field_of[topic]),
+        indptr=_offsets(citing, n),
+        cited=cited_ids[out],
+        inbound=_offsets(np.sort(cited[inside]), n),
+        citing=ids[citing[inside]][back],
+    )
+
+
+def _offsets(owners: Ints, n: int) -> Ints:
+    """Return the CSR offsets, int64 ``[n + 1]``, of sorted row numbers."""
+    return np.searchsorted(owners, np.arange(n + 1))
+
+
+def _ids(release: Synthetic, rows: Ints) -> npt.NDArray[np.uint64]:
+    """Return the ids of rows, in no order: a bijection on the smallest power of two from 16 times the papers on."""
+    bits = (16 * release.papers - 1).bit_length()
+    mask, half = np.uint64((1 << bits) - 1), np.uint64(bits // 2)
+    ids = rows.astype(np.uint64)
+    for factor in generator(release.seed, "synthetic ids").integers(1 << 40, size=3, dtype=np.uint64):
+        ids = (ids * (factor | np.uint64(1))) & mask
+        ids ^= ids >> half
+    return ids + np.uint64(1)
+
+
+def _cite(
+    rng: np.random.Generator, papers: int, topic: Ints, when: Floats, last: Ints, field_of: Ints
+) -> tuple[Ints, Ints]:
+    """Return the citing and the cited row of each reference, sorted; rows from ``n`` on are not in the release."""
+    n = len(topic)
+    wanted = np.clip(np.rint(_REFERENCES * np.exp(0.45 * rng.standard_normal(n))), 1, 200).astype(np.int64)
+    citing = np.repeat(np.arange(n), wanted)
+    own = topic[citing]
+    kind, pick = rng.random((2, len(citing)))
+    now = np.where(kind > 1 - _LATER, 1.0, when[citing])
+    first = np.concatenate([[0], last])[field_of[own]]
+    near = first + (pick * (last[field_of[own]] - first)).astype(np.int64)
+    anywhere = (pick * len(field_of)).astype(np.int64)
+    target = np.select([kind < _ANYWHERE, kind < _ANYWHERE + _NEAR], [anywhere, near], own)
+
+    # Rows are in order of topic and date, so the papers of a topic in a period are a range of rows.
+    position = topic + when
+    since = now * np.exp(-_GROWTH * _LOOKBACK * rng.exponential(size=len(citing)))
+    low, high = np.searchsorted(position, target + since), np.searchsorted(position, target + now)
+    popularity = np.cumsum(np.minimum((1 - rng.random(n)) ** (-1 / _TAIL), _MOST_POPULAR))
+    mass = np.concatenate([[0.0], popularity])
+    drawn = mass[low] + rng.random(len(citing)) * (mass[high] - mass[low])
+    cited = np.clip(np.searchsorted(popularity, drawn, side="right"), low, high - 1)
+
+    absent = rng.random(len(citing)) < _ABSENT
+    cited = np.where(absent, n + rng.integers(papers // 2, size=len(citing)), cited)
+    rows = n + papers // 2
+    distinct = np.unique((citing * rows + cited)[absent | (low < high) & (cited != citing)])
+    return distinct // rows, distinct % rows
+
+
+def _fields(rng: np.random.Generator, main: Ints) -> Ints:
+    """Return the fields that the release lists: a main field, further ones, or nothing."""
+    fields = np.column_stack([main, rng.integers(len(MAG_FIELDS), size=(len(main), 2))])
+    several = rng.random(len(main))
+    fields[(several >= _TWO_FIELDS) | (fields[:, 1] == main), 1:] = -1
+    fields[(several >= _THREE_FIELDS) | (fields[:, 2:] == fields[:, :2]).any(axis=1), 2] = -1
+    fields[rng.random(len(main)) < _NO_FIELD] = -1
+    return fields
+
+
+def _texts(
+    rng: np.random.Generator, seed: int, topic: Ints, field_of: Ints, indptr: Ints, cited: Ints
+) -> tuple[pa.StringArray, pa.StringArray]:
+    """Return the titles and the abstracts."""
+    n = len(topic)
+    subjects = rng.integers(_SUBJECTS, size=(len(field_of), 3)) + _SUBJECTS * field_of[:, None]
+    subjects[:, 2] = rng.integers(_SUBJECTS * len(MAG_FIELDS), size=len(field_of))
+    chosen = subjects[topic[:, None], rng.integers(3, size=(n, _OWN))]
+    own = _SUBJECT_START + chosen * _SUBJECT + _zipf(rng.random((n, _OWN)), _SUBJECT)
+    words = pa.concat_arrays([_vocabulary(seed), _forms(_made_up(rng, n * _COINED, 3))])
+    references = np.diff(indptr)
+
+    def write(lengths: Ints, classes: Sequence[float], stops: float) -> pa.StringArray:
+        owner = np.repeat(np.arange(n), lengths)
+        kind, pick, other, stop = rng.random((4, len(owner)))
+        source = indptr[owner] + (other * references[owner]).astype(np.int64)
+        source = np.append(cited, n)[source]
+        source = np.where((source < n) & (other > _COINED_HERE), source, owner)
+        coined = _COINED_START + source * _COINED + (pick * _COINED).astype(np.int64)
+        word = np.select(
+            list(kind < np.cumsum(classes)[:-1, None]),
+            [
+                _zipf(pick, len(FUNCTION_WORDS)),
+                _GENERAL_START + _zipf(pick, _GENERAL),
+                _FIELD_START + field_of[topic[owner]] * _FIELD + _zipf(pick, _FIELD),
+                own[owner, _zipf(pick, _OWN)],
+            ],
+            coined,
+        )
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        filled = lengths > 0
+        ends = stop < stops
+        if stops:
+            ends[offsets[1:][filled] - 1] = True
+        starts = np.concatenate([[True], ends[:-1]])
+        starts[offsets[:-1][filled]] = True
+        tokens = words.take(pa.array(_FORMS * word + starts + 2 * ends))
+        return pc.binary_join(pa.LargeListArray.from_arrays(offsets, tokens), " ")
+
+    lengths = np.clip(np.rint(9.5 * np.exp(0.4 * rng.standard_normal(n))), 3, 30).astype(np.int64)
+    titles = write(lengths, _CLASSES_OF_TITLE, 0)
+    lengths = np.clip(np.rint(148 * np.exp(0.45 * rng.standard_normal(n))), 18, 700).astype(np.int64)
+    kind = rng.random(n)
+    lengths[kind < _NO_ABSTRACT + _SHORT_ABSTRACT] = 2
+    lengths[kind < _NO_ABSTRACT] = 0
+    return _some_special(rng, titles), write(lengths, _CLASSES_OF_ABSTRACT, 1 / 14)
+
+
+def _some_special(rng: np.random.Generator, titles: pa.StringArray) -> pa.StringArray:
+    """Return titles of which some repeat the one before, with or without a full stop, are stock titles, or missing."""
+    n = len(titles)
+    kind = rng.random(n)
+    before = titles.take(pa.array(np.maximum(np.arange(n) - 1, 0)))
+    stock = pa.array(_STOCK_TITLES).take(pa.array(rng.integers(len(_STOCK_TITLES), size=n)))
+    edges = np.cumsum([_REPEATED_TITLE / 2, _REPEATED_TITLE / 2, _STOCK_TITLE, _NO_TITLE])
+    choice = pa.array(np.searchsorted(edges, kind, side="right"))
+    return pc.choose(choice, before, _join(before, "."), stock, "", titles)
+
+
+@lru_cache(maxsize=2)
+def _vocabulary(seed: int) -> pa.StringArray:
+    """Return all forms of the words that units share."""
+    made_up = _made_up(generator(seed, "synthetic words"), _COINED_START - len(FUNCTION_WORDS) - len(GENERAL_WORDS), 2)
+    return _forms(pa.concat_arrays([pa.array(FUNCTION_WORDS + GENERAL_WORDS), made_up]))
+
+
+def _made_up(rng: np.random.Generator, count: int, syllables: int) -> pa.StringArray:
+    """Return words of ``syllables`` or one more."""
+    parts = [pa.array(_SYLLABLES).take(pa.array(rng.integers(len(_SYLLABLES), size=count))) for _ in range(syllables)]
+    last = pa.array(_LAST_SYLLABLES).take(pa.array(rng.integers(len(_LAST_SYLLABLES), size=count)))
+    return _join(*parts, last)
+
+
+def _forms(words: pa.StringArray) -> pa.StringArray:
+    """Return of each word: itself, capitalised, before a full stop, both."""
+    capitalised = pc.utf8_capitalize(words)
+    forms = pa.concat_arrays([words, capitalised, _join(words, "."), _join(capitalised, ".")])
+    return forms.take(pa.array(np.arange(len(forms)).reshape(_FORMS, -1).T.reshape(-1)))
+
+
+def _join(*parts: Any) -> Any:
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _zipf(uniform: Floats, n: int) -> Ints:
+    """Return ranks below ``n``; the probability of rank r is about proportional to 1 / (r + 3)."""
+    return np.minimum(2.5 * ((1 + n / 2.5) ** uniform - 1), n - 1).astype(np.int64)

@@ -22,4 +22,4 @@ def fit_task(corpus: Artifact, model: Model) -> Task | None:
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         return fit(model.spec, Corpus(inputs["corpus"]), out)
 
-    return Task("fit", 1, FITS, f"{corpus.manifest.slug}-{model.slug}", model.spec, {"corpus": corpus}, run)
+    return Task("fit", 2, FITS, f"{corpus.manifest.slug}-{model.slug}", model.spec, {"corpus": corpus}, run)
