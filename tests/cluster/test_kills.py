@@ -1,4 +1,4 @@
-"""Ten kills at random moments of the whole chain, and kills of slices: nothing lost, nothing doubled."""
+"""SIGKILL at random moments of every stage of the chain, and of slices: nothing lost, nothing doubled."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.run import flags
-from tests.cluster.world import EMBED, SELECTION, World
+from tests.cluster.world import EMBED, SELECTION, World, whole
 
-KILLS = 10
-CONDITIONS = {"STUB_PAUSE": "0.05", "STUB_DISK": "0.02", "STUB_SHARD_ROWS": "150"}
+CONDITIONS = {"STUB_PAUSE": "0.05", "STUB_DISK": "0.04", "STUB_SHARD_ROWS": "150"}
 CORPUS = flags("corpus --source synthetic --papers 1200 --seed 7 --corpus tiny --workers 1")
 EVALUATE = flags("eval --corpus tiny --size all --queries 12 --model bm25,stub --measures map --workers 1")
 COMMANDS = (CORPUS, EVALUATE)
+NAME = "corpora/tiny.name"
 STAGES = {
     "corpora/pools": "pool",
     "corpora": "corpus",
@@ -58,16 +58,13 @@ class Moment(NamedTuple):
 
 @pytest.mark.java
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [11])
-def test_ten_kills_of_the_whole_chain(tmp_path: Path, seed: int) -> None:
-    whole, timed, killed = (World(tmp_path / name, empty=True) for name in ("whole", "timed", "killed"))
-    whole.env["STUB_SHARD_ROWS"] = CONDITIONS["STUB_SHARD_ROWS"]
-    for command in COMMANDS:
-        whole.run(*command)  # as a first run it compiles, so its times are nobody else's
+@pytest.mark.kill
+@pytest.mark.xdist_group("kills")
+def test_a_chain_killed_in_every_stage_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    timed, killed = World(tmp_path / "timed", empty=True), World(tmp_path / "killed", empty=True)
     for world in (timed, killed):
         world.env |= CONDITIONS
-    moments = draw(watch(timed), random.Random(seed))
-    assert len(moments) == KILLS
+    moments = draw(watch(timed), random.Random(11))
     stages: list[set[str]] = []
     kept: dict[str, int] = {}
     for moment in moments:
@@ -77,23 +74,23 @@ def test_ten_kills_of_the_whole_chain(tmp_path: Path, seed: int) -> None:
         assert {name: now.get(name) for name in kept} == kept  # what was finished is neither lost nor made again
         kept = now
     assert set().union(*stages) == set(STAGES.values()), stages
-    for command in COMMANDS:
-        killed.run(*command)
+    killed.run(*EVALUATE)
     final = finished(killed)
     assert {name: final.get(name) for name in kept} == kept
-    assert tables(killed.root) == tables(whole.root)
-    assert {stage_of(name) for name in tables(whole.root)} == set(STAGES.values())
+    assert killed.tables() == timed.tables()
+    assert {stage_of(name) for name in timed.tables()} == set(STAGES.values())
     assert not killed.leftovers()
 
 
 @pytest.mark.slow
+@pytest.mark.kill
+@pytest.mark.xdist_group("kills")
 def test_slices_killed_side_by_side(tmp_path: Path) -> None:
     chance = random.Random(5)
-    whole, killed = World(tmp_path / "whole"), World(tmp_path / "killed", pause=0.15)
-    whole.run("eval", *SELECTION)
+    killed = World(tmp_path / "killed", pause=0.15)
     killed.run("embed", *EMBED, "--slice", "plan")
     kept: dict[str, int] = {}
-    for _ in range(3):
+    for _ in range(2):
         processes = [killed.start("embed", *EMBED, "--slice", f"{index}/2") for index in range(2)]
         before = len(kept)
         wait_for(lambda before=before: len(finished(killed)) > before, processes[0])
@@ -102,9 +99,8 @@ def test_slices_killed_side_by_side(tmp_path: Path) -> None:
         now = finished(killed)
         assert {name: now.get(name) for name in kept} == kept
         kept = now
-    killed.env["STUB_PAUSE"] = "0"
     killed.run("eval", *SELECTION)
-    assert killed.artifacts() == whole.artifacts()
+    assert killed.tables() == whole(tmp_path / "whole")
     final = finished(killed)
     assert {name: final.get(name) for name in kept} == kept
     assert not killed.leftovers()
@@ -134,13 +130,13 @@ def watch(world: World) -> list[Event]:
 
 
 def draw(events: list[Event], chance: random.Random) -> list[Moment]:
-    """Draw a moment in the making of each artifact, and others in the whole of the chain, in order of time."""
-    works = {event.work: [each.at for each in events if each.work == event.work] for event in events}
-    drawn = [chance.uniform(times[0], times[-1]) for work, times in works.items() if work]
-    while len(drawn) < KILLS:
-        drawn.append(chance.uniform(events[0].at, events[-1].at))
+    """Draw a moment in the making of an artifact of each stage, in order of time."""
+    works: dict[str, list[list[float]]] = {}
+    for work in dict.fromkeys(event.work for event in events if event.work):
+        works.setdefault(stage_of(work), []).append([event.at for event in events if event.work == work])
+    chosen = [chance.choice(times) for times in works.values()]
     moments = []
-    for at in sorted(drawn):
+    for at in sorted(chance.uniform(times[0], times[-1]) for times in chosen):
         number = sum(event.at <= at for event in events)
         last = events[number - 1]
         moments.append(Moment(last, at - last.at, events[number]))
@@ -149,8 +145,9 @@ def draw(events: list[Event], chance: random.Random) -> list[Moment]:
 
 def kill_at(world: World, moment: Moment) -> bool:
     """Start the chain where it stopped and kill it at a moment; False where it ended before."""
-    for words in COMMANDS[: moment.event.command]:
-        world.run(*words)
+    if moment.event.command and not (world.root / NAME).exists():
+        _, errors = (process := world.start(*CORPUS)).communicate()
+        assert process.returncode == 0, errors
     process = world.start(*COMMANDS[moment.event.command])
     wait_for(lambda: passed(world, moment.event), process)
     until = time.monotonic() + moment.later
@@ -161,7 +158,7 @@ def kill_at(world: World, moment: Moment) -> bool:
 def passed(world: World, event: Event) -> bool:
     """Whether an event has come about."""
     if not event.work:  # the first command begins with its process, the second where the first has published
-        return event.command == 0 or (world.root / "corpora/tiny.name").exists()
+        return event.command == 0 or (world.root / NAME).exists()
     work = world.root / event.work
     artifact = work.with_name(work.name.removeprefix(".").removesuffix(".partial"))
     return (work / event.name).exists() or artifact.is_dir()
@@ -200,12 +197,6 @@ def children(folder: Path) -> list[Path]:
 def stage_of(path: str) -> str:
     """Return the stage that makes a path below the workspace."""
     return next(stage for room, stage in STAGES.items() if path.startswith(f"{room}/"))
-
-
-def tables(root: Path) -> dict[str, bytes]:
-    """Return the content of every published table, by path below the workspace."""
-    found = sorted(path for path in root.rglob("*.arrow") if ".partial" not in str(path))
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
 
 
 def finished(world: World) -> dict[str, int]:
