@@ -12,21 +12,15 @@ from pipeline.core import progress
 # One place for compiled kernels, before Numba is loaded: all workers, and the processes that tests start, share it.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "numba"))
 
-_LONGEST_FIRST = ("slurm", "ray", "cli", "kills")
+_FIRST = ("cluster/test_batch.py", "cluster/test_ray.py", "cluster/test_kills.py", "cluster/test_slurm.py")
+"""The longest modules, which pytest-xdist deals out whole: last, one of them would keep a core alone."""
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep each module in one worker, which alone makes its fixtures, and begin with the longest groups."""
-
-    def place(item: pytest.Item) -> int:
-        mark = item.get_closest_marker("xdist_group")
-        if mark is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-            return len(_LONGEST_FIRST)
-        return _LONGEST_FIRST.index(mark.args[0]) if mark.args[0] in _LONGEST_FIRST else len(_LONGEST_FIRST)
-
-    items.sort(key=place)
+    """Begin with the longest modules."""
+    tests = Path(__file__).parent
+    first = {tests / name: place for place, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: first.get(item.path, len(first)))
 
 
 @pytest.fixture(autouse=True)

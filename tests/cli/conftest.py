@@ -10,7 +10,7 @@ from tests.cli.run import flags, mdcr_json
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a workspace with the corpus ``tiny`` of 3,000 synthetic papers, built once a process: not to be changed."""
+    """Return a workspace with the corpus ``tiny`` of 3,000 papers, built once a process: not to be changed."""
     root = tmp_path_factory.mktemp("tiny")
     counts = mdcr_json(root, *flags("corpus --source synthetic --papers 3k --seed 5 --corpus tiny"))["counts"]
     assert counts["read"] == 3000 == counts["kept"]

@@ -1,4 +1,4 @@
-"""Running ``mdcr`` in this process: its exit code and what it printed. ``COMMAND`` starts it as a process of its own."""
+"""Running ``mdcr`` in this process: its exit code and its output. ``COMMAND`` starts it as a process of its own."""
 
 from __future__ import annotations
 

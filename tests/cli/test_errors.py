@@ -9,8 +9,6 @@ from pipeline.core.artifact import published
 from pipeline.retrieve import torch_engine
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
-pytestmark = pytest.mark.xdist_group("cli")
-
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),

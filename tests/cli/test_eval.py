@@ -17,7 +17,7 @@ from pipeline.corpus.reader import Corpus
 from tests.cli.run import flags, mdcr, mdcr_json, scores_of
 from tests.shared import real
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("cli")]
+pytestmark = [pytest.mark.java]
 
 EVALUATE = flags("eval --year 2019 --size 900,1400 --queries 20 --samples 2 --model bm25,lsa")
 

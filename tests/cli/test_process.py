@@ -13,8 +13,6 @@ import pytest
 
 from tests.cli.run import COMMAND, Result, flags, mdcr, one_line_error, scores_of
 
-pytestmark = pytest.mark.xdist_group("cli")
-
 EVALUATE = flags("eval --size 900 --queries 20 --samples 1 --model bm25,lsa --measures map")
 
 
@@ -29,7 +27,7 @@ def start(root: Path, *arguments: str, env: dict[str, str] | None = None) -> sub
 
 
 def ended(process: subprocess.Popen[str]) -> Result:
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=240)
     return Result(process.returncode, output, errors)
 
 
@@ -61,7 +59,7 @@ def test_exit_codes(own: Path, tmp_path: Path) -> None:
 def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path) -> None:
     words = flags("corpus --source synthetic --papers 12k --seed 7 --corpus tiny --workers 1")
     process = start(tmp_path, *words)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not list(tmp_path.glob("corpora/.*.partial/*")) and time.monotonic() < deadline:
         time.sleep(0.002)
     process.send_signal(signal.SIGINT)

@@ -13,7 +13,7 @@ import pytest
 from pipeline.core.artifact import published
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("cli")]
+pytestmark = [pytest.mark.java]
 POOL = flags("--year 2019 --size 1200 --queries 20 --seed 5")
 
 

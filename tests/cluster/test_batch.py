@@ -31,7 +31,7 @@ def jobs(world: World) -> dict[str, Any]:
     return found
 
 
-def finish(host: SlurmHost, batch: Batch, seconds: float = 90) -> Batch:
+def finish(host: SlurmHost, batch: Batch, seconds: float = 240) -> Batch:
     def given_up() -> bool:
         time.sleep(0.3)
         return not latest(batch).alive() and not latest(batch).finished
@@ -57,7 +57,6 @@ def make_submit(world: World, recipe: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.java
 @pytest.mark.slurm
 @pytest.mark.slow
-@pytest.mark.xdist_group("slurm")
 def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
     slurm_host: SlurmHost, tmp_path: Path
 ) -> None:
@@ -82,9 +81,9 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
     assert f"Dependency=afterany:{first.apart['index']}" in shown
 
     array = first.arrays["embed"]
-    slurm_host.until(lambda: world.units() >= 1, "a shard is finished", 30)
+    slurm_host.until(lambda: world.units() >= 1, "a shard is finished", 90)
     subprocess.run(["scancel", f"{array}_0", str(first.apart["index"])], check=True, env=slurm_host.env)
-    slurm_host.until(lambda: slurm_host.payload(array, 1), "slice 1 runs", 20)
+    slurm_host.until(lambda: slurm_host.payload(array, 1), "slice 1 runs", 60)
     os.kill(slurm_host.payload(array, 1) or 0, signal.SIGKILL)
     running = jobs(world)
     (embedding,) = [work for work in running["work"] if work["units"] == SHARDS]
@@ -113,7 +112,7 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
     assert "here: gpu" in (ended.logs / f"{array}_2.log").read_text()
     assert "here: main" in (ended.logs / f"{ended.rounds[1].apart['index']}.log").read_text()
     table = ended.logs / f"{ended.rounds[-1].collect}.log"
-    slurm_host.until(lambda: "MAP" in table.read_text(), "the last job prints the table", 20)
+    slurm_host.until(lambda: "MAP" in table.read_text(), "the last job prints the table", 60)
     (segment,) = (world.root / "indexes/vectors").glob("*/[!.]*/job.sh")
     directives = ("--requeue", "--partition=gpu", "--gres=gpu:1", "--time=00:05:00")
     assert all(f"#SBATCH {each}\n" in segment.read_text() for each in directives)
@@ -129,7 +128,6 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
 
 @pytest.mark.slurm
 @pytest.mark.slow
-@pytest.mark.xdist_group("slurm")
 def test_what_fails_every_time_is_given_up_and_shown(slurm_host: SlurmHost, tmp_path: Path) -> None:
     world = World(tmp_path)
     world.env |= {"SLURM_CONF": str(slurm_host.config)}

@@ -17,7 +17,7 @@ from pipeline.cluster.states import TaskState
 from pipeline.core.errors import InputError
 from tests.cluster.slurm_host import SlurmHost
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.slurm]
 
 Submit = Callable[..., int]
 
@@ -36,7 +36,7 @@ def submit(slurm_host: SlurmHost, tmp_path: Path) -> Submit:
     return submit
 
 
-def wait(host: SlurmHost, job: int, seconds: float = 30) -> list[TaskState]:
+def wait(host: SlurmHost, job: int, seconds: float = 60) -> list[TaskState]:
     def ended() -> bool:
         found = slurm.status([job])
         return bool(found) and all(state.finished for state in found)
@@ -87,9 +87,9 @@ def test_jobs_get_their_slices_resources_words_and_place_in_line(
 def test_lost_slices_are_named_and_requeued_ones_go_on(slurm_host: SlurmHost, submit: Submit, tmp_path: Path) -> None:
     job = submit('[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || exec sleep 30', slices=4)
     for task in range(4):
-        slurm_host.until(lambda task=task: slurm_host.payload(job, task), f"slice {task} runs", 15)
+        slurm_host.until(lambda task=task: slurm_host.payload(job, task), f"slice {task} runs", 60)
     log = log_of(tmp_path, job, 3)
-    slurm_host.until(lambda: "start 1," in log.read_text(), "slice 3 has begun its log", 10)
+    slurm_host.until(lambda: "start 1," in log.read_text(), "slice 3 has begun its log", 30)
     subprocess.run(["scancel", f"{job}_0"], check=True, env=slurm_host.env)
     for task, number in ((1, signal.SIGKILL), (2, signal.SIGUSR1)):
         process = slurm_host.payload(job, task)
@@ -107,17 +107,17 @@ def test_lost_slices_are_named_and_requeued_ones_go_on(slurm_host: SlurmHost, su
 
 def test_slices_of_a_lost_node_run_again_elsewhere(slurm_host: SlurmHost, submit: Submit) -> None:
     job = submit('[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || [ $SLURMD_NODENAME = n1 ] || sleep 60', slices=4)
-    slurm_host.until(lambda: any(s.node == "n2" for s in slurm.status([job])), "a slice runs on n2", 10)
+    slurm_host.until(lambda: any(s.node == "n2" for s in slurm.status([job])), "a slice runs on n2", 30)
     on_n2 = [s.task for s in slurm.status([job]) if s.node == "n2"]
     slurm_host.lose_node("n2")
     try:
-        ended = wait(slurm_host, job, 45)
+        ended = wait(slurm_host, job, 90)
     finally:
         slurm_host.start_node("n2")
     assert {s.state for s in ended} == {"COMPLETED"}
     assert {s.node for s in ended} == {"n1"}
     assert [s.task for s in ended if s.restarts] == on_n2
-    slurm_host.until(lambda: slurm_host.nodes()["n2"] == "idle", "n2 is back", 20)
+    slurm_host.until(lambda: slurm_host.nodes()["n2"] == "idle", "n2 is back", 60)
 
 
 def test_waiting_stuck_cancelled_and_unknown_jobs(slurm_host: SlurmHost, submit: Submit) -> None:
@@ -125,8 +125,8 @@ def test_waiting_stuck_cancelled_and_unknown_jobs(slurm_host: SlurmHost, submit:
     job = submit("true", slices=900, after=[first])
     stuck = submit("true", settings=SlurmSettings(time="100:00:00"))
     assert [(s.task, s.state) for s in slurm.status([job])] == [(task, "PENDING") for task in range(900)]
-    slurm_host.until(lambda: {s.reason for s in slurm.status([job])} == {"Dependency"}, "Slurm says why", 10)
-    slurm_host.until(lambda: slurm.status([stuck])[0].stuck, "Slurm says why", 10)
+    slurm_host.until(lambda: {s.reason for s in slurm.status([job])} == {"Dependency"}, "Slurm says why", 30)
+    slurm_host.until(lambda: slurm.status([stuck])[0].stuck, "Slurm says why", 30)
     slurm.cancel([job, first, stuck, 999_999])
     assert {s.state for s in slurm.status([job])} == {"CANCELLED"}
     assert slurm.status([999_999]) == []
