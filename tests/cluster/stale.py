@@ -1,4 +1,4 @@
-"""A shared file system as another machine sees it: its listings and attributes seconds old (simulated).
+"""A shared file system as another machine sees it: slow, its listings and attributes seconds old (simulated).
 
 What this process writes it sees at once; what others wrote is there when it is opened, but not yet listed, and not
 there when asked for, until it is old enough. So does NFS with its attribute caches.
@@ -18,13 +18,14 @@ import pytest
 
 
 @contextmanager
-def stale_view(root: Path, attributes: float, listings: float) -> Iterator[dict[str, int]]:
+def stale_view(root: Path, attributes: float, listings: float, slow: float = 0.0) -> Iterator[dict[str, int]]:
     """See the files below ``root`` late.
 
     Args:
         root: what is shared.
         attributes: seconds until a file can be asked for.
         listings: seconds until it is listed.
+        slow: seconds an operation takes.
 
     Yields:
         How often a file was hidden, by name of the operation.
@@ -49,16 +50,19 @@ def stale_view(root: Path, attributes: float, listings: float) -> Iterator[dict[
         return young
 
     def stat_late(path: Any, *arguments: Any, **options: Any) -> Any:
+        time.sleep(slow)
         if late(path, attributes, "stat"):
             raise FileNotFoundError(2, "stale", str(path))
         return real["stat"](path, *arguments, **options)
 
     def listdir_late(path: Any = ".") -> list[str]:
+        time.sleep(slow)
         names = real["listdir"](path)
         return names if isinstance(path, int) else [n for n in names if not late(Path(path, n), listings, "listdir")]
 
     class ScandirLate:
         def __init__(self, path: Any = ".") -> None:
+            time.sleep(slow)
             self._entries = real["scandir"](path)
             self._path = path
 
@@ -73,6 +77,7 @@ def stale_view(root: Path, attributes: float, listings: float) -> Iterator[dict[
 
     def moved(name: str) -> Any:
         def move(source: Any, target: Any, **options: Any) -> None:
+            time.sleep(slow)
             real[name](source, target, **options)
             old, new = (os.path.abspath(os.fspath(each)) for each in (source, target))
             own.update([new, *(new + each.removeprefix(old) for each in own if each.startswith(f"{old}/"))])

@@ -55,7 +55,7 @@ def test_files_that_are_seen_late_are_waited_for(tmp_path: Path, task: Task) -> 
     slices(tmp_path, task)
     StubEncoder.encoded = 0
     folder = pending.work.relative_to(tmp_path).as_posix()
-    with stale_view(tmp_path / "indexes", attributes=1.5, listings=60) as hidden:
+    with stale_view(tmp_path / "indexes", attributes=1.5, listings=60, slow=0.001) as hidden:
         assert not settle(tmp_path, {folder: pending.units}, patience=0)
         assert settle(tmp_path, {folder: pending.units}, patience=30)
         assert advance(tmp_path, HERE, [task], light=False).finished  # though no listing shows a thing yet
