@@ -37,7 +37,7 @@ FETCH_OPTIONS = $(call option,RELEASE,release) $(call option,API_KEY,api-key) $(
   $(call option,CONNECTIONS,connections) $(call option,ENDPOINT,endpoint)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fetch corpus pool tune embed index search score eval submit jobs report show models plan doctor format bench clean
+.PHONY: help setup demo test quick check fetch corpus pool tune embed index search score eval submit jobs report show models plan doctor format bench clean
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -79,8 +79,11 @@ demo: $(VENV)/.installed  ## the main job on a synthetic corpus: pools, indexes,
 	@$(MDCR) corpus --source synthetic --corpus demo --papers 50k --seed 13 $(RUN_OPTIONS)
 	@$(MDCR) eval --corpus demo --year 2019 --size 10k,25k --queries 200 --samples 2 --seed 13 --model bm25,lsa $(RUN_OPTIONS)
 
-test: check  ## lint, types and tests
-	$(BIN)/pytest -n 2
+# Lint and types run beside the tests; what they say is printed behind them.
+test quick: $(VENV)/.dev  ## lint, types and tests; quick: no Slurm, no Ray, no kills, nothing slow
+	@said=$$(mktemp); $(MAKE) --no-print-directory check >$$said 2>&1 & check=$$!; \
+	$(BIN)/pytest -n 2 $(if $(filter quick,$@),-m "not (slurm or ray or kill or slow)"); tests=$$?; \
+	wait $$check; checked=$$?; cat $$said; rm $$said; exit $$((tests || checked))
 
 check: $(VENV)/.dev  ## lint, types and import rules
 	$(BIN)/ruff check

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from pipeline.core import progress
+
+# One place for compiled kernels, before Numba is loaded: all workers, and the processes that tests start, share it.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "numba"))
+
+_FIRST = ("cluster/test_batch.py", "cluster/test_ray.py", "cluster/test_kills.py", "cluster/test_slurm.py")
+"""The longest modules, which pytest-xdist deals out whole: last, one of them would keep a core alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest modules."""
+    tests = Path(__file__).parent
+    first = {tests / name: place for place, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: first.get(item.path, len(first)))
 
 
 @pytest.fixture(autouse=True)

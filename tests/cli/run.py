@@ -1,28 +1,43 @@
-"""Running ``mdcr`` as a user does: another process, its exit code and what it printed."""
+"""Running ``mdcr`` in this process: its exit code and its output. ``COMMAND`` starts it as a process of its own."""
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.core import progress
 
 COMMAND = [sys.executable, "-m", "pipeline"]
 
 
-def mdcr(root: Path, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+class Result(NamedTuple):
+    """What a command left: its exit code and the text of both streams."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def mdcr(root: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Result:
     """Run a command in a workspace."""
-    return subprocess.run(
-        [*COMMAND, *arguments, "--root", str(root)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env=os.environ | (env or {}),
-    )
+    output, errors = io.StringIO(), io.StringIO()
+    progress.set_quiet(False)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
+        for name, value in (env or {}).items():
+            patch.setenv(name, value)
+        try:
+            code = main([*arguments, "--root", str(root)])
+        except SystemExit as end:  # argparse
+            code = int(end.code or 0)
+    return Result(code, output.getvalue(), errors.getvalue())
 
 
 def mdcr_json(root: Path, *arguments: str) -> Any:
@@ -32,7 +47,7 @@ def mdcr_json(root: Path, *arguments: str) -> Any:
     return json.loads(result.stdout)
 
 
-def one_line_error(result: subprocess.CompletedProcess[str], code: int = 2) -> str:
+def one_line_error(result: Result, code: int = 2) -> str:
     """Return the one line a failed command printed as error, after checking that it is one."""
     assert result.returncode == code, (result.returncode, result.stderr)
     assert result.stdout == ""

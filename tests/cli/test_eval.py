@@ -1,65 +1,61 @@
+"""``mdcr eval`` and what it leaves: figures, plans, tables and reports."""
+
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import pytrec_eval
 
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import published
+from pipeline.core.workspace import find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from tests.cli.run import flags, mdcr, mdcr_json, scores_of
 from tests.shared import real
 
-pytestmark = pytest.mark.xdist_group("eval")
-"""One process makes what all of them look at."""
+pytestmark = [pytest.mark.java]
 
-POOLS = flags("--year 2019 --size 900,1400 --queries 20 --samples 2")
+EVALUATE = flags("eval --year 2019 --size 900,1400 --queries 20 --samples 2 --model bm25,lsa")
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("eval")
-    built = mdcr_json(root, *flags("corpus --source synthetic --papers 3k --seed 5 --corpus tiny"))
-    assert built["counts"]["read"] == 3000 == built["counts"]["kept"]
-    return root
+def rows(root: Path) -> list[dict[str, Any]]:
+    found = mdcr_json(root, *EVALUATE)["rows"]
+    assert isinstance(found, list)
+    return found
 
 
-@pytest.mark.java
-def test_eval_gives_every_system_pool_and_measure(root: Path) -> None:
-    result = mdcr_json(root, "eval", *POOLS, "--model", "bm25,lsa")
-    rows = result["rows"]
+def test_every_system_pool_and_measure(rows: list[dict[str, Any]]) -> None:
     assert list(rows[0]) == [
         "system", "pool", "field", "size", "sample", "measure", "value", "low", "high", "queries", "positives",
     ]  # fmt: skip
-    cells = {(r["system"], r["size"], r["sample"], r["measure"]) for r in rows}
-    measures = ("map", "ndcg", "recall@30", "precision@1", "mrr", "recall@100")
-    assert cells == {
+    assert {(r["system"], r["size"], r["sample"], r["measure"]) for r in rows} == {
         (system, size, sample, measure)
         for system in ("bm25", "lsa")
         for size in (900, 1400)
         for sample in (1, 2)
-        for measure in measures
+        for measure in ("map", "ndcg", "recall@30", "precision@1", "mrr", "recall@100")
     }
-    assert len(rows) == len(cells)
+    assert len(rows) == 2 * 2 * 2 * 6
     assert all(0 < r["low"] <= r["value"] <= r["high"] <= 1 and r["queries"] == 20 for r in rows)
     chance = max(r["positives"] / r["queries"] / r["size"] for r in rows)
     assert all(r["value"] > 5 * chance for r in rows if r["measure"] == "map")
 
 
-@pytest.mark.java
-def test_the_figures_are_trec_evals(root: Path) -> None:
-    rows = mdcr_json(root, "eval", *POOLS, "--model", "bm25,lsa")["rows"]
+def test_the_figures_are_trec_evals_and_a_paper_is_embedded_once(root: Path, rows: list[dict[str, Any]]) -> None:
     value_of = {(r["system"], r["pool"], r["measure"]): r["value"] for r in rows}
-    pools = {artifact.id: artifact for artifact in published(root / "corpora/pools")}
+    corpus = Corpus(find_corpus(root, None))
+    ids = corpus.ids(np.arange(len(corpus)))
+    artifacts = {artifact.id: artifact for artifact in published(root / "corpora/pools")}
+    pools = {pool: Pool(artifact, corpus) for pool, artifact in artifacts.items()}
+    names = {"map": "map", "ndcg": "ndcg", "recall_30": "recall@30", "recip_rank": "mrr", "P_1": "precision@1"}
     checked = 0
     for ranking in published(root / "runs/rankings"):
-        pool_artifact = pools[ranking.manifest.inputs["pool"]]
-        corpus = Corpus(_corpus(root))
-        pool = Pool(pool_artifact, corpus)
-        ids = corpus.ids(np.arange(len(corpus)))
+        pool = pools[ranking.manifest.inputs["pool"]]
         queries = pool.query_ids()
         run: dict[str, dict[str, float]] = {query: {} for query in queries}
         for entry in ranking.arrow("ranking.arrow").to_pylist():
@@ -68,31 +64,32 @@ def test_the_figures_are_trec_evals(root: Path) -> None:
         for judgement in pool.qrels.to_pylist():
             qrels[queries[judgement["query"]]][ids[judgement["row"]]] = judgement["grade"]
         assert all(query not in run[query] for query in queries)
-        names = {"map": "map", "ndcg": "ndcg", "recall_30": "recall@30", "recip_rank": "mrr", "P_1": "precision@1"}
         scored = pytrec_eval.RelevanceEvaluator(qrels, {"map", "ndcg", "recall.30", "recip_rank", "P.1"}).evaluate(run)
         system = ranking.name.split("-")[0]
         for theirs, ours in names.items():
             expected = float(np.mean([scored[query][theirs] for query in queries]))
-            assert value_of[system, pool_artifact.name, ours] == pytest.approx(expected, abs=1e-9)
+            assert value_of[system, pool.artifact.name, ours] == pytest.approx(expected, abs=1e-9)
             checked += 1
     assert checked == 2 * 4 * 5
+    wanted = set().union(*({*pool.candidates.tolist(), *pool.query_rows.tolist()} for pool in pools.values()))
+    stored = [row for store in (root / "indexes/vectors").iterdir() for row in _rows(store)]
+    assert len(stored) == len(set(stored))
+    assert set(stored) == wanted
 
 
-def _corpus(root: Path) -> Artifact:
-    (artifact,) = published(root / "corpora")
-    return artifact
+def _rows(store: Path) -> list[int]:
+    return [row for segment in published(store) for row in segment.arrow("rows.arrow").column("row").to_pylist()]
 
 
-@pytest.mark.java
-def test_a_second_run_makes_nothing_and_a_new_size_makes_only_what_is_missing(root: Path) -> None:
-    mdcr_json(root, "eval", *POOLS, "--model", "bm25,lsa")
+def test_a_second_run_makes_nothing_and_a_new_size_makes_only_what_is_missing(
+    root: Path, rows: list[dict[str, Any]]
+) -> None:
     before = scores_of(root)
-    plan = mdcr_json(root, "eval", *POOLS, "--model", "bm25,lsa", "--dry-run")["plan"]
+    plan = mdcr_json(root, *EVALUATE, "--dry-run")["plan"]
     assert plan
     assert all(step["present"] for step in plan)
-    again = mdcr(root, "eval", *POOLS, "--model", "bm25,lsa")
-    assert again.returncode == 0
-    assert again.stderr == ""
+    again = mdcr(root, *EVALUATE)
+    assert (again.returncode, again.stderr) == (0, "")
     assert "MAP" in again.stdout
     assert "bm25" in again.stdout
     assert scores_of(root) == before
@@ -101,38 +98,26 @@ def test_a_second_run_makes_nothing_and_a_new_size_makes_only_what_is_missing(ro
     assert any("-> 1000" in change for s in other["plan"] for change in s["changed"])
 
 
-@pytest.mark.java
-def test_a_paper_is_embedded_once(root: Path) -> None:
-    made = mdcr_json(root, "embed", *POOLS, "--model", "lsa")["artifacts"]
-    embedded = sum(artifact["counts"]["embedded"] for artifact in made)
-    pools = [Pool(artifact, Corpus(_corpus(root))) for artifact in published(root / "corpora/pools")]
-    wanted = set().union(*({*p.candidates.tolist(), *p.query_rows.tolist()} for p in pools if len(p.query_rows) == 20))
-    assert embedded <= len(wanted)
-
-
-@pytest.mark.java
-def test_everything_is_deterministic_and_takes_one_sample(root: Path) -> None:
-    rows = mdcr_json(root, *flags("eval --year 2018 --size all --queries all --model lsa --measures map"))["rows"]
-    assert [row["sample"] for row in rows] == [1]
-    again = mdcr_json(root, *flags("eval --year 2018 --size all --queries all --seed 99 --model lsa --measures map"))
-    assert again["rows"][0]["value"] == rows[0]["value"]
-
-
-@pytest.mark.java
-def test_tables_in_every_format_and_reports_on_disk(root: Path, tmp_path: Path) -> None:
-    mdcr_json(root, "eval", *POOLS, "--model", "bm25,lsa")
+def test_tables_in_every_format_and_reports_on_disk(root: Path, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    selection = flags("--year 2019 --size 900,1400")
     for name, sign in (("markdown", "| system |"), ("csv", "system,"), ("latex", "\\toprule"), ("terminal", "---")):
-        shown = mdcr(root, "show", "table", "--year", "2019", "--size", "900,1400", "--format", name)
+        shown = mdcr(root, "show", "table", *selection, "--format", name)
         assert shown.returncode == 0, shown.stderr
         assert sign in shown.stdout
-    written = mdcr_json(root, "report", "--year", "2019", "--size", "900,1400", "--output", str(tmp_path))["reports"]
+    written = mdcr_json(root, "report", *selection, "--output", str(tmp_path))["reports"]
     names = {path.name for place in written for path in Path(place).iterdir()}
     assert {"table.md", "table.csv", "table.tex"} <= names
     for what in ("corpus", "pools", "artifacts"):
         assert json.loads(mdcr(root, "show", what, "--json").stdout)[what]
 
 
-@pytest.mark.java
+def test_a_pool_of_everything_has_one_sample_whatever_the_seed(own: Path) -> None:
+    words = flags("eval --year 2018 --size all --queries all --model lsa --measures map")
+    (row,) = mdcr_json(own, *words)["rows"]
+    assert row["sample"] == 1
+    assert mdcr_json(own, *words, "--seed", "99")["rows"][0]["value"] == row["value"]
+
+
 @pytest.mark.realdata
 def test_scifact_bm25_is_near_the_published_figure(tmp_path: Path) -> None:
     folder = str(real("beir-scifact"))

@@ -13,16 +13,8 @@ import pytest
 from pipeline.core.artifact import published
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("tune")]
+pytestmark = [pytest.mark.java]
 POOL = flags("--year 2019 --size 1200 --queries 20 --seed 5")
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus, its pools ranked before BM25 was tuned, and the tuning."""
-    root = tmp_path_factory.mktemp("tune")
-    mdcr_json(root, *flags("corpus --source synthetic --papers 3k --seed 5 --corpus tiny"))
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -169,15 +161,14 @@ def test_a_corpus_with_its_own_queries(tmp_path: Path) -> None:
     assert "bm25:k1=1.2,b=0.75" in line
 
 
-def test_damaged_terms_are_repaired_by_tune_and_by_eval(tmp_path: Path) -> None:
+def test_damaged_terms_are_repaired_by_tune_and_by_eval(own: Path) -> None:
     """Terms that an earlier pool brought into the store."""
-    mdcr_json(tmp_path, *flags("corpus --source synthetic --papers 3k --seed 5 --corpus tiny"))
-    mdcr_json(tmp_path, *flags("index --size 1200 --queries 20 --samples 1 --model bm25"))
+    mdcr_json(own, *flags("index --size 1200 --queries 20 --samples 1 --model bm25"))
     for command in (["tune"], flags("eval --model bm25 --measures map --samples 1")):
-        (bags,) = (tmp_path / "indexes/terms").glob("*/*-1.2k-s1-*/bags-00000.arrow")
+        (bags,) = (own / "indexes/terms").glob("*/*-1.2k-s1-*/bags-00000.arrow")
         whole = bags.read_bytes()
         bags.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
         arguments = [*command, *flags("--size 900 --queries 20")]
-        assert "bags-00000.arrow does not match" in one_line_error(mdcr(tmp_path, *arguments))
-        mdcr_json(tmp_path, *arguments, "--repair")
+        assert "bags-00000.arrow does not match" in one_line_error(mdcr(own, *arguments))
+        mdcr_json(own, *arguments, "--repair")
         assert bags.read_bytes() == whole

@@ -6,6 +6,7 @@ apt-get and ``MDCR_NO_APT`` is not set. What cannot be installed or started skip
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import os
 import shutil
@@ -15,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -79,21 +81,16 @@ class SlurmHost:
     def start(self) -> None:
         """Start the daemons and wait until both nodes take jobs."""
         host = socket.gethostname().split(".")[0]
-        names = {"host": host, "ports": _free_ports(3), "user": getpass.getuser(), "folder": self.folder}
-        self.config.write_text(_CONFIG.format(**names))
+        values = {"host": host, "ports": _free_ports(3), "user": getpass.getuser(), "folder": self.folder}
+        self.config.write_text(_CONFIG.format(**values))
         (self.folder / "gres.conf").write_text("NodeName=n2 Name=gpu File=/dev/null\n")
         (self.folder / "munge.key").write_bytes(os.urandom(128))
         (self.folder / "munge.key").chmod(0o400)
         for name in ("state", "spool-n1", "spool-n2"):
             (self.folder / name).mkdir()
-        munge = {
-            "key-file": "munge.key",
-            "socket": "munge.socket",
-            "pid-file": "munge.pid",
-            "log-file": "munge.log",
-            "seed-file": "munge.seed",
-        }
-        self._spawn("munged", "--foreground", "--force", *(f"--{k}={self.folder / v}" for k, v in munge.items()))
+        names = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+        options = [f"--{option}={self.folder}/munge.{name}" for option, name in names.items()]
+        self._spawn("munged", "--foreground", "--force", *options)
         self.until((self.folder / "munge.socket").exists, "munged opens its socket", 10)
         self._spawn("slurmctld", "-D", "-i", "-f", str(self.config))
         self.start_node("n1")
@@ -119,13 +116,10 @@ class SlurmHost:
         result = self._ask("sinfo", "--noheader", "--Node", "--format=%N %T")
         return dict(line.split() for line in result.splitlines())
 
-    def payload(self, job: int, task: int | None = None) -> int | None:
-        """Return the process id of the command a job runs now (the leader of its process group), if it has started."""
-        named = (
-            [f"SLURM_JOB_ID={job}"] if task is None else [f"SLURM_ARRAY_JOB_ID={job}", f"SLURM_ARRAY_TASK_ID={task}"]
-        )
-        leaders = [process for process in self._processes(*named) if os.getpgid(process) == process]
-        return leaders[0] if leaders else None
+    def payload(self, job: int, task: int) -> int | None:
+        """Return the process id of the command a slice runs now, the leader of its process group, if there is one."""
+        of_task = self._processes(f"SLURM_ARRAY_JOB_ID={job}", f"SLURM_ARRAY_TASK_ID={task}")
+        return next((process for process in of_task if os.getpgid(process) == process), None)
 
     def until(self, true: Callable[[], object], what: str, seconds: float) -> None:
         """Wait until something is true; fail with the daemons' last words when it does not come about."""
@@ -143,9 +137,7 @@ class SlurmHost:
         deadline = time.monotonic() + 5
         while self._processes() and time.monotonic() < deadline:
             time.sleep(0.1)
-        for daemon in reversed(
-            self._daemons.values()
-        ):  # nothing of theirs is kept: no need to wait for their farewells
+        for daemon in reversed(self._daemons.values()):  # nothing of theirs is kept: killing is enough
             daemon.kill()
             daemon.wait()
         for process in self._processes():
@@ -171,17 +163,16 @@ class SlurmHost:
     def _processes(self, *variables: str) -> list[int]:
         """Return the processes of this Slurm's jobs, by the environment they were given."""
         found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    given = (entry / "environ").read_bytes().split(b"\0")
-                except (FileNotFoundError, PermissionError, ProcessLookupError):
-                    continue
-                wanted = [f"SLURM_CONF={self.config}", *variables]
-                of_job = any(g.startswith((b"SLURM_JOB_ID=", b"MDCR_SLURM_NODE=n")) for g in given)
-                daemon = int(entry.name) in {daemon.pid for daemon in self._daemons.values()}
-                if of_job and not daemon and all(variable.encode() in given for variable in wanted):
-                    found.append(int(entry.name))
+        daemons = {daemon.pid for daemon in self._daemons.values()}
+        wanted = {variable.encode() for variable in (f"SLURM_CONF={self.config}", *variables)}
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                given = (entry / "environ").read_bytes().split(b"\0")
+            except (FileNotFoundError, PermissionError, ProcessLookupError):
+                continue
+            of_job = any(each.startswith((b"SLURM_JOB_ID=", b"MDCR_SLURM_NODE=n")) for each in given)
+            if of_job and int(entry.name) not in daemons and wanted <= set(given):
+                found.append(int(entry.name))
         return found
 
     def _words(self) -> str:
@@ -192,7 +183,9 @@ class SlurmHost:
 @pytest.fixture(scope="session")
 def slurm_host() -> Iterator[SlurmHost]:
     """Start a Slurm for the session; ``SLURM_CONF`` points to it as long as it runs."""
-    _install()
+    with Path(tempfile.gettempdir(), "mdcr-slurm-install.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several test processes one installs
+        _install()
     with tempfile.TemporaryDirectory(prefix="mdcr-slurm-") as name, pytest.MonkeyPatch.context() as patch:
         host = SlurmHost(Path(name))
         patch.setenv("SLURM_CONF", str(host.config))
@@ -217,15 +210,9 @@ def _install() -> None:
         pytest.skip(f"{reason}; as root on Debian: apt-get install {' '.join(PACKAGES)}")
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # RUNLEVEL: no daemons by the packages
     for command in (["update"], ["install", "--yes", "--no-install-recommends", *PACKAGES]):
+        apt = ["apt-get", "--quiet=2", *_IMPATIENT, *command]
         try:
-            done = subprocess.run(
-                ["apt-get", "--quiet=2", *_IMPATIENT, *command],
-                env=env,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_APT_SECONDS,
-            )
+            done = subprocess.run(apt, env=env, capture_output=True, text=True, check=False, timeout=_APT_SECONDS)
         except subprocess.TimeoutExpired:
             pytest.skip(f"{reason}, and apt-get {command[0]} took over {_APT_SECONDS} s")
         if done.returncode:
@@ -233,17 +220,13 @@ def _install() -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 def _kill(process: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -1,4 +1,4 @@
-"""Ten kills at random moments of the whole chain, and kills of slices: nothing lost, nothing doubled."""
+"""SIGKILL at random moments of every stage of the chain, and of slices: nothing lost, nothing doubled."""
 
 from __future__ import annotations
 
@@ -7,172 +7,104 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from pipeline.core.manifest import MANIFEST
 from tests.cli.run import flags
-from tests.cluster.world import EMBED, SELECTION, World
+from tests.cluster.world import EMBED, SELECTION, World, whole
 
-KILLS = 10
-CONDITIONS = {"STUB_PAUSE": "0.05", "STUB_DISK": "0.02", "STUB_SHARD_ROWS": "150"}
+pytestmark = [pytest.mark.slow, pytest.mark.kill]
+
+DISK = 0.04
+CONDITIONS = {"STUB_PAUSE": "0.05", "STUB_DISK": str(DISK), "STUB_SHARD_ROWS": "150"}
 CORPUS = flags("corpus --source synthetic --papers 1200 --seed 7 --corpus tiny --workers 1")
 EVALUATE = flags("eval --corpus tiny --size all --queries 12 --model bm25,stub --measures map --workers 1")
-COMMANDS = (CORPUS, EVALUATE)
-STAGES = {
-    "corpora/pools": "pool",
-    "corpora": "corpus",
-    "indexes/vectors": "embed",
-    "indexes/terms": "terms",
-    "runs/rankings": "search",
-    "runs/scores": "score",
-}
-SECONDS = 60.0
-
-
-class Event(NamedTuple):
-    """The first sight of a file of an unfinished artifact, or of a published one: what a moment is told by.
-
-    Attributes:
-        at: seconds since the first command began.
-        command: which was running.
-        work: folder of the artifact under construction, below the workspace; empty: a command began.
-        name: of the file in it.
-    """
-
-    at: float
-    command: int
-    work: str
-    name: str
-
-
-class Moment(NamedTuple):
-    """A moment of the chain: so many seconds after an event, and before the next (runs are not equally fast)."""
-
-    event: Event
-    later: float
-    following: Event
+ROOMS = ("corpora", "corpora/pools", "indexes/vectors/*", "indexes/terms/*", "runs/rankings", "runs/scores")
+SECONDS = 120.0
 
 
 @pytest.mark.java
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [11])
-def test_ten_kills_of_the_whole_chain(tmp_path: Path, seed: int) -> None:
-    whole, timed, killed = (World(tmp_path / name, empty=True) for name in ("whole", "timed", "killed"))
-    whole.env["STUB_SHARD_ROWS"] = CONDITIONS["STUB_SHARD_ROWS"]
-    for command in COMMANDS:
-        whole.run(*command)  # as a first run it compiles, so its times are nobody else's
-    for world in (timed, killed):
+def test_a_chain_killed_in_every_stage_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    chance = random.Random(11)
+    uninterrupted, killed = World(tmp_path / "whole", empty=True), World(tmp_path / "killed", empty=True)
+    for world in (uninterrupted, killed):
         world.env |= CONDITIONS
-    moments = draw(watch(timed), random.Random(seed))
-    assert len(moments) == KILLS
-    stages: list[set[str]] = []
+    for command in (CORPUS, EVALUATE):
+        succeed(uninterrupted.start(*command))
     kept: dict[str, int] = {}
-    for moment in moments:
-        assert kill_at(killed, moment), f"the chain ended before {moment}"
-        stages.append({stage_of(path.relative_to(killed.root).as_posix()) for path in partials(killed.root)})
+    for artifact in one_of_each_stage(uninterrupted, chance):
+        command = EVALUATE if (killed.root / "corpora/tiny.name").exists() else CORPUS
+        process = killed.start(*command)
+        partial = killed.root / artifact.parent / f".{artifact.name}.partial"
+        files = chance.randrange(len(visible(uninterrupted.root / artifact)) - 1)  # one is missing, and the manifest
+        wait_for(lambda: partial.is_dir() and len(visible(partial)) >= files, process)  # noqa: B023
+        time.sleep(chance.uniform(0, DISK / 2))
+        assert kill(process), f"the chain ended before {artifact}"
+        assert partial.is_dir()
         now = finished(killed)
         assert {name: now.get(name) for name in kept} == kept  # what was finished is neither lost nor made again
         kept = now
-    assert set().union(*stages) == set(STAGES.values()), stages
-    for command in COMMANDS:
-        killed.run(*command)
+        if command == CORPUS:
+            succeed(killed.start(*CORPUS))
+    killed.run(*EVALUATE)
     final = finished(killed)
     assert {name: final.get(name) for name in kept} == kept
-    assert tables(killed.root) == tables(whole.root)
-    assert {stage_of(name) for name in tables(whole.root)} == set(STAGES.values())
+    assert killed.tables() == uninterrupted.tables()
     assert not killed.leftovers()
 
 
-@pytest.mark.slow
 def test_slices_killed_side_by_side(tmp_path: Path) -> None:
     chance = random.Random(5)
-    whole, killed = World(tmp_path / "whole"), World(tmp_path / "killed", pause=0.15)
-    whole.run("eval", *SELECTION)
+    killed = World(tmp_path / "killed", pause=0.15)
     killed.run("embed", *EMBED, "--slice", "plan")
     kept: dict[str, int] = {}
-    for _ in range(3):
+    for _ in range(2):
         processes = [killed.start("embed", *EMBED, "--slice", f"{index}/2") for index in range(2)]
         before = len(kept)
-        wait_for(lambda before=before: len(finished(killed)) > before, processes[0])
+        wait_for(lambda before=before: len(finished(killed)) > before, processes[0])  # type: ignore[misc]
         time.sleep(chance.uniform(0, 0.4))
         assert [kill(process) for process in processes] == [True, True]
         now = finished(killed)
         assert {name: now.get(name) for name in kept} == kept
         kept = now
-    killed.env["STUB_PAUSE"] = "0"
     killed.run("eval", *SELECTION)
-    assert killed.artifacts() == whole.artifacts()
+    assert killed.tables() == whole(tmp_path / "whole")
     final = finished(killed)
     assert {name: final.get(name) for name in kept} == kept
     assert not killed.leftovers()
 
 
-def watch(world: World) -> list[Event]:
-    """Run the chain to its end; return its events."""
-    began = time.monotonic()
-    events: list[Event] = []
-    seen: set[tuple[str, str]] = set()
-    for number, words in enumerate(COMMANDS):
-        events.append(Event(time.monotonic() - began, number, "", ""))
-        process = world.start(*words)
-        running = True
-        while running:
-            running = process.poll() is None
-            for path in partials(world.root):
-                work = path.relative_to(world.root).as_posix()
-                for name in sorted(child.name for child in children(path)):
-                    if (work, name) not in seen and not name.endswith(".tmp"):
-                        seen.add((work, name))
-                        events.append(Event(time.monotonic() - began, number, work, name))
-            time.sleep(0.003)
-        _, errors = process.communicate()
-        assert process.returncode == 0, errors
-    return events
+def one_of_each_stage(world: World, chance: random.Random) -> list[Path]:
+    """Return an artifact of each room, by path below the workspace, in the order in which they were made."""
+    made = [sorted(found.parent for found in world.root.glob(f"{room}/[!.]*/{MANIFEST}")) for room in ROOMS]
+    chosen = [chance.choice(artifacts) for artifacts in made]
+    chosen.sort(key=lambda artifact: (artifact / MANIFEST).stat().st_mtime_ns)
+    return [artifact.relative_to(world.root) for artifact in chosen]
 
 
-def draw(events: list[Event], chance: random.Random) -> list[Moment]:
-    """Draw a moment in the making of each artifact, and others in the whole of the chain, in order of time."""
-    works = {event.work: [each.at for each in events if each.work == event.work] for event in events}
-    drawn = [chance.uniform(times[0], times[-1]) for work, times in works.items() if work]
-    while len(drawn) < KILLS:
-        drawn.append(chance.uniform(events[0].at, events[-1].at))
-    moments = []
-    for at in sorted(drawn):
-        number = sum(event.at <= at for event in events)
-        last = events[number - 1]
-        moments.append(Moment(last, at - last.at, events[number]))
-    return moments
+def visible(folder: Path) -> list[str]:
+    """Return the names of a folder's finished files, without records of progress; none where it is gone."""
+    try:
+        return [name for name in os.listdir(folder) if not name.startswith(".") and not name.endswith(".tmp")]
+    except FileNotFoundError:
+        return []
 
 
-def kill_at(world: World, moment: Moment) -> bool:
-    """Start the chain where it stopped and kill it at a moment; False where it ended before."""
-    for words in COMMANDS[: moment.event.command]:
-        world.run(*words)
-    process = world.start(*COMMANDS[moment.event.command])
-    wait_for(lambda: passed(world, moment.event), process)
-    until = time.monotonic() + moment.later
-    wait_for(lambda: time.monotonic() > until or passed(world, moment.following), process)
-    return kill(process)
+def succeed(process: subprocess.Popen[str]) -> None:
+    """Let a command end well."""
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
 
 
-def passed(world: World, event: Event) -> bool:
-    """Whether an event has come about."""
-    if not event.work:  # the first command begins with its process, the second where the first has published
-        return event.command == 0 or (world.root / "corpora/tiny.name").exists()
-    work = world.root / event.work
-    artifact = work.with_name(work.name.removeprefix(".").removesuffix(".partial"))
-    return (work / event.name).exists() or artifact.is_dir()
-
-
-def wait_for(true: object, process: subprocess.Popen[str]) -> None:
+def wait_for(true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     """Wait until something is true, or a process has ended."""
     deadline = time.monotonic() + SECONDS
-    while process.poll() is None and not true():  # type: ignore[operator]
+    while process.poll() is None and not true():
         assert time.monotonic() < deadline
-        time.sleep(0.003)
+        time.sleep(0.002)
 
 
 def kill(process: subprocess.Popen[str]) -> bool:
@@ -181,31 +113,6 @@ def kill(process: subprocess.Popen[str]) -> bool:
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     return process.returncode == -signal.SIGKILL
-
-
-def partials(root: Path) -> Iterator[Path]:
-    """Return the folders of artifacts under construction."""
-    for room in ("corpora", "corpora/pools", "indexes/vectors/*", "indexes/terms/*", "runs/rankings", "runs/scores"):
-        yield from root.glob(f"{room}/.*.partial")
-
-
-def children(folder: Path) -> list[Path]:
-    """Return what is in a folder; nothing where it is gone."""
-    try:
-        return list(folder.iterdir())
-    except FileNotFoundError:
-        return []
-
-
-def stage_of(path: str) -> str:
-    """Return the stage that makes a path below the workspace."""
-    return next(stage for room, stage in STAGES.items() if path.startswith(f"{room}/"))
-
-
-def tables(root: Path) -> dict[str, bytes]:
-    """Return the content of every published table, by path below the workspace."""
-    found = sorted(path for path in root.rglob("*.arrow") if ".partial" not in str(path))
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
 
 
 def finished(world: World) -> dict[str, int]:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster.script import job_script, log_of
+from pipeline.cluster import slurm
+from pipeline.cluster.script import job_script
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.core.errors import InputError
 
@@ -75,15 +76,8 @@ def test_the_script_is_this_text(settings: SlurmSettings) -> None:
 
 def test_a_single_job_asks_for_nothing_it_was_not_told() -> None:
     text = job_script(SlurmSettings(requeue=False), ["mdcr", "collect"], name="collect", logs=Path("/logs"))
-    directives = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
-    assert directives == [
-        "--job-name=collect",
-        "--output=/logs/%j.log",
-        "--open-mode=append",
-        "--nodes=1",
-        "--ntasks=1",
-        "--no-requeue",
-    ]
+    asked = [line.removeprefix("#SBATCH --") for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert asked == ["job-name=collect", "output=/logs/%j.log", "open-mode=append", "nodes=1", "ntasks=1", "no-requeue"]
     assert text.endswith("\nexec mdcr collect\n")
 
 
@@ -108,11 +102,6 @@ def test_a_failing_setup_line_ends_the_job(tmp_path: Path) -> None:
     env = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "1"}
     assert subprocess.run(["bash", str(script)], env=env, cwd=tmp_path, check=False).returncode == 1
     assert not (tmp_path / "made").exists()
-
-
-def test_logs() -> None:
-    assert log_of(Path("/logs"), 7, 3) == Path("/logs/7_3.log")
-    assert log_of(Path("/logs"), 7, None) == Path("/logs/7.log")
 
 
 @pytest.mark.parametrize(
@@ -147,16 +136,11 @@ def test_a_recipe_may_have_no_table(tmp_path: Path) -> None:
     assert SlurmSettings.read(recipe) == SlurmSettings()
     with pytest.raises(InputError, match="there is no recipe"):
         SlurmSettings.read(tmp_path / "none.toml")
-
-
-@pytest.mark.parametrize("value", ["04:00:00", "2-12:00:00", "90", "30:00", "1-0"])
-def test_slurms_notations_of_time(value: str) -> None:
-    assert SlurmSettings(time=value).time == value
+    for value in ("04:00:00", "2-12:00:00", "90", "30:00", "1-0"):  # Slurm's notations of time
+        assert SlurmSettings(time=value).time == value
 
 
 def test_no_slurm_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from pipeline.cluster import slurm
-
     monkeypatch.setenv("PATH", str(tmp_path))
     assert not slurm.available()
     with pytest.raises(InputError, match="sbatch is not on this machine. Run this on a login node"):

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.encode import kinds
 from tests.builders import made_up_paper, make_corpus
+from tests.cli.run import COMMAND, Result, flags, mdcr
+from tests.encode import stub
 
 PAPERS = 300
 SHARD_ROWS = 25
 SHARDS = PAPERS // SHARD_ROWS
-YEAR = 2019
 
-SELECTION = [
-    "--corpus",
-    "tiny",
-    "--model",
-    "stub",
-    "--size",
-    "all",
-    "--queries",
-    "8",
-    "--min-abstract-chars",
-    "1",
-    "--measures",
-    "map",
-]
-EMBED = [word for word in SELECTION if word not in ("--measures", "map")]
-
-_SECONDS = 90.0
+EMBED = flags("--corpus tiny --model stub --size all --queries 8 --min-abstract-chars 1")
+SELECTION = [*EMBED, "--measures", "map"]
 
 _STUB = """
 import os
@@ -61,7 +46,7 @@ files.sync = slow
 class World:
     """A workspace below ``folder``, with a corpus unless it is to begin ``empty``.
 
-    In the environment of its commands ``STUB_PAUSE`` are the seconds of a batch of texts, ``STUB_DISK`` those a file
+    In the environment of its processes ``STUB_PAUSE`` are the seconds of a batch of texts, ``STUB_DISK`` those a file
     takes to be on disk, and ``STUB_SHARD_ROWS`` the papers of a shard.
 
     Attributes:
@@ -88,9 +73,9 @@ class World:
         make_corpus(self.root, papers, cited, shard_rows=SHARD_ROWS)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start a command."""
+        """Start a command as a process."""
         return subprocess.Popen(
-            [sys.executable, "-m", "pipeline", *words, "--root", str(self.root)],
+            [*COMMAND, *words, "--root", str(self.root)],
             env=self.env,
             text=True,
             stdout=subprocess.PIPE,
@@ -98,30 +83,20 @@ class World:
             start_new_session=True,
         )
 
-    def run(self, *words: str, code: int = 0) -> str:
-        """Run a command that must end with a code, and return what it printed, or its words where it was to fail."""
-        output, errors = self._ended(words, code)
-        return output if code == 0 else errors
-
-    def said(self, *words: str) -> str:
-        """Run a command that must end well, and return its messages."""
-        return self._ended(words, 0)[1]
-
-    def _ended(self, words: Sequence[str], code: int) -> tuple[str, str]:
-        process = self.start(*words)
+    def run(self, *words: str, code: int = 0) -> Result:
+        """Run a command in this process, without pauses; it must end with a code."""
+        stub.install()
         try:
-            output, errors = process.communicate(timeout=_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-        assert process.returncode == code, errors
-        return output, errors
+            result = mdcr(self.root, *words, env=self.env)
+        finally:
+            kinds.unregister("stub")
+        assert result.returncode == code, result.stderr
+        return result
 
-    def artifacts(self) -> dict[str, bytes]:
-        """Return the content of every published table, by path."""
-        rooms = ("indexes/vectors/*", "indexes/terms/*", "runs/rankings", "runs/scores")
-        found = [path for room in rooms for path in self.root.glob(f"{room}/[!.]*/*.arrow")]
-        return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in sorted(found)}
+    def tables(self) -> dict[str, bytes]:
+        """Return the content of every published table, by path below the workspace."""
+        found = sorted(path for path in self.root.rglob("*.arrow") if ".partial" not in str(path))
+        return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in found}
 
     def leftovers(self) -> list[Path]:
         """Return unfinished folders and temporary files, which a finished chain has none of."""
@@ -130,3 +105,10 @@ class World:
     def units(self) -> int:
         """Count the finished shards of unpublished vectors."""
         return len(list(self.root.glob("indexes/vectors/*/.*.partial/vectors-*.arrow")))
+
+
+def whole(folder: Path, model: str = "stub") -> dict[str, bytes]:
+    """Return the tables that one process on one machine makes of the chain."""
+    world = World(folder)
+    world.run("eval", *SELECTION, "--model", model)
+    return world.tables()
