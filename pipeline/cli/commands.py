@@ -20,7 +20,7 @@ from pipeline.core.progress import say
 from pipeline.core.task import Task
 from pipeline.core.units import Slice
 from pipeline.core.workspace import checked_name, find_corpus, name_corpus
-from pipeline.runner import Runner
+from pipeline.runner import Runner, with_inputs
 
 
 def run(options: argparse.Namespace) -> None:
@@ -94,10 +94,10 @@ def _slice(runner: Runner, tasks: Sequence[Task], subcommand: str, text: str) ->
             say(f"{each.task.stage} {each.task.name}: {len(each.left)} of {len(each.units)} units are missing")
         return
     part = Slice.parse(text)
-    if not any(runner.published(task) or runner.planned(task) for task in tasks):
+    own = [task for task in with_inputs(tasks) if task.stage == subcommand]
+    if not any(runner.published(task) or runner.planned(task) for task in own):
         raise InputError("nothing was planned that could be made in slices", "Run it with --slice plan first")
-    made = sum(runner.work_slice(task, part) for task in tasks)
-    say(f"slice {text}: {made} units made")
+    say(f"slice {text}: {runner.work_slice(own, part)} units made")
 
 
 def score(options: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Task
 from pipeline.core.units import Assignment
 from pipeline.core.workdir import Workdir
-from pipeline.runner import Runner, in_order
+from pipeline.runner import Runner, with_inputs
 
 _LIGHT = ("pool",)
 """Stages whose work a login node can do: without their artifacts nothing can be divided."""
@@ -122,7 +122,7 @@ def advance(root: Path, resources: Resources, targets: Iterable[Task], *, light:
     pending: list[Pending] = []
     own: list[Task] = []
     later: list[Task] = []
-    for task in distinct(targets):
+    for task in with_inputs(targets):
         if runner.published(task):
             continue
         if apart and job_of(task):
@@ -136,15 +136,15 @@ def advance(root: Path, resources: Resources, targets: Iterable[Task], *, light:
         try:
             runner.make(task)
         except _MissingError as missing:
-            (assignment,) = missing.args
-            pending.append(Pending(task, assignment.out.path, assignment.out.plan() or {}, tuple(assignment.units)))
+            (job,) = missing.args[0].jobs
+            pending.append(Pending(task, job.out.path, job.out.plan() or {}, tuple(job.units)))
     return Advance(tuple(pending), tuple(own), tuple(later))
 
 
 def make_apart(runner: Runner, targets: Iterable[Task], subcommand: str) -> int:
     """Make what is left to the own job of a subcommand, as far as its inputs are there; return how much that was."""
     made = 0
-    for task in distinct(targets):
+    for task in with_inputs(targets):
         if job_of(task) == subcommand and not runner.published(task) and _ready(runner, task):
             runner.make(task)
             made += 1
@@ -161,9 +161,4 @@ def _refuse(assignment: Assignment) -> list[Facts]:
 
 def _behind(task: Task, pending: Sequence[Pending]) -> bool:
     """Whether a task cannot be planned before another one of its room is published."""
-    return task.units is not None and task.units.in_turn and any(each.task.room == task.room for each in pending)
-
-
-def distinct(targets: Iterable[Task]) -> list[Task]:
-    """Return tasks with whatever they are made from, each once, inputs first."""
-    return list({task.id: task for target in targets for task in in_order(target)}.values())
+    return task.units is not None and task.units.sequential and any(each.task.room == task.room for each in pending)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline.cluster.advance import distinct
 from pipeline.cluster.batch import Batch
 from pipeline.core.errors import InputError, MdcrError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.task import Task
+from pipeline.runner import with_inputs
 
 
 def refuse(root: Path, targets: Iterable[Task], own: Batch | None = None) -> None:
@@ -31,7 +31,7 @@ def refuse(root: Path, targets: Iterable[Task], own: Batch | None = None) -> Non
     batches = [each for each in batches if each.rounds and not each.finished]
     if not batches:
         return
-    folders = [f"{task.room}/{task.name}" for task in distinct(targets)]
+    folders = [f"{task.room}/{task.name}" for task in with_inputs(targets)]
     missing = {folder for folder in folders if not (root / folder / MANIFEST).is_file()}
     for batch in batches:
         shared = sorted(missing & batch.rounds[-1].artifacts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,12 +13,10 @@ from pipeline.core.task import Task
 from pipeline.retrieve import ann
 from pipeline.retrieve.ann import Settings
 from pipeline.retrieve.engines import EXACT_ENGINES
-from pipeline.stages.approximate import approximate_ranking_task
-from pipeline.stages.dense import SEVERAL, dense_ranking_task
+from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.fusion import fusion_task, weigh_task
 from pipeline.stages.index import lucene_task
-from pipeline.stages.ranking import DenseSearch
 from pipeline.stages.score import score_task
 from pipeline.stages.search import DEFAULT_DEPTH, bm25_ranking_task, postings_ranking_task
 from pipeline.stages.systems import Bm25, Dense, Fused, System
@@ -157,8 +154,6 @@ class _Evaluations:
             engine=self.engine,
             several=model.several,
         )
-        units = DenseSearch(model.slug, model.distance, self.depth, SEVERAL if model.several else self.engine)
-        ranking = dataclasses.replace(ranking, units=units)
         exact = Evaluation(tuple(embedded.values()), (), ranking, self._score(ranking, pool, system.name))
         index = self.index
         if index is None:

@@ -46,7 +46,7 @@ def expected(tmp_path: Path, task: Task) -> dict[str, bytes]:
 
 def slices(root: Path, task: Task) -> None:
     for number in range(SLICES):
-        Runner(root, HERE).work_slice(task, Slice(number, SLICES))
+        Runner(root, HERE).work_slice([task], Slice(number, SLICES))
 
 
 def test_files_that_are_seen_late_are_waited_for(tmp_path: Path, task: Task) -> None:
@@ -93,7 +93,7 @@ def test_slices_lock_nothing_and_keep_folders_small(
     monkeypatch.setattr(fcntl, "lockf", no_locks)
     most = 0
     for number in range(SLICES):
-        Runner(tmp_path, HERE).work_slice(task, Slice(number, SLICES))
+        Runner(tmp_path, HERE).work_slice([task], Slice(number, SLICES))
         found = sum(len(names) for _, _, names in os.walk(pending.work))
         most = max(most, found)
     assert most <= 2 * len(pending.units) + 2 + 1 + SLICES  # each shard and its record, the rows, the plan, facts
