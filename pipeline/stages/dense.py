@@ -27,7 +27,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Rows
-from pipeline.encode.spec import Role
+from pipeline.encode.spec import Model, Role
 from pipeline.encode.store import VectorStore
 from pipeline.retrieve.ann import Settings
 from pipeline.retrieve.base import (
@@ -190,12 +190,10 @@ def dense_ranking_task(
     corpus: Artifact,
     pool: Task | Artifact,
     vectors: Mapping[Role, Task | Artifact],
+    model: Model,
     *,
-    name: str,
-    metric: Metric,
     depth: int = DEFAULT_DEPTH,
     engine: str = "auto",
-    several: bool = False,
 ) -> Task:
     """Return the task that ranks a pool's candidates by an encoder's vectors.
 
@@ -203,42 +201,41 @@ def dense_ranking_task(
         corpus: the corpus of the pool.
         pool: whose queries are run.
         vectors: what embeds the pool (:func:`pipeline.stages.embed.embed_tasks`).
-        name: the encoder's, for the folder (:attr:`pipeline.encode.spec.Model.slug`).
-        metric: how its vectors are compared (:attr:`pipeline.encode.spec.Model.distance`).
+        model: the encoder. Where a paper has several vectors, the best pair counts, and ``engine`` has no effect.
         depth: entries a query.
         engine: ``auto``, ``exact``, ``faiss`` or ``torch``: all give the same bytes.
-        several: whether a paper has several vectors, of which the best pair counts; only one engine does that.
     """
     check_depth(depth)
-    units = DenseSearch(name, metric, depth, SEVERAL if several else engine)
+    units = DenseSearch(model.slug, model.distance, depth, SEVERAL if model.several else engine)
     inputs = _inputs(corpus, pool, vectors)
-    return Task("search", 1, RANKINGS, f"{name}-{slug_of(pool)}", DenseConfig(metric, depth), inputs, units=units)
+    return Task(
+        "search", 1, RANKINGS, f"{model.slug}-{slug_of(pool)}", DenseConfig(model.distance, depth), inputs, units=units
+    )
 
 
 def approximate_ranking_task(
     corpus: Artifact,
     pool: Task | Artifact,
     vectors: Mapping[Role, Task | Artifact],
+    model: Model,
     exact: Task,
     *,
-    name: str,
-    metric: Metric,
     depth: int,
     settings: Settings,
 ) -> Task:
-    """Return the task that ranks a pool's candidates by an approximate index. Its counts include the recall.
+    """Return the task that does the same by an approximate index. Its counts have the recall.
 
     Args:
         corpus: the corpus of the pool.
         pool: whose queries are run.
         vectors: what embeds the pool.
+        model: the encoder.
         exact: the exact ranking, against which recall is measured.
-        name: the encoder's, for the folder.
-        metric: how its vectors are compared.
         depth: entries a query.
         settings: the index.
     """
     check_depth(depth)
+    config = DenseConfig(model.distance, depth, settings)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.approximate import ApproximateEngine, recall
@@ -246,12 +243,12 @@ def approximate_ranking_task(
         opened, store = open_pool(inputs), store_of(inputs["paper"])
         size = block_rows(store.dimension, resources.memory)
         queries = _matrix(store_of(inputs.get("query", inputs["paper"])), opened.query_rows, size)
-        with Progress(len(opened.candidates), f"index {name} by {settings.name}", "docs") as progress:
+        with Progress(len(opened.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:
             ranking = ApproximateEngine(settings).search(
                 queries,
                 _counted(store.blocks(opened.candidates, size), progress),
                 count=len(opened.candidates),
-                metric=metric,
+                metric=model.distance,
                 depth=depth,
                 excluded=opened.exclusions,
                 resources=resources,
@@ -260,8 +257,7 @@ def approximate_ranking_task(
         return {**write_ranking(ranking, opened, depth, out), "recall": found}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
-    slug = f"{name}-{settings.kind}-{slug_of(pool)}"
-    return Task("search", 1, RANKINGS, slug, DenseConfig(metric, depth, settings), inputs, run)
+    return Task("search", 1, RANKINGS, f"{model.slug}-{settings.kind}-{slug_of(pool)}", config, inputs, run)
 
 
 def _inputs(

@@ -46,8 +46,8 @@ def world(root: Path, queries: list[int], candidates: list[int]) -> tuple[Artifa
 
 
 def ranking_task(corpus: Artifact, pool: Artifact, depth: int, engine: str) -> Task:
-    embedded = embed_tasks(corpus, pool, registry.resolve("stub"))
-    return dense_ranking_task(corpus, pool, embedded, name="stub", metric="l2", depth=depth, engine=engine)
+    model = registry.resolve("stub")
+    return dense_ranking_task(corpus, pool, embed_tasks(corpus, pool, model), model, depth=depth, engine=engine)
 
 
 def embed(root: Path, corpus: Artifact, pools: list[Artifact]) -> None:

@@ -44,10 +44,8 @@ def make(root: Path, task: Task, *, workers: int = 2, memory: int = 1 << 30, rep
 def dense(
     root: Path, corpus: Artifact, pool: Artifact, *, metric: Metric = "l2", depth: int = 10, engine: str = "exact"
 ) -> Task:
-    model = registry.resolve("stub")
-    return dense_ranking_task(
-        corpus, pool, embed_tasks(corpus, pool, model), name=model.slug, metric=metric, depth=depth, engine=engine
-    )
+    model = dataclasses.replace(registry.resolve("stub"), distance=metric)
+    return dense_ranking_task(corpus, pool, embed_tasks(corpus, pool, model), model, depth=depth, engine=engine)
 
 
 def bytes_of(artifact: Artifact) -> bytes:
@@ -284,12 +282,7 @@ def test_papers_with_several_vectors_are_ranked_by_the_best_pair(
     corpus = make_corpus(tmp_path, [{"paper_id": f"{n:03}", "title": "t" * (1 + n * n % 11)} for n in range(60)])
     pools = [make_pool(tmp_path, corpus, [3, 30, 50], list(range(n, 60)), slug=f"from{n}") for n in (0, 40)]
     model = dataclasses.replace(registry.resolve("stub"), several=True)
-    tasks = [
-        dense_ranking_task(
-            corpus, pool, embed_tasks(corpus, pool, model), name="stub", metric="l2", depth=20, several=model.several
-        )
-        for pool in pools
-    ]
+    tasks = [dense_ranking_task(corpus, pool, embed_tasks(corpus, pool, model), model, depth=20) for pool in pools]
     made = Runner(tmp_path, Resources(workers=2, device="cpu")).make_all(tasks)
     store = store_of(make(tmp_path, embed_tasks(corpus, pools[0], model)["paper"]))
     for artifact, pool in zip(made, pools, strict=True):
