@@ -82,14 +82,14 @@ def chain(options: argparse.Namespace) -> None:
 
 def _slice(runner: Runner, tasks: Sequence[Task], subcommand: str, text: str) -> None:
     """Plan the units of tasks, make one slice of what was planned, or what has no units."""
-    from pipeline.cluster.advance import advance, make_apart
+    from pipeline.cluster.resume import make_whole, resume
 
     if text == "whole":
-        say(f"{make_apart(runner, tasks, subcommand)} artifacts made")
+        say(f"{make_whole(runner, tasks, subcommand)} artifacts made")
         return
     if text == "plan":
         refuse_submitted(runner.root, tasks)
-        state = advance(runner.root, runner.resources, tasks, light=False)
+        state = resume(runner.root, runner.resources, tasks, light=False)
         for each in state.pending:
             say(f"{each.task.stage} {each.task.name}: {len(each.left)} of {len(each.units)} units are missing")
         return

@@ -58,16 +58,16 @@ def test_index_and_search_of_bm25_are_jobs_of_their_own(slurm_host: SlurmHost, t
     make_submit(world, **asked)
     (batch,) = Batch.all(world.root)
     (first,) = batch.rounds
-    assert (list(first.arrays), list(first.apart)) == (["embed"], ["index", "search"])
+    assert (list(first.arrays), list(first.whole_jobs)) == (["embed"], ["index", "search"])
     shown = subprocess.run(
-        ["scontrol", "show", "job", str(first.apart["search"])],
+        ["scontrol", "show", "job", str(first.whole_jobs["search"])],
         env=slurm_host.env,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert f"Dependency=afterany:{first.apart['index']}" in shown.stdout
-    subprocess.run(["scancel", str(first.apart["index"])], check=True, env=slurm_host.env)
+    assert f"Dependency=afterany:{first.whole_jobs['index']}" in shown.stdout
+    subprocess.run(["scancel", str(first.whole_jobs["index"])], check=True, env=slurm_host.env)
 
     refused = world.run(*words("eval"), code=2)
     assert f"jobs of {batch.folder.name} are making" in refused
@@ -77,18 +77,18 @@ def test_index_and_search_of_bm25_are_jobs_of_their_own(slurm_host: SlurmHost, t
 
     ended = finish(slurm_host, batch, 90)
     assert ended.finished, [log.read_text() for log in ended.logs.iterdir()]
-    assert [(list(each.arrays), list(each.apart), each.attempt) for each in ended.rounds] == [
+    assert [(list(each.arrays), list(each.whole_jobs), each.attempt) for each in ended.rounds] == [
         (["embed"], ["index", "search"], 1),
         (["search"], ["index", "search"], 1),
     ]
-    assert "0 artifacts made" in (ended.logs / f"{first.apart['search']}.log").read_text()
+    assert "0 artifacts made" in (ended.logs / f"{first.whole_jobs['search']}.log").read_text()
     assert world.artifacts() == local.artifacts()
     assert any(name.startswith("indexes/terms") for name in world.artifacts())
     assert not world.leftovers()
     (terms,) = (world.root / "indexes/terms").glob("*/[!.]*/job.sh")
     assert "exec env IMAGE=/images/mdcr.sif mdcr index" in terms.read_text()
     assert "--gres" not in terms.read_text()
-    assert "here: main" in (ended.logs / f"{ended.rounds[-1].apart['index']}.log").read_text()
+    assert "here: main" in (ended.logs / f"{ended.rounds[-1].whole_jobs['index']}.log").read_text()
     assert "here: gpu" in (ended.logs / f"{first.arrays['embed']}_0.log").read_text()
     world.run(*words("eval"))  # nothing is in the way of a local run any more
     assert len(latest(batch).rounds) == 2
