@@ -21,7 +21,6 @@ from pipeline.cluster import slurm
 from pipeline.cluster.resume import ChainState, Pending, resume, wait_until_visible, whole_job
 from pipeline.cluster.script import job_script, log_of
 from pipeline.cluster.settings import SlurmSettings
-from pipeline.cluster.states import TaskState
 from pipeline.core import files
 from pipeline.core.config import digest
 from pipeline.core.errors import InputError, StageError
@@ -137,7 +136,7 @@ class Batch:
         for state in failed[:_SHOWN]:
             log = log_of(self.logs, state.job, state.task)
             text = log.read_text(errors="replace").splitlines()[-lines:] if log.is_file() else ["(no log)"]
-            found.append("\n".join([_words(state), *(f"    {line}" for line in text)]))
+            found.append("\n".join([str(state), *(f"    {line}" for line in text)]))
         return found + ([f"and {len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else [])
 
 
@@ -283,17 +282,13 @@ def _slices(pending: Sequence[Pending], count: int) -> list[int]:
 
 
 def _made(batch: Batch) -> dict[str, list[str]]:
-    """Return the units of those slices of the last round that Slurm says ended well, by work folder."""
-    if not batch.rounds:
-        return {}
-    last = batch.rounds[-1]
-    ended = [s for s in slurm.status(last.arrays.values()) if s.state == "COMPLETED" and s.task is not None]
-    stages = {job: stage for stage, job in last.arrays.items()}
+    """Return the units of the last round's slices that Slurm says ended well, by work folder."""
     found: dict[str, list[str]] = {}
-    for state in ended:
-        for folder, units in last.work.items():
-            if last.stages[folder] == stages[state.job]:
-                found.setdefault(folder, []).extend(Slice(state.task or 0, last.slices).units(units))
+    for last in batch.rounds[-1:]:
+        for state in slurm.status(last.arrays.values()):
+            for folder, units in last.work.items():
+                if state.state == "COMPLETED" and state.job == last.arrays[last.stages[folder]]:
+                    found.setdefault(folder, []).extend(Slice(state.task or 0, last.slices).units(units))
     return found
 
 
@@ -305,7 +300,7 @@ def _made_whole(batch: Batch) -> list[str]:
 
 
 def artifact_of(work: str) -> str:
-    """Return the folder that an artifact will have, by that it is made in."""
+    """Return an artifact's folder, given its work folder."""
     folder = Path(work)
     return folder.with_name(folder.name.removeprefix(".").removesuffix(".partial")).as_posix()
 
@@ -323,7 +318,7 @@ def _refuse_alive(batch: Batch) -> None:
 
 
 def _keep_scripts(batch: Batch) -> None:
-    """Lay the job script beside every artifact that it made, or made units of."""
+    """Copy the job script into every published artifact that it helped to make."""
     for each in batch.rounds:
         scripts = {artifact_of(work): f"{stage}.sh" for work, stage in each.stages.items()}
         scripts |= {folder: f"{subcommand}-whole.sh" for folder, subcommand in each.whole.items()}
@@ -331,9 +326,3 @@ def _keep_scripts(batch: Batch) -> None:
             target = batch.root / folder / "job.sh"
             if (batch.root / folder / MANIFEST).is_file() and not target.exists():
                 files.write_text(target, (batch.folder / script).read_text())
-
-
-def _words(state: TaskState) -> str:
-    name = f"{state.job}_{state.task}" if state.task is not None else str(state.job)
-    how = f"signal {state.signal}" if state.signal else f"exit code {state.exit_code}"
-    return f"{name} {state.state} ({how})" + (f" on {state.node}" if state.node else "")

@@ -1,4 +1,4 @@
-"""Stage ``corpus``: a release becomes a corpus, and a corpus one without duplicates."""
+"""Stage ``corpus``: a corpus from a release, and a corpus without duplicates from a corpus."""
 
 from __future__ import annotations
 
