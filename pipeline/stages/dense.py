@@ -131,8 +131,9 @@ class DenseSearch:
             table = files.read_arrow(out.path / unit).combine_chunks()
             query, row, score = (table.column(name).to_numpy() for name in ("query", "row", "score"))
             best.add(query.astype(np.int64), pack(score, row))
-        engines = ", ".join(sorted({fact["engine"] for fact in facts}))
-        pools = max((fact["pools_in_pass"] for fact in facts), default=0)
+        found = [fact for fact in facts if fact]  # another attempt may have left nothing to do
+        engines = ", ".join(sorted({fact["engine"] for fact in found}))
+        pools = max((fact["pools_in_pass"] for fact in found), default=0)
         out.note(engine=engines, units=len(units), pools_in_pass=pools)
         return write_ranking(best.ranking(), pool, self.depth, out)
 
@@ -181,7 +182,8 @@ class DenseSearch:
                 done=progress.add,
             )
         for part, ranking in zip(parts, rankings, strict=True):
-            with files.replacing(part.job.out.path / part.unit) as path:
+            out = part.job.out.path
+            with files.disk_errors(out), files.replacing(out / part.unit) as path:
                 files.write_arrow(path, ranking.table().to_batches(), RANKING)
         return name
 
