@@ -209,10 +209,8 @@ def dense_ranking_task(
     """
     check_depth(depth)
     units = DenseSearch(model.slug, model.distance, depth, SEVERAL if model.several else engine)
-    inputs = _inputs(corpus, pool, vectors)
-    return Task(
-        "search", 1, RANKINGS, f"{model.slug}-{slug_of(pool)}", DenseConfig(model.distance, depth), inputs, units=units
-    )
+    inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth)
+    return Task("search", 1, RANKINGS, f"{model.slug}-{slug_of(pool)}", config, inputs, units=units)
 
 
 def approximate_ranking_task(
@@ -225,19 +223,11 @@ def approximate_ranking_task(
     depth: int,
     settings: Settings,
 ) -> Task:
-    """Return the task that does the same by an approximate index. Its counts have the recall.
+    """Return the task that ranks by an approximate index; its counts include the recall of the ``exact`` ranking.
 
-    Args:
-        corpus: the corpus of the pool.
-        pool: whose queries are run.
-        vectors: what embeds the pool.
-        model: the encoder.
-        exact: the exact ranking, against which recall is measured.
-        depth: entries a query.
-        settings: the index.
+    ``settings`` describe the index; the other arguments are those of :func:`dense_ranking_task`.
     """
     check_depth(depth)
-    config = DenseConfig(model.distance, depth, settings)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.approximate import ApproximateEngine, recall
@@ -259,6 +249,7 @@ def approximate_ranking_task(
         return {**write_ranking(ranking, opened, depth, out), "recall": found}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
+    config = DenseConfig(model.distance, depth, settings)
     return Task("search", 1, RANKINGS, f"{model.slug}-{settings.kind}-{slug_of(pool)}", config, inputs, run)
 
 
