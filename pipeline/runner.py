@@ -20,8 +20,8 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Counts, Manifest
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
-from pipeline.core.task import Inputs, RunTogether, Task
-from pipeline.core.units import Executor, Slice, run_units, work_slice
+from pipeline.core.task import Inputs, Job, Task
+from pipeline.core.units import Executor, Slice, run_slice, run_units
 from pipeline.core.workdir import Workdir
 
 
@@ -41,8 +41,8 @@ class Runner:
     Args:
         root: the workspace: the folder that holds ``corpora/``, ``indexes/`` and ``runs/``.
         resources: limits of the run.
-        repair: verify every artifact met and rebuild the damaged files alone.
-        executor: who makes the units of work that divides; None: each task as it sees fit, on this machine.
+        repair: verify every artifact and rebuild only the damaged files.
+        executor: who makes units of work; None: this machine.
     """
 
     def __init__(
@@ -58,176 +58,185 @@ class Runner:
         """Return the folder a task's artifact has or will have."""
         return self.root / task.room / task.name
 
-    def plan(self, tasks: Iterable[Task]) -> list[Step]:
-        """Return what :meth:`make` would do, inputs first; nothing is written."""
-        steps: dict[str, Step] = {}
-        for task in tasks:
-            for each in in_order(task):
-                if each.id not in steps:
-                    steps[each.id] = self._step(each)
-        return list(steps.values())
-
-    def make(self, task: Task) -> Artifact:
-        """Return the artifact of a task, building it and whatever of its inputs is missing.
-
-        Of several processes that ask for one artifact at once, one builds it and the others wait for it.
-        """
-        if task.id in self._made:
-            return self._made[task.id]
-        path = self.path(task)
-        artifact = self._existing(path)
-        if artifact is None or (self.repair and artifact.damaged()):
-            inputs = self._inputs(task)
-            with files.disk_errors(path.parent), _lock(path):
-                artifact = self._existing(path)
-                if artifact is None:
-                    artifact = self._build(task, inputs, path)
-                elif self.repair and (damaged := artifact.damaged()):
-                    artifact = self._rebuild(task, inputs, artifact, damaged)
-        elif self.repair:
-            for each in task.reads.values():
-                if isinstance(each, Task):
-                    self.make(each)
-        self._made[task.id] = artifact
-        return artifact
-
-    def published(self, task: Task) -> bool:
-        """Whether a task's artifact is there."""
-        return (self.path(task) / MANIFEST).is_file()
-
     def work_folder(self, task: Task) -> Path:
         """Return the folder a task's artifact is made in."""
         path = self.path(task)
         return path.with_name(f".{path.name}.partial")
 
+    def published(self, task: Task) -> bool:
+        """Whether a task's artifact is there."""
+        return (self.path(task) / MANIFEST).is_file()
+
     def planned(self, task: Task) -> bool:
-        """Whether a task's units are written down in its work folder."""
+        """Whether the units of a task are planned in its work folder."""
         return task.units is not None and Workdir(self.work_folder(task)).plan() is not None
 
-    def work_slice(self, task: Task, part: Slice) -> int:
-        """Make what is missing of one slice of a task's units, and publish nothing; return how many units that was.
+    def plan(self, tasks: Iterable[Task]) -> list[Step]:
+        """Return what :meth:`make_all` would do, inputs first; nothing is written."""
+        return [self._step(task) for task in with_inputs(tasks)]
 
-        The work folder was planned by another process, and others may be working in it: nothing is locked, and nothing
-        of theirs is touched. An artifact that is there, or not planned yet, asks for nothing.
+    def make(self, task: Task) -> Artifact:
+        """Return the artifact of a task; build it and its inputs where they are missing.
+
+        When several processes ask for the same artifact, one builds it and the others wait.
         """
-        work = Workdir(self.work_folder(task))
-        if task.units is None or self.published(task) or not self.planned(task):
-            return 0
-        inputs = {name: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for name, i in task.reads.items()}
-        with files.disk_errors(work.path):
-            return work_slice(task.units, inputs, work, self.resources, part)
+        if task.id not in self._made:
+            self._make([task])
+        return self._made[task.id]
 
     def make_all(self, tasks: Sequence[Task]) -> list[Artifact]:
-        """Return the artifacts of several tasks; what is missing and can be made together is made together."""
-        batches: dict[str, dict[str, Task]] = {}
-        for task in tasks:
-            for each in in_order(task):
-                executor = each.units is not None and self.executor is not None
-                if each.batch is not None and not executor and not self.published(each):
-                    batches.setdefault(each.batch.key, {})[each.id] = each
-        for group in batches.values():
+        """Return the artifacts of several tasks. Missing ones whose units are alike are made together."""
+        groups: list[list[Task]] = []
+        for task in with_inputs(tasks):
+            if not self.published(task):
+                _add_to_group(groups, task)
+        for group in groups:
             if len(group) > 1:
-                self._make_together(list(group.values()))
+                self._make(group)
         return [self.make(task) for task in tasks]
 
-    def _make_together(self, tasks: Sequence[Task]) -> None:
-        """Make the artifacts of one batch and publish each; those another process made meanwhile are left out."""
-        inputs = {task.id: self._inputs(task) for task in tasks}
-        with ExitStack() as held:
-            for path in sorted(self.path(task) for task in tasks):  # in one order, so that nobody waits in a circle
-                held.enter_context(files.disk_errors(path.parent))
-                held.enter_context(_lock(path))
-            missing = [task for task in tasks if self._existing(self.path(task)) is None]
-            if not missing or missing[0].batch is None:
-                return
-            run = missing[0].batch.run
-            self._build_all(missing, [inputs[task.id] for task in missing], run)
+    def work_slice(self, tasks: Iterable[Task], part: Slice) -> int:
+        """Make the missing units of one slice of planned tasks; publish nothing. Return how many units were made.
+
+        Other processes may work in the same folders, so nothing is locked or cleaned. Published and unplanned tasks
+        are skipped.
+        """
+        groups: list[list[Task]] = []
+        for task in tasks:
+            if self.planned(task) and not self.published(task):
+                _add_to_group(groups, task)
+        with files.disk_errors(self.root):
+            return sum(self._work_group(group, part) for group in groups)
+
+    def _work_group(self, tasks: Sequence[Task], part: Slice) -> int:
+        jobs = []
+        for task in tasks:
+            inputs = {n: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for n, i in task.reads.items()}
+            work = Workdir(self.work_folder(task))
+            jobs.append(Job(inputs, work, work.plan() or {}))
+        return run_slice(tasks[0].units, jobs, self.resources, part) if tasks[0].units else 0
+
+    def _make(self, tasks: Sequence[Task]) -> None:
+        """Build or repair what needs it of some tasks that are made together."""
+        needed = [task for task in tasks if self._damage(task) != []]
+        inputs = {task.id: self._inputs(task) for task in (tasks if self.repair else needed)}
+        with ExitStack() as stack:
+            for path in sorted(self.path(task) for task in needed):  # always in one order, against deadlock
+                stack.enter_context(files.disk_errors(path.parent))
+                stack.enter_context(_lock(path))
+            damage = {task.id: self._damage(task) for task in needed}
+            missing = [task for task in needed if damage[task.id] is None]
+            if missing:
+                self._build(missing, [inputs[task.id] for task in missing])
+            for task in needed:
+                if damaged := damage[task.id]:
+                    self._rebuild(task, inputs[task.id], damaged)
+        self._made |= {task.id: Artifact.open(self.path(task)) for task in tasks}
 
     def _inputs(self, task: Task) -> dict[str, Artifact]:
         return {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.reads.items()}
 
-    def _existing(self, path: Path) -> Artifact | None:
-        if not (path / MANIFEST).is_file():
+    def _damage(self, task: Task) -> list[str] | None:
+        """Return the damaged files of a task's artifact; None: there is no artifact."""
+        path = self.path(task)
+        if not self.published(task):
             return None
         artifact = Artifact.open(path)
-        if not self.repair and not artifact.complete():
+        if self.repair:
+            return artifact.damaged()
+        if not artifact.complete():
             raise CorruptError(
                 f"{path} is damaged: {', '.join(artifact.damaged())}",
                 "Run the same command with --repair to rebuild it alone",
             )
-        return artifact
+        return []
 
-    def _build(self, task: Task, inputs: dict[str, Artifact], path: Path) -> Artifact:
-        self._build_all([task], [inputs], lambda jobs, _: [self._work(task, *jobs[0])])
-        return Artifact.open(path)
-
-    def _build_all(self, tasks: Sequence[Task], inputs: Sequence[dict[str, Artifact]], run: RunTogether) -> None:
-        paths = [self.path(task) for task in tasks]
+    def _build(self, tasks: Sequence[Task], inputs: Sequence[Inputs]) -> None:
         works = [Workdir.prepare(self.work_folder(task)) for task in tasks]
         for task in tasks:
             say(f"{task.stage}: {task.slug}")
         started = time.monotonic()
         try:
-            counts = run(list(zip(inputs, works, strict=True)), self.resources)
+            counts = self._run(tasks, inputs, works)
         except InputError:
             for work in works:
                 if not work.outputs():
                     shutil.rmtree(work.path)
             raise
         seconds = time.monotonic() - started
-        for task, used, work, counted, path in zip(tasks, inputs, works, counts, paths, strict=True):
-            _manifest(task, used, work, counted, seconds).write(work.path)
-            work.clear_records()
-            _publish(work.path, path)
+        for task, read, work, counted in zip(tasks, inputs, works, counts, strict=True):
+            _publish(work, _manifest(task, read, work, counted, seconds), self.path(task))
 
-    def _rebuild(self, task: Task, inputs: dict[str, Artifact], artifact: Artifact, damaged: list[str]) -> Artifact:
+    def _rebuild(self, task: Task, inputs: Inputs, damaged: list[str]) -> None:
+        artifact = Artifact.open(self.path(task))
         say(f"{task.stage}: repairing {', '.join(damaged)} of {artifact.name}")
         partial = artifact.path.with_name(f".{artifact.name}.repair")
         shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
         for output in artifact.manifest.outputs:
-            source = artifact.path / output.path
             if output.path not in damaged:
                 (partial / output.path).parent.mkdir(parents=True, exist_ok=True)
-                os.link(source, partial / output.path)
-        partial.mkdir(exist_ok=True)
-        work = Workdir(partial)
-        work.adopt(artifact.manifest.outputs)
+                os.link(artifact.path / output.path, partial / output.path)
+        Workdir(partial).adopt(artifact.manifest.outputs)
         work = Workdir.prepare(partial)
         started = time.monotonic()
-        counts = self._work(task, inputs, work)
+        (counts,) = self._run([task], [inputs], [work])
         manifest = _manifest(task, inputs, work, counts, time.monotonic() - started)
         before = {output.path: output.sha256 for output in artifact.manifest.outputs}
         differing = [output.path for output in manifest.outputs if before.get(output.path) != output.sha256]
         repaired = {"repaired": damaged, "rebuilt_with_other_bytes": differing}
-        dataclasses.replace(manifest, provenance={**manifest.provenance, **repaired}).write(work.path)
-        work.clear_records()
-        _publish(work.path, artifact.path)
-        return Artifact.open(artifact.path)
+        manifest = dataclasses.replace(manifest, provenance={**manifest.provenance, **repaired})
+        _publish(work, manifest, artifact.path)
 
-    def _work(self, task: Task, inputs: Inputs, work: Workdir) -> Counts:
-        if task.units is not None and self.executor is not None:
-            return run_units(task.units, inputs, work, self.resources, self.executor)
-        return task.run(inputs, work, self.resources)
+    def _run(self, tasks: Sequence[Task], inputs: Sequence[Inputs], works: Sequence[Workdir]) -> list[Counts]:
+        if tasks[0].units is not None:
+            jobs = list(zip(inputs, works, strict=True))
+            return run_units(tasks[0].units, jobs, self.resources, self.executor)
+        return [
+            task.run(read, work, self.resources)
+            for task, read, work in zip(tasks, inputs, works, strict=True)
+            if task.run is not None
+        ]
 
     def _step(self, task: Task) -> Step:
         path = self.path(task)
-        if (path / MANIFEST).is_file():
+        if self.published(task):
             return Step(task, path, present=True)
         config = canonical(task.config)
         inputs = {name: i.id for name, i in task.inputs.items()}
-        nearest: list[str] | None = None
+        differences: list[list[str]] = []
         for other in published(path.parent):
             if other.manifest.stage == task.stage:
                 changed = changed_fields(other.manifest.config, config)
                 changed += [f"input {name}" for name in inputs if inputs[name] != other.manifest.inputs.get(name)]
                 if other.manifest.stage_version != task.version:
                     changed.append(f"stage version: {other.manifest.stage_version} -> {task.version}")
-                if nearest is None or len(changed) < len(nearest):
-                    nearest = changed
-        return Step(task, path, present=False, changed=tuple(nearest or ()))
+                differences.append(changed)
+        nearest = min(differences, key=len) if differences else []
+        return Step(task, path, present=False, changed=tuple(nearest))
 
 
-def _manifest(task: Task, inputs: dict[str, Artifact], work: Workdir, counts: Counts, seconds: float) -> Manifest:
+def with_inputs(tasks: Iterable[Task]) -> list[Task]:
+    """Return tasks and the tasks that make their inputs, each once, inputs first."""
+    found: dict[str, Task] = {}
+    for task in tasks:
+        inputs = (each for each in task.reads.values() if isinstance(each, Task))
+        for each in [*with_inputs(inputs), task]:
+            found.setdefault(each.id, each)
+    return list(found.values())
+
+
+def _add_to_group(groups: list[list[Task]], task: Task) -> None:
+    """Add a task to the group whose units are alike, or begin a group."""
+    if task.units is not None and not task.units.sequential:
+        for group in groups:
+            if group[0].units == task.units:
+                group.append(task)
+                return
+    groups.append([task])
+
+
+def _manifest(task: Task, inputs: Inputs, work: Workdir, counts: Counts, seconds: float) -> Manifest:
     derived = {"derived": {name: inputs[name].id for name in task.derived}} if task.derived else {}
     return Manifest(
         id=task.id,
@@ -242,22 +251,16 @@ def _manifest(task: Task, inputs: dict[str, Artifact], work: Workdir, counts: Co
     )
 
 
-def in_order(task: Task) -> Iterator[Task]:
-    """Yield whatever a task is made from, inputs first, then the task itself; some of it more than once."""
-    for each in task.reads.values():
-        if isinstance(each, Task):
-            yield from in_order(each)
-    yield task
-
-
-def _publish(partial: Path, path: Path) -> None:
-    """Move a finished folder to its final name; an older one there is replaced."""
+def _publish(work: Workdir, manifest: Manifest, path: Path) -> None:
+    """Write the manifest and move the finished folder to its final name; an older artifact there is replaced."""
+    manifest.write(work.path)
+    work.clear_records()
     old = path.with_name(f".{path.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if path.exists():
         path.rename(old)
-    partial.rename(path)
-    for abandoned in path.glob(".*.tmp"):  # by a process that was lost, which from now on cannot finish them either
+    work.path.rename(path)
+    for abandoned in path.glob(".*.tmp"):  # of processes that were lost
         abandoned.unlink(missing_ok=True)
     files.sync(path.parent)
     shutil.rmtree(old, ignore_errors=True)
@@ -265,10 +268,7 @@ def _publish(partial: Path, path: Path) -> None:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Hold the builder's lock of an artifact; say so when another process has it.
-
-    The system frees the lock when its holder dies.
-    """
+    """Hold the builder's lock of an artifact. The system frees it when its holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")
     handle = lock.open("a")
@@ -285,7 +285,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _acquire(handle: IO[str], lock: Path) -> bool:
-    """Lock an open file; False when its holder removed it meanwhile, so that a new one must be opened."""
+    """Lock an open file. False: its last holder has removed it, so a new one must be opened."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

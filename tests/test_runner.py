@@ -3,11 +3,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
-from pipeline.core.task import Batch, Inputs, Task
+from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
 from pipeline.runner import Runner
 
@@ -209,68 +210,85 @@ def test_a_full_disk_is_said_and_nothing_is_half_published(tmp_path: Path) -> No
         subprocess.run(["umount", str(small)], check=True)
 
 
-def batched(text: str, before: Task | None = None, pause: float = 0.0) -> Task:
-    task = letters(text, before, pause)
+@dataclass(frozen=True)
+class Together:
+    """The letters of every job, a unit a letter."""
 
-    def together(jobs: Sequence[tuple[Inputs, Workdir]], _resources: Resources) -> list[Counts]:
+    pause: float = 0.0
+    sequential = False
+    accelerated = False
+
+    def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
+        return dict.fromkeys(out.path.name.removeprefix(".").partition("-")[0], 1)
+
+    def devices(self, resources: Resources) -> list[str]:
+        return [resources.device]
+
+    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
         say(f"together: {len(jobs)}")
-        texts = [out.path.name.removeprefix(".").partition("-")[0] for _, out in jobs]
-        return [write_letters(Letters(t, pause), i, o) for t, (i, o) in zip(texts, jobs, strict=True)]
+        for inputs, out, units in jobs:
+            write_letters(Letters("".join(units), self.pause), inputs, out)
+        return {}
 
-    return dataclasses.replace(task, batch=Batch("letters", together))
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:
+        return {"bytes": sum(out.counts(letter)["bytes"] for letter in out.plan() or {})}
+
+
+def together(text: str, before: Task | None = None, pause: float = 0.0) -> Task:
+    return dataclasses.replace(letters(text, before, pause), run=None, units=Together(pause))
 
 
 def test_what_can_be_made_together_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inner = letters("ab")
-    tasks = [letters("out", batched("uv", inner)), batched("xyz", inner), batched("uv", inner), letters("pq")]
-    made = runner(tmp_path / "together").make_all(tasks)
-    assert "together: 2" in capsys.readouterr().err
-    for task, artifact in zip(tasks, made, strict=True):
+    tasks = [letters("out", together("uv", inner)), together("xyz", inner), together("uv", inner), letters("pq")]
+    made = runner(tmp_path / "together").make_all([*tasks, together("k", inner, pause=0.001)])
+    assert re.findall(r"together: \d", capsys.readouterr().err) == ["together: 2", "together: 1"]
+    for task, artifact in zip(tasks, made, strict=False):
         alone = runner(tmp_path / "alone").make(task)
         assert (alone.id, alone.name, alone.manifest.counts) == (artifact.id, artifact.name, artifact.manifest.counts)
-    assert _bytes(tmp_path / "together") == _bytes(tmp_path / "alone")
-    capsys.readouterr()
-    runner(tmp_path / "together").make_all([*tasks, batched("k", inner)])
-    assert "together" not in capsys.readouterr().err  # one alone is left
+    alone = {name: content for name, content in _bytes(tmp_path / "together").items() if "/k-" not in name}
+    assert alone == _bytes(tmp_path / "alone")
+    runner(tmp_path / "together").make_all([*tasks, together("l", inner)])
+    assert capsys.readouterr().err.count("together: 1") == 3  # two made alone before, then what was missing
 
 
-BATCH = """
+GROUP = """
 import sys
 from pathlib import Path
-from tests.test_runner import batched, letters, runner
+from tests.test_runner import letters, runner, together
 inner = letters("xyz", pause=0.03)
-runner(Path(sys.argv[1])).make_all([batched(text, inner, pause=0.03) for text in ("abc", "def", "ghi")])
+runner(Path(sys.argv[1])).make_all([together(text, inner, pause=0.03) for text in ("abc", "def", "ghi")])
 """
 
 
-def test_a_batch_killed_at_any_moment_goes_on_and_publishes_the_same_bytes(tmp_path: Path) -> None:
-    assert _start(tmp_path / "whole", BATCH).wait() == 0
+def test_a_group_killed_at_any_moment_goes_on_and_publishes_the_same_bytes(tmp_path: Path) -> None:
+    assert _start(tmp_path / "whole", GROUP).wait() == 0
     root = tmp_path / "killed"
     for finished in (1, 4, 6, 9, 11):
-        process = _start(root, BATCH)
+        process = _start(root, GROUP)
         while len(list(root.rglob("?"))) < finished:
             assert process.poll() is None
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-    assert _start(root, BATCH).wait() == 0
+    assert _start(root, GROUP).wait() == 0
     assert _bytes(root) == _bytes(tmp_path / "whole")
     assert len(_bytes(root)) == 12
 
 
-def test_of_two_makers_of_a_batch_one_makes_it_and_the_other_waits(tmp_path: Path) -> None:
-    processes = [_start(tmp_path, BATCH), _start(tmp_path, BATCH)]
+def test_of_two_makers_of_a_group_one_makes_it_and_the_other_waits(tmp_path: Path) -> None:
+    processes = [_start(tmp_path, GROUP), _start(tmp_path, GROUP)]
     said = [process.communicate(timeout=60)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert sum("together: 3" in text for text in said) == 1
     assert not list((tmp_path / "room").glob(".*"))
 
 
-def test_a_batch_that_fails_publishes_nothing(tmp_path: Path) -> None:
-    def fail(_jobs: Sequence[tuple[Inputs, Workdir]], _r: Resources) -> list[Counts]:
+def test_a_group_that_fails_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Facts:
         raise InputError("no such year", "Choose another")
 
-    tasks = [dataclasses.replace(letters(text), batch=Batch("letters", fail)) for text in ("ab", "cd")]
+    monkeypatch.setattr(Together, "work", fail)
     with pytest.raises(InputError):
-        runner(tmp_path).make_all(tasks)
+        runner(tmp_path).make_all([together("ab"), together("cd")])
     assert [p.name for p in (tmp_path / "room").iterdir()] == []

@@ -92,11 +92,7 @@ def _commands(options: argparse.Namespace) -> batch.Commands:
     program = ["mdcr"] if _settings(options).image else [sys.executable, "-m", "pipeline"]
     words = without(options.words[1:], (), _OUTPUT)
     of_stage = without(words, (*_SUBMIT_ONLY, "--measures", "--measure-engine"), ())
-    return batch.Commands(
-        {stage: [*program, stage, *of_stage] for stage in ("embed", "search")},
-        {stage: [*program, stage, *of_stage, "--slice", "whole"] for stage in ("embed", "index", "search")},
-        [*program, "collect", *words],
-    )
+    return batch.Commands(program, of_stage, words)
 
 
 def without(words: Sequence[str], options: Collection[str], flags: Collection[str]) -> list[str]:
@@ -125,6 +121,6 @@ def _say(made: batch.Batch, found: batch.Round | None) -> None:
         return
     for stage, job in found.arrays.items():
         say(f"{stage}: array job {job}, {found.slices} slices; script {made.folder / f'{stage}.sh'}")
-    for subcommand, job in found.apart.items():
+    for subcommand, job in found.whole_jobs.items():
         say(f"{subcommand}: job {job}; script {made.folder / f'{subcommand}-whole.sh'}")
     say(f"then: job {found.collect} verifies, publishes and goes on; progress: mdcr jobs")

@@ -17,7 +17,7 @@ from pipeline.core.progress import say
 from pipeline.core.task import Task
 from pipeline.core.units import Slice
 from pipeline.core.workspace import checked_name, find_corpus, name_corpus
-from pipeline.runner import Runner
+from pipeline.runner import Runner, with_inputs
 
 COMMANDS = {
     "fetch": "fetch:fetch",
@@ -94,22 +94,22 @@ def chain(options: argparse.Namespace) -> None:
 
 def _slice(runner: Runner, tasks: Sequence[Task], subcommand: str, text: str) -> None:
     """Plan the units of tasks, make one slice of what was planned, or what has no units."""
-    from pipeline.cluster.advance import advance, make_apart
+    from pipeline.cluster.resume import make_whole, resume
 
     if text == "whole":
-        say(f"{make_apart(runner, tasks, subcommand)} artifacts made")
+        say(f"{make_whole(runner, tasks, subcommand)} artifacts made")
         return
     if text == "plan":
         refuse_submitted(runner.root, tasks)
-        state = advance(runner.root, runner.resources, tasks, light=False)
+        state = resume(runner.root, runner.resources, tasks, light=False)
         for each in state.pending:
             say(f"{each.task.stage} {each.task.name}: {len(each.left)} of {len(each.units)} units are missing")
         return
     part = Slice.parse(text)
-    if not any(runner.published(task) or runner.planned(task) for task in tasks):
+    own = [task for task in with_inputs(tasks) if task.stage == subcommand]
+    if not any(runner.published(task) or runner.planned(task) for task in own):
         raise InputError("nothing was planned that could be made in slices", "Run it with --slice plan first")
-    made = sum(runner.work_slice(task, part) for task in tasks)
-    say(f"slice {text}: {made} units made")
+    say(f"slice {text}: {runner.work_slice(own, part)} units made")
 
 
 def score(options: argparse.Namespace) -> None:

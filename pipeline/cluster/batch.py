@@ -1,9 +1,9 @@
-"""A batch: one command's work, submitted to Slurm in rounds until all of it is published.
+"""A batch: the work of one command, submitted to Slurm in rounds until all of it is published.
 
-A round is an array job for each stage that has units missing, a job for each that has whole artifacts missing (BM25's
-index, and its search, which depends on that), and a dependent job (``afterany``) that verifies, publishes and submits
-the next round: the same again where something was lost, up to a limit, or the next stage. Slurm does the scheduling,
-the requeuing and the dependencies; what is done and what is missing is read from the work folders.
+A round is an array job for each stage with missing units, a job for each subcommand with missing whole artifacts
+(BM25's index, then its search), and a dependent job (``afterany``). That job verifies, publishes and submits the next
+round: what was lost, up to a limit, or the next stage. Slurm schedules, requeues and keeps dependencies; the work
+folders say what is finished.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from pipeline.cluster import slurm
-from pipeline.cluster.advance import Advance, Pending, advance, job_of, settle
+from pipeline.cluster.resume import ChainState, Pending, resume, wait_until_visible, whole_job
 from pipeline.cluster.script import job_script, log_of
 from pipeline.cluster.settings import SlurmSettings
-from pipeline.cluster.states import TaskState
 from pipeline.core import files
 from pipeline.core.config import digest
 from pipeline.core.errors import InputError, StageError
@@ -33,9 +33,9 @@ from pipeline.core.workspace import JOBS
 _RECORD = "jobs.json"
 _LAST_LINES = 6
 _SHOWN = 5
-"""Failures of a round that are shown: they mostly are one and the same."""
+"""Failures of a round that are shown: most are alike."""
 
-_LOOK_EVERY = 2.0
+_POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Round:
 
     Attributes:
         at: seconds since 1970.
-        attempt: times, with this one, that these tasks were submitted in a row.
+        attempt: number of rounds in a row, with this one, that make the same artifacts.
         slices: into how many the units were divided.
         arrays: array job of each stage.
         collect: the dependent job; 0 where submitting broke off before it.
         work: units with their sizes, by work folder below the workspace.
         stages: stage of each work folder.
-        apart: jobs that make whole artifacts, by subcommand.
+        whole_jobs: jobs that make whole artifacts, by subcommand.
         whole: subcommand of each artifact that such a job makes, by its folder below the workspace.
     """
 
@@ -61,13 +61,13 @@ class Round:
     collect: int
     work: Mapping[str, Mapping[str, int]]
     stages: Mapping[str, str]
-    apart: Mapping[str, int] = field(default_factory=dict)
+    whole_jobs: Mapping[str, int] = field(default_factory=dict)
     whole: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def jobs(self) -> list[int]:
         """All jobs of the round."""
-        return [*self.arrays.values(), *self.apart.values(), *([self.collect] if self.collect else [])]
+        return [*self.arrays.values(), *self.whole_jobs.values(), *([self.collect] if self.collect else [])]
 
     @property
     def artifacts(self) -> set[str]:
@@ -123,7 +123,7 @@ class Batch:
         files.write_text(self.folder / _RECORD, json.dumps(values, indent=1) + "\n")
 
     def alive(self) -> list[int]:
-        """Return the jobs of this batch that have not ended, but for the one this process belongs to."""
+        """Return the jobs of this batch that have not ended, without the one this process belongs to."""
         own = int(os.environ.get("SLURM_JOB_ID", 0))
         jobs = [job for each in self.rounds[-2:] for job in each.jobs if job != own]
         return sorted({state.job for state in slurm.status(jobs) if not state.finished})
@@ -136,101 +136,125 @@ class Batch:
         for state in failed[:_SHOWN]:
             log = log_of(self.logs, state.job, state.task)
             text = log.read_text(errors="replace").splitlines()[-lines:] if log.is_file() else ["(no log)"]
-            found.append("\n".join([_words(state), *(f"    {line}" for line in text)]))
+            found.append("\n".join([str(state), *(f"    {line}" for line in text)]))
         return found + ([f"and {len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else [])
 
 
-@dataclass(frozen=True)
-class Commands:
-    """What the jobs of a batch run.
+class Commands(NamedTuple):
+    """The command lines of a batch's jobs.
 
     Attributes:
-        stages: command of a slice, by stage, without ``--slice``.
-        apart: command that makes whole artifacts, by subcommand.
-        collect: command of the dependent job.
+        program: words that start ``mdcr``.
+        stage_words: options of the stages' subcommands.
+        collect_words: options of ``mdcr collect``.
     """
 
-    stages: Mapping[str, Sequence[str]]
-    apart: Mapping[str, Sequence[str]]
-    collect: Sequence[str]
+    program: Sequence[str]
+    stage_words: Sequence[str]
+    collect_words: Sequence[str]
+
+    def stage(self, name: str, *words: str) -> list[str]:
+        """Return the command of a stage."""
+        return [*self.program, name, *self.stage_words, *words]
+
+    def collect(self) -> list[str]:
+        """Return the command of the dependent job."""
+        return [*self.program, "collect", *self.collect_words]
 
 
 def start(
     batch: Batch, commands: Commands, settings: SlurmSettings, targets: Sequence[Task], resources: Resources
 ) -> Round | None:
-    """Submit what is missing; None where nothing is.
+    """Submit what is missing; None: nothing is.
 
     Raises:
         InputError: jobs of this batch are waiting or running.
     """
     _refuse_alive(batch)
-    state = advance(batch.root, resources, targets, light=True, apart=True)
+    state = resume(batch.root, resources, targets, light=True, whole=True)
     if state.finished:
         _finish(batch)
         return None
-    return _submit(batch, commands, settings, state, attempt=1)
+    return _submit(batch, commands, settings, state, _planned(batch, settings, state))
 
 
 def collect(
     batch: Batch, commands: Commands, settings: SlurmSettings, targets: Sequence[Task], resources: Resources
 ) -> Round | None:
-    """Verify and publish what the last round made, and submit what is missing; None where nothing is.
+    """Verify and publish what the last round made, and submit what is missing; None: nothing is.
 
     Raises:
         InputError: other jobs of this batch are waiting or running.
-        StageError: the same tasks miss units after as many rounds as ``settings.attempts`` allows.
+        StageError: the same tasks miss units after ``settings.attempts`` rounds.
     """
     deadline = time.monotonic() + settings.patience
     while batch.alive() and time.monotonic() < deadline:
-        time.sleep(_LOOK_EVERY)  # a task that ended may be cleaned up for a while
+        time.sleep(_POLL_SECONDS)  # Slurm may take a while to clean up a task that ended
     _refuse_alive(batch)
-    settle(batch.root, _made(batch), settings.patience, _made_whole(batch))
-    state = advance(batch.root, resources, targets, light=False, apart=True)
+    wait_until_visible(batch.root, _made(batch), settings.patience, _made_whole(batch))
+    state = resume(batch.root, resources, targets, light=False, whole=True)
     _keep_scripts(batch)
     if state.finished:
         _finish(batch)
         return None
-    last = batch.rounds[-1] if batch.rounds else None
-    same = last is not None and last.artifacts == _artifacts(batch, state)
-    attempt = last.attempt + 1 if last is not None and same else 1
-    if attempt > settings.attempts:
+    this = _planned(batch, settings, state)
+    if batch.rounds and batch.rounds[-1].artifacts == this.artifacts:
+        this = dataclasses.replace(this, attempt=batch.rounds[-1].attempt + 1)
+    if this.attempt > settings.attempts:
         left = sum(len(each.left) for each in state.pending)
-        whole = f" and {len(state.apart)} whole artifacts" if state.apart else ""
+        whole = f" and {len(state.whole)} whole artifacts" if state.whole else ""
         shown = "\n".join(batch.failures())
         raise StageError(
             f"{left} units{whole} are missing after {settings.attempts} attempts"
             + (f"; the last failures:\n{shown}\n" if shown else ""),
-            "Mend what the logs say, and run the same mdcr submit again: it goes on with what is missing",
+            "Fix what the logs say and run the same mdcr submit again: it makes only what is missing",
         )
-    return _submit(batch, commands, settings, state, attempt)
+    return _submit(batch, commands, settings, state, this)
 
 
-def _submit(batch: Batch, commands: Commands, settings: SlurmSettings, state: Advance, attempt: int) -> Round:
-    """Submit arrays and the dependent job. The record is written after each, so that a job is never forgotten."""
+def _planned(batch: Batch, settings: SlurmSettings, state: ChainState) -> Round:
+    """Return the round that makes what is missing, without its jobs."""
+    folders = {each.work.resolve().relative_to(batch.root.resolve()).as_posix(): each for each in state.pending}
+    return Round(
+        at=time.time(),
+        attempt=1,
+        slices=settings.nodes,
+        arrays={},
+        collect=0,
+        work={folder: each.units for folder, each in folders.items()},
+        stages={folder: each.task.stage for folder, each in folders.items()},
+        whole_jobs={},
+        whole={f"{task.room}/{task.name}": whole_job(task) or "" for task in state.whole},
+    )
+
+
+def _submit(batch: Batch, commands: Commands, settings: SlurmSettings, state: ChainState, this: Round) -> Round:
+    """Submit a round's jobs. The record is written after each, so that no job is forgotten."""
     batch.logs.mkdir(parents=True, exist_ok=True)
-    work = {_below(batch, each): each.units for each in state.pending}
-    stages = {_below(batch, each): each.task.stage for each in state.pending}
-    whole = {f"{task.room}/{task.name}": job_of(task) or "" for task in state.apart}
-    arrays: dict[str, int] = {}
-    apart: dict[str, int] = {}
     batch.finished = False
-    this = Round(time.time(), attempt, settings.nodes, arrays, 0, work, stages, apart, whole)
     batch.rounds.append(this)
-    for stage in dict.fromkeys(stages.values()):
+
+    def add(**jobs: Any) -> None:
+        batch.rounds[-1] = dataclasses.replace(batch.rounds[-1], **jobs)
+        batch.write()
+
+    arrays: dict[str, int] = {}
+    for stage in dict.fromkeys(this.stages.values()):
         script = batch.folder / f"{stage}.sh"
         name = f"{stage} {batch.folder.name}"
-        text = job_script(settings, commands.stages[stage], name=name, logs=batch.logs, slices=settings.nodes)
+        text = job_script(settings, commands.stage(stage), name=name, logs=batch.logs, slices=settings.nodes)
         files.write_text(script, text)
         numbers = _slices([each for each in state.pending if each.task.stage == stage], settings.nodes)
         arrays[stage] = slurm.submit(script, array=numbers, at_once=settings.at_once)
-        batch.write()
-    for subcommand in (each for each in commands.apart if each in whole.values()):
-        before = [apart[each] for each in _needed(state.apart, subcommand) if each in apart]
-        apart[subcommand] = _submit_one(batch, settings, commands.apart[subcommand], f"{subcommand}-whole", before)
-        batch.write()
-    job = _submit_one(batch, settings, commands.collect, "collect", [*arrays.values(), *apart.values()])
-    batch.rounds[-1] = dataclasses.replace(this, collect=job)
-    batch.write()
+        add(arrays=arrays)
+    whole: dict[str, int] = {}
+    for subcommand in dict.fromkeys(this.whole.values()):
+        before = [whole[each] for each in _needed(state.whole, subcommand) if each in whole]
+        command = commands.stage(subcommand, "--slice", "whole")
+        whole[subcommand] = _submit_one(batch, settings, command, f"{subcommand}-whole", before)
+        add(whole_jobs=whole)
+    jobs = [*arrays.values(), *whole.values()]
+    add(collect=_submit_one(batch, settings, commands.collect(), "collect", jobs))
     return batch.rounds[-1]
 
 
@@ -242,10 +266,10 @@ def _submit_one(batch: Batch, settings: SlurmSettings, command: Sequence[str], n
     return slurm.submit(script, after=after)
 
 
-def _needed(apart: Sequence[Task], subcommand: str) -> set[str]:
-    """Return the other subcommands whose jobs make inputs of what this one's job makes."""
-    inputs = {i.id for task in apart if job_of(task) == subcommand for i in task.inputs.values()}
-    return {str(job_of(task)) for task in apart if task.id in inputs} - {subcommand}
+def _needed(tasks: Sequence[Task], subcommand: str) -> set[str]:
+    """Return the other subcommands whose jobs make inputs of this one's."""
+    inputs = {i.id for task in tasks if whole_job(task) == subcommand for i in task.inputs.values()}
+    return {str(whole_job(task)) for task in tasks if task.id in inputs} - {subcommand}
 
 
 def _slices(pending: Sequence[Pending], count: int) -> list[int]:
@@ -258,37 +282,25 @@ def _slices(pending: Sequence[Pending], count: int) -> list[int]:
 
 
 def _made(batch: Batch) -> dict[str, list[str]]:
-    """Return the units of those slices of the last round that Slurm says ended well, by work folder."""
-    if not batch.rounds:
-        return {}
-    last = batch.rounds[-1]
-    ended = [s for s in slurm.status(last.arrays.values()) if s.state == "COMPLETED" and s.task is not None]
-    stages = {job: stage for stage, job in last.arrays.items()}
+    """Return the units of the last round's slices that Slurm says ended well, by work folder."""
     found: dict[str, list[str]] = {}
-    for state in ended:
-        for folder, units in last.work.items():
-            if last.stages[folder] == stages[state.job]:
-                found.setdefault(folder, []).extend(Slice(state.task or 0, last.slices).units(units))
+    for last in batch.rounds[-1:]:
+        for state in slurm.status(last.arrays.values()):
+            for folder, units in last.work.items():
+                if state.state == "COMPLETED" and state.job == last.arrays[last.stages[folder]]:
+                    found.setdefault(folder, []).extend(Slice(state.task or 0, last.slices).units(units))
     return found
 
 
 def _made_whole(batch: Batch) -> list[str]:
-    """Return the artifacts of the last round's jobs apart, where Slurm says that all of these ended well."""
-    jobs = batch.rounds[-1].apart.values() if batch.rounds else ()
+    """Return the artifacts of the last round's whole jobs, if Slurm says that all of these ended well."""
+    jobs = batch.rounds[-1].whole_jobs.values() if batch.rounds else ()
     ended = {state.job for state in slurm.status(jobs) if state.state == "COMPLETED"}
     return list(batch.rounds[-1].whole) if jobs and ended == set(jobs) else []
 
 
-def _artifacts(batch: Batch, state: Advance) -> set[str]:
-    """Return the folders of what a round would make, below the workspace."""
-    return {
-        *(artifact_of(_below(batch, each)) for each in state.pending),
-        *(f"{task.room}/{task.name}" for task in state.apart),
-    }
-
-
 def artifact_of(work: str) -> str:
-    """Return the folder that an artifact will have, by that it is made in."""
+    """Return an artifact's folder, given its work folder."""
     folder = Path(work)
     return folder.with_name(folder.name.removeprefix(".").removesuffix(".partial")).as_posix()
 
@@ -306,7 +318,7 @@ def _refuse_alive(batch: Batch) -> None:
 
 
 def _keep_scripts(batch: Batch) -> None:
-    """Lay the job script beside every artifact that it made, or made units of."""
+    """Copy the job script into every published artifact that it helped to make."""
     for each in batch.rounds:
         scripts = {artifact_of(work): f"{stage}.sh" for work, stage in each.stages.items()}
         scripts |= {folder: f"{subcommand}-whole.sh" for folder, subcommand in each.whole.items()}
@@ -314,13 +326,3 @@ def _keep_scripts(batch: Batch) -> None:
             target = batch.root / folder / "job.sh"
             if (batch.root / folder / MANIFEST).is_file() and not target.exists():
                 files.write_text(target, (batch.folder / script).read_text())
-
-
-def _below(batch: Batch, pending: Pending) -> str:
-    return pending.work.resolve().relative_to(batch.root.resolve()).as_posix()
-
-
-def _words(state: TaskState) -> str:
-    name = f"{state.job}_{state.task}" if state.task is not None else str(state.job)
-    how = f"signal {state.signal}" if state.signal else f"exit code {state.exit_code}"
-    return f"{name} {state.state} ({how})" + (f" on {state.node}" if state.node else "")

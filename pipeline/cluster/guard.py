@@ -1,37 +1,32 @@
-"""Keeping two makers from one folder: what jobs of a batch are making is left to them."""
+"""Keeps local runs away from folders that jobs of a batch are working in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline.cluster.advance import distinct
 from pipeline.cluster.batch import Batch
 from pipeline.core.errors import InputError, MdcrError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.task import Task
+from pipeline.runner import with_inputs
 
 
 def refuse(root: Path, targets: Iterable[Task], own: Batch | None = None) -> None:
-    """Refuse to make what jobs are making that have not ended.
+    """Refuse to make artifacts that running or waiting jobs are making.
 
-    A slice takes no lock, so whoever opens its work folder as if alone would sweep away what it is writing. Of batches
-    that have nothing in common with the targets only the record is read; Slurm is asked for others.
+    Slices take no lock, so a run that opens their work folder would delete what they are writing. Slurm is asked only
+    about batches that share an artifact with the targets.
 
     Args:
         root: the workspace.
-        targets: what is to be made, with whatever it is made from.
+        targets: what is to be made; their inputs count too.
         own: a batch that does not count.
-
-    Raises:
-        InputError: there are such jobs.
     """
-    batches = [each for each in Batch.all(root) if own is None or each.folder != own.folder]
-    batches = [each for each in batches if each.rounds and not each.finished]
-    if not batches:
-        return
-    folders = [f"{task.room}/{task.name}" for task in distinct(targets)]
+    batches = [each for each in Batch.all(root) if each.rounds and not each.finished]
+    batches = [each for each in batches if own is None or each.folder != own.folder]
+    folders = (f"{task.room}/{task.name}" for task in with_inputs(targets if batches else ()))
     missing = {folder for folder in folders if not (root / folder / MANIFEST).is_file()}
     for batch in batches:
         shared = sorted(missing & batch.rounds[-1].artifacts)
@@ -44,7 +39,7 @@ def refuse(root: Path, targets: Iterable[Task], own: Batch | None = None) -> Non
 
 
 def _alive(batch: Batch) -> list[int]:
-    """Return the jobs of a batch that have not ended; none, with a warning, where Slurm cannot be asked."""
+    """Return the jobs of a batch that have not ended; without Slurm, warn and return none."""
     try:
         return batch.alive()
     except MdcrError as error:

@@ -1,4 +1,4 @@
-"""Units as Ray tasks: given out one batch after another to whatever is free, and again when a node is lost."""
+"""Units as Ray tasks, which Ray runs again elsewhere when a node is lost."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pipeline.core.progress import Progress, say
 from pipeline.core.task import Facts
 from pipeline.core.units import Assignment, Executor, divide, run_assignment
 
-_TURNS = 4
-"""Batches a place gets: more even out slow places and lose less with a node, fewer load the encoder less often."""
+_PARTS_PER_PLACE = 4
+"""Ray tasks for each process: more balance the load and lose less with a node, fewer load the encoder less often."""
 
 _RETRIES = 10
-"""Times a batch is given out again because its process or node was lost; an error of its own is not retried."""
+"""Times Ray runs a task again whose process or node was lost. Errors of the task itself are not retried."""
 
 _ANSWER_SECONDS = 10.0
 
 
 def ray_executor(address: str) -> Executor:
-    """Return what spreads units over a Ray cluster.
+    """Return an executor that runs units on a Ray cluster.
 
     Args:
         address: of the cluster; ``auto``: the one running here, else one of this machine alone; ``local``: that one.
@@ -48,23 +48,19 @@ def _run(ray: Any, assignment: Assignment) -> list[Facts]:
         raise InputError("no node of the Ray cluster has a core or a GPU to give", "See ray status")
     cores = max(1, int(min([assignment.resources.workers, *(node.get("CPU", 1) for node in usable)])))
     places = [int(node["GPU"] if gpus else node["CPU"] // cores) for node in usable]
-    resources = dataclasses.replace(
-        assignment.resources,
-        workers=cores,
-        memory=assignment.resources.memory // max(places),
-        device=assignment.resources.device,
-    )
+    memory = assignment.resources.memory // max(places)
+    resources = dataclasses.replace(assignment.resources, workers=cores, memory=memory)
     task = ray.remote(max_retries=_RETRIES, num_cpus=1 if gpus else cores, num_gpus=gpus)(run_assignment)
-    batches = [units for units in divide(assignment.units, min(len(assignment.units), _TURNS * sum(places))) if units]
-    assignments = [dataclasses.replace(assignment.of(units, resources), quiet=True) for units in batches]
+    sizes = assignment.sizes
+    parts = [units for units in divide(sizes, min(len(sizes), _PARTS_PER_PLACE * sum(places))) if units]
     say(f"on Ray: {sum(places)} at a time, {'a GPU' if gpus else f'{cores} of the cores'} each")
-    waiting = {task.remote(each): each for each in assignments}
+    waiting = {task.remote(dataclasses.replace(assignment.of(units, resources), quiet=True)): units for units in parts}
     found: list[Facts] = []
-    with Progress(sum(assignment.units.values()), "on Ray", "docs") as progress:
+    with Progress(sum(sizes.values()), "on Ray", "docs") as progress:
         while waiting:
             for done in ray.wait(list(waiting), timeout=5)[0]:
                 found.append(_result(ray, done))
-                progress.add(sum(waiting.pop(done).units.values()))
+                progress.add(sum(sizes[unit] for unit in waiting.pop(done)))
     return found
 
 
@@ -84,7 +80,7 @@ def _result(ray: Any, done: Any) -> Facts:
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Connect for as long as the units take."""
+    """Connect to a Ray cluster; disconnect at the end."""
     try:
         import ray
     except ImportError as error:

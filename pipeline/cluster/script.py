@@ -1,4 +1,4 @@
-"""The job script: readable, and the same text for the same settings and command."""
+"""The job script: readable, and the same for the same settings and command."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ def job_script(
 ) -> str:
     """Return the text of a job script that runs ``command``.
 
-    The command replaces the shell (``exec``), without ``srun``: a slice is one process on one node, so there is
-    nothing to spread; signals reach it directly and its exit code is the task's. Array and dependency are given when
-    it is submitted, so that one script serves every attempt.
+    The command replaces the shell (``exec``) without ``srun``, since a slice is one process: signals reach it directly
+    and its exit code is the task's. Array and dependency are options of ``sbatch``, so one script serves all attempts.
 
     Args:
         settings: what the job asks for.
         command: words of the command; they are quoted.
-        name: the job's name; letters that Slurm's listings could trip over become ``-``.
-        logs: folder of the logs, which must exist when the job starts: ``JOB_TASK.log`` for an array, else
-            ``JOB.log``. A task that is started again appends.
-        slices: of an array: ``--slice TASK/SLICES`` is added to the command.
+        name: the job's name; special characters become ``-``.
+        logs: folder of the logs, which must exist: ``JOB_TASK.log`` for an array, else ``JOB.log``. A restarted task
+            appends.
+        slices: number of slices of an array: adds ``--slice TASK/SLICES`` to the command.
     """
     log = "%A_%a.log" if slices else "%j.log"
     options = [
@@ -46,7 +45,7 @@ def job_script(
     ]
     strict = ["set -euo pipefail", _HELLO]
     foreign = [*(f"module load {shlex.quote(module)}" for module in settings.modules), *settings.setup]
-    if foreign:  # other people's shell code often reads variables that are not set
+    if foreign:  # module files often read unset variables
         strict += ["set +u", *foreign, "set -u"]
     return "\n".join(
         [
@@ -84,7 +83,7 @@ def _requests(settings: SlurmSettings) -> list[str]:
 
 
 def _directive(option: str) -> str:
-    """Quote as sbatch reads its lines: words split at spaces outside double quotes, ``#`` begins a comment."""
+    """Quote as sbatch reads its lines: spaces outside double quotes split words, ``#`` begins a comment."""
     if re.fullmatch(r"[\w./%:=,+@*-]+", option):
         return option
     name, equals, value = option.partition("=")
@@ -99,7 +98,7 @@ def _container(settings: SlurmSettings) -> list[str]:
 
 
 def _lines(container: Sequence[str], command: Sequence[str], last: str) -> str:
-    """Join quoted words; every option of the command has a line of its own."""
+    """Join quoted words, each option of the command on its own line."""
     text = shlex.join([*container, command[0]])
     for word in command[1:]:
         text += (" \\\n  " if word.startswith("--") else " ") + shlex.quote(word)

@@ -1,4 +1,4 @@
-"""What a Slurm job asks for: the ``[slurm]`` table of a recipe."""
+"""The ``[slurm]`` table of a recipe."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ _PATTERNS = {
 
 @dataclass(frozen=True)
 class SlurmSettings:
-    """How a stage's slices are run by Slurm: no part of any identity. Empty strings and zeros leave it to the cluster.
+    """How Slurm runs a stage's slices; not part of any identity. Empty strings and zeros mean the cluster's default.
 
     Attributes:
-        partition: where the slices run.
-        collect_partition: where the job runs that verifies and publishes; it needs no GPU.
+        partition: of the slices.
+        collect_partition: of the job that verifies and publishes, which needs no GPU.
         time: limit of one slice, in Slurm's notation.
-        nodes: slices, each one task on one node.
+        nodes: number of slices, each one task on one node.
         at_once: slices that may run at the same time; 0: no limit.
-        attempts: times the missing slices are submitted in all.
-        patience: seconds to wait for files of slices that ended well: a shared file system may show them late.
+        attempts: times that missing slices are submitted.
+        patience: seconds to wait for files of finished slices: a shared file system may show them late.
         gpus: GPUs of one slice.
-        gpu_type: their type, where a cluster has several.
+        gpu_type: type of GPU.
         cpus: processor cores of one slice.
         memory: memory of one slice, such as ``64G``.
-        account: who pays.
+        account: the account charged.
         qos: quality of service.
         constraint: features a node must have.
         reservation: reserved nodes to use.
-        requeue: let Slurm start a slice again that it lost by preemption or with its node.
+        requeue: let Slurm restart a slice after preemption or loss of its node.
         modules: environment modules to load.
         setup: lines of shell to run first, such as the activation of an environment.
         image: container image to run in; empty: none.
-        launch: words before the command where there is an image; ``{image}`` stands for it.
+        launch: command that runs the image, with ``{image}`` in its place.
         extra: further options of sbatch, such as ``--exclude=node7``.
     """
 
@@ -87,11 +87,7 @@ class SlurmSettings:
 
     @classmethod
     def read(cls, recipe: Path) -> SlurmSettings:
-        """Read the ``[slurm]`` table of a TOML file; a file without one gives the defaults.
-
-        Raises:
-            InputError: no such file, no TOML, or a setting that is unknown or of the wrong kind.
-        """
+        """Read the ``[slurm]`` table of a TOML file; a file without one gives the defaults."""
         try:
             table = tomllib.loads(recipe.read_text(encoding="utf-8")).get("slurm", {})
         except FileNotFoundError as error:
@@ -103,13 +99,13 @@ class SlurmSettings:
         return from_mapping(cls, table)
 
     def collector(self) -> SlurmSettings:
-        """Return the settings of the job that verifies and publishes: one slice, no GPU."""
+        """Return the settings of jobs that are no slices: one node, no GPU."""
         partition = self.collect_partition or self.partition
         return dataclasses.replace(self, partition=partition, nodes=1, at_once=0, gpus=0, gpu_type="")
 
 
 def _check(name: str, value: object, default: object) -> None:
-    """Refuse a value of the wrong kind, and text that would break out of its line of the job script."""
+    """Refuse a value of the wrong type, and text that would break out of its line of the job script."""
     if type(value) is not type(default):
         kind = {"tuple": "list of strings", "str": "string", "int": "whole number", "bool": "true or false"}
         raise InputError(f"[slurm] {name} = {value!r} is no {kind[type(default).__name__]}", "Correct the recipe")

@@ -1,4 +1,4 @@
-"""Slurm's own commands: submit, look, cancel. Scheduling, retries and dependencies stay with Slurm."""
+"""Slurm's commands: submit, status, cancel. Slurm schedules, requeues and keeps dependencies."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def submit(script: Path, *, array: Sequence[int] = (), at_once: int = 0, after: 
         script: file with the ``#SBATCH`` lines; Slurm keeps a copy.
         array: numbers of the array's tasks; none: a single job.
         at_once: tasks of the array that may run at the same time; 0: no limit.
-        after: jobs that must have ended, well or not (``afterany``; an array counts as ended with its last task).
+        after: jobs that must have ended, well or not (``afterany``).
 
     Raises:
-        InputError: Slurm refuses the request; the partitions that exist are named where it knows none of that name.
-        StageError: no answer from Slurm.
+        InputError: Slurm refuses the request.
+        StageError: Slurm does not answer.
     """
     options = ["--parsable"]
     if array:
@@ -48,8 +48,8 @@ def submit(script: Path, *, array: Sequence[int] = (), at_once: int = 0, after: 
 def status(jobs: Iterable[int]) -> list[TaskState]:
     """Return the state of each task of ``jobs``, in order of job and task.
 
-    The controller knows best; what it has forgotten (some minutes after the end) comes from the accounting, where a
-    cluster has one. A task neither remembers as ended is left out: what it made is in its files.
+    The controller forgets a job minutes after its end; then the accounting, where a cluster has one, still knows it.
+    Tasks unknown to both are left out.
     """
     wanted = list(jobs)
     if not wanted:
@@ -111,7 +111,7 @@ def _message(stderr: str) -> str:
 
 
 def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a Slurm command without what the surrounding job says of itself, and with lists of tasks in full."""
+    """Run a Slurm command without the surrounding job's variables, and with lists of tasks in full."""
     inside = "SLURM_JOB_ID" in os.environ
     keep = ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS")
     env = {k: v for k, v in os.environ.items() if not (inside and k.startswith("SLURM_")) or k in keep}

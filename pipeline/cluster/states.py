@@ -1,4 +1,4 @@
-"""What Slurm knows of a job's tasks, and how it writes that down."""
+"""The state of a job's tasks, read from Slurm's output."""
 
 from __future__ import annotations
 
@@ -50,6 +50,11 @@ class TaskState:
     node: str
     restarts: int
 
+    def __str__(self) -> str:
+        name = f"{self.job}_{self.task}" if self.task is not None else str(self.job)
+        how = f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
+        return f"{name} {self.state} ({how})" + (f" on {self.node}" if self.node else "")
+
     @property
     def finished(self) -> bool:
         """Whether it will not run again by itself."""
@@ -57,12 +62,12 @@ class TaskState:
 
     @property
     def stuck(self) -> bool:
-        """Whether it waits for what will not happen without the user."""
+        """Whether it waits for something that only the user can change."""
         return self.state == "PENDING" and self.reason in _HOPELESS
 
 
 def from_scontrol(text: str) -> Iterator[TaskState]:
-    """Read ``scontrol show job --oneliner``: a line a task, or several tasks that have not started."""
+    """Read ``scontrol show job --oneliner``: one line for a task, or for several that have not started."""
     for line in text.splitlines():
         field = dict(re.findall(r"(?:^| )(\w+)=(\S*)", line))
         tasks = field.get("ArrayTaskId", "")

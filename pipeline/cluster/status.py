@@ -1,4 +1,4 @@
-"""What ``mdcr jobs`` says of a batch: units done, papers a second, what Slurm says, what failed and how."""
+"""What ``mdcr jobs`` shows of a batch: finished units, papers a second, states of the jobs, failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def describe(batch: Batch) -> dict[str, Any]:
         "attempt": last.attempt,
         "work": work,
         "whole": {Path(folder).name: (batch.root / folder / MANIFEST).is_file() for folder in last.whole},
-        "jobs": {"arrays": dict(last.arrays), "apart": dict(last.apart), "collect": last.collect},
+        "jobs": {"arrays": dict(last.arrays), "whole": dict(last.whole_jobs), "collect": last.collect},
         "states": dict(Counter(s.state + (f" ({s.reason})" if s.stuck else "") for s in states)),
         "failures": batch.failures() if states else [],
     }
@@ -50,7 +50,7 @@ def render(described: Mapping[str, Any]) -> str:
         lines.append(line)
     lines += [f"  {name}: {'made' if made else 'not made'}" for name, made in described.get("whole", {}).items()]
     if described.get("jobs"):
-        jobs = [*described["jobs"]["arrays"].values(), *described["jobs"]["apart"].values()]
+        jobs = [*described["jobs"]["arrays"].values(), *described["jobs"]["whole"].values()]
         jobs.append(described["jobs"]["collect"])
         states = ", ".join(f"{count} {state}" for state, count in described["states"].items()) or "not known to Slurm"
         lines.append(f"  attempt {described['attempt']}, jobs {', '.join(map(str, jobs))}: {states}")

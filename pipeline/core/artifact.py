@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,10 @@ from pipeline.core import files
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Manifest, Output
 
-_verified: dict[str, tuple[int, int, int]] = {}
-"""Files this process has checked, with the stamp they had: checking again would cost a read and tell nothing."""
+_MISSING = (0, -1, 0)
+
+_verified: dict[Path, tuple[int, int, int]] = {}
+"""The stamp of each file whose checksum this process has verified."""
 
 
 @dataclass(frozen=True)
@@ -55,24 +56,28 @@ class Artifact:
         Raises:
             CorruptError: it is missing or differs.
         """
-        for output in self.manifest.outputs:
-            if output.path == name:
-                self._verify(output)
-                return self.path / name
-        raise CorruptError(f"{self.path} has no file {name}", "Run the stage again with --repair")
+        path, stamp = self.path / name, _stamp(self.path / name)
+        output = next((each for each in self.manifest.outputs if each.path == name), None)
+        if output is None:
+            raise CorruptError(f"{self.path} has no file {name}", "Run the stage again with --repair")
+        if stamp == _MISSING or _verified.get(path) != stamp:
+            if not matches(self.path, output):
+                state = "is missing" if stamp == _MISSING else "does not match its recorded checksum"
+                raise CorruptError(
+                    f"{path} {state} ({self.manifest.stage} {self.name})",
+                    "Run the same command with --repair to rebuild it alone",
+                )
+            _verified[path] = stamp
+        return path
 
     def arrow(self, name: str) -> pa.Table:
         """Open one Arrow output, verified, by memory map."""
         return files.read_arrow(self.file(name))
 
     def verify(self) -> None:
-        """Check every output.
-
-        Raises:
-            CorruptError: one is missing or differs; it is named.
-        """
+        """Check every output as :meth:`file` does."""
         for output in self.manifest.outputs:
-            self._verify(output)
+            self.file(output.path)
 
     def damaged(self) -> list[str]:
         """Return the paths of all outputs that are missing or differ from the manifest."""
@@ -80,27 +85,13 @@ class Artifact:
 
     def complete(self) -> bool:
         """Whether every output is there with its recorded size; contents are checked when a stage reads them."""
-        return all(_size(self.path / o.path) == o.bytes for o in self.manifest.outputs)
-
-    def _verify(self, output: Output) -> None:
-        path = self.path / output.path
-        stamp = _stamp(path)
-        if stamp is not None and _verified.get(str(path)) == stamp:
-            return
-        if not matches(self.path, output):
-            state = "is missing" if stamp is None else "does not match its recorded checksum"
-            raise CorruptError(
-                f"{path} {state} ({self.manifest.stage} {self.name})",
-                "Run the same command with --repair to rebuild it alone",
-            )
-        if stamp is not None:
-            _verified[str(path)] = stamp
+        return all(_stamp(self.path / o.path)[1] == o.bytes for o in self.manifest.outputs)
 
 
 def matches(folder: Path, output: Output) -> bool:
     """Whether an output is on disk with its recorded size and checksum."""
     path = folder / output.path
-    return _size(path) == output.bytes and files.sha256(path) == output.sha256
+    return _stamp(path)[1] == output.bytes and files.sha256(path) == output.sha256
 
 
 def published(room: Path) -> Iterable[Artifact]:
@@ -112,16 +103,10 @@ def published(room: Path) -> Iterable[Artifact]:
             yield Artifact.open(folder)
 
 
-def _size(path: Path) -> int | None:
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """Return inode, size and time of change of a file; :data:`_MISSING` without one."""
     try:
-        return path.stat().st_size
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return None
+        return _MISSING
     return status.st_ino, status.st_size, status.st_mtime_ns

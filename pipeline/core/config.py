@@ -1,7 +1,7 @@
 """Configuration and identity.
 
-An artifact's identity is the hash of its stage, the stage's version, its configuration and the identities of
-its inputs. Whatever only changes how the work is carried out (workers, device, paths) is no part of it.
+An artifact's identity is the hash of its stage, the stage's version, its configuration and the identities of its
+inputs. How the work is carried out (workers, device, paths) is not part of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def canonical(value: Any) -> Any:
     """Return ``value`` as plain JSON data with one spelling for one meaning.
 
     Raises:
-        TypeError: a type without a stable spelling (a path, a set, an array) is refused rather than guessed at.
+        TypeError: the type has no stable spelling (a path, a set, an array).
     """
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -76,11 +76,7 @@ def from_mapping(cls: type[_C], values: Mapping[str, Any]) -> _C:
 
 
 def parse_count(text: str, name: str) -> int:
-    """Read a count such as ``200k``, ``1.5M`` or ``380``.
-
-    Raises:
-        InputError: ``text`` is no positive whole number.
-    """
+    """Read a positive count such as ``200k``, ``1.5M`` or ``380``."""
     match = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?)([kKmMgG]?)", text.strip())
     if match:
         number = float(match[1].replace("_", "")) * _MULTIPLIERS[match[2].lower()]

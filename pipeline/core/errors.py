@@ -10,8 +10,8 @@ class MdcrError(Exception):
     """Base of every error this package raises on purpose.
 
     Args:
-        what: what went wrong, with the value and the place, as one sentence without a full stop.
-        remedy: what the user can do about it, as one sentence without a full stop.
+        what: what went wrong, with value and place; one sentence without a full stop.
+        remedy: what the user can do; one sentence without a full stop.
     """
 
     exit_code = 1

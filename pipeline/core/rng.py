@@ -13,7 +13,7 @@ def _key(seed: int, purpose: str, item: object) -> bytes:
 
 
 def generator(seed: int, purpose: str, item: object = "") -> np.random.Generator:
-    """Return the random generator of one item of one purpose: the same whoever asks, and in whatever order."""
+    """Return the random generator of one item of one purpose."""
     return np.random.Generator(np.random.Philox(key=int.from_bytes(_key(seed, purpose, item)[:16], "little")))
 
 
@@ -43,11 +43,7 @@ def priorities(keys: npt.NDArray[np.uint64], seed: int, purpose: str, item: obje
 
 def smallest(values: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.int64]:
     """Return the positions of the ``count`` smallest values, in rising order of (value, position)."""
-    if count >= len(values):
-        chosen = np.arange(len(values))
-    else:
-        bound = np.partition(values, count - 1)[count - 1] if count else np.uint64(0)
-        below = np.flatnonzero(values < bound)
-        equal = np.flatnonzero(values == bound)[: count - len(below)]
-        chosen = np.concatenate([below, equal]) if count else np.empty(0, np.int64)
-    return chosen[np.lexsort((chosen, values[chosen]))]
+    chosen = np.arange(len(values))
+    if 0 < count < len(values):
+        chosen = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])
+    return chosen[np.argsort(values[chosen], kind="stable")[:count]]

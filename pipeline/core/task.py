@@ -1,11 +1,11 @@
-"""A unit of the plan: what is to be made, from what, and by which function."""
+"""What is to be made, from what, and by which code."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import SHORT_ID, identity
@@ -15,60 +15,64 @@ from pipeline.core.workdir import Workdir
 
 Inputs = Mapping[str, Artifact]
 Run = Callable[[Inputs, Workdir, Resources], Counts]
-RunTogether = Callable[[Sequence[tuple[Inputs, Workdir]], Resources], list[Counts]]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Tasks whose work has a large part in common, and the function that does it once.
-
-    Each task keeps its identity, its folder and its ``run``, which makes the same bytes alone: to be made together is
-    execution.
-
-    Attributes:
-        key: tasks with equal keys may be made together.
-        run: ``run([(inputs, out), ...], resources) -> [counts, ...]``; it writes what ``run`` of each task would.
-    """
-
-    key: str
-    run: RunTogether
-
 
 Facts = Mapping[str, Any]
-"""What belongs into provenance of how some units were made; ``process`` names who made them."""
+"""Provenance of some units; ``process`` names the process that made them."""
+
+
+class Job(NamedTuple):
+    """Units of one artifact.
+
+    Attributes:
+        inputs: what the artifact is made from, by name.
+        out: the artifact under construction.
+        units: names of the units, with their sizes.
+    """
+
+    inputs: Inputs
+    out: Workdir
+    units: Mapping[str, int]
 
 
 class Sharded(Protocol):
-    """Work that divides into units, each made alone by any process on any machine; it travels to them by pickle.
+    """Work that divides into units, which any process on any machine can make. It must pickle.
 
-    A unit is a finished file of the work folder: its own (``vectors-00012.arrow``) or an intermediate one
-    (``scratch/top-00003.arrow``). Whoever makes it, and however often, writes the same bytes.
+    A unit is a file of the work folder: an output (``vectors-00012.arrow``) or an intermediate file
+    (``scratch/top-3-of-8.arrow``). Its bytes do not depend on who makes it or how often.
+
+    Tasks whose ``Sharded`` compare equal are worked on together, unless they are sequential.
     """
 
     @property
-    def in_turn(self) -> bool:
-        """Whether tasks of one room are planned one after another, since each holds what earlier ones do not."""
+    def sequential(self) -> bool:
+        """Whether a task can be planned only after earlier tasks of its room are published."""
 
     @property
     def accelerated(self) -> bool:
-        """Whether a unit is made faster by a GPU, so that a cluster's GPUs are worth asking for."""
+        """Whether a GPU makes units faster."""
 
-    def plan(self, inputs: Inputs, out: Workdir) -> Mapping[str, int]:
-        """Write what all units share, and return the units with their sizes (papers)."""
+    def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
+        """Write what all units share. Return the units with their sizes in papers.
+
+        Args:
+            inputs: artifacts by name.
+            out: the artifact under construction.
+            spread: whether several machines share the units; otherwise few large units may be best.
+        """
 
     def devices(self, resources: Resources) -> list[str]:
-        """Return the devices to divide units between on one machine, one process each."""
+        """Return the devices of one machine that share the units, one process each."""
 
-    def work(self, inputs: Inputs, out: Workdir, resources: Resources, units: Sequence[str]) -> Facts:
-        """Make some units."""
+    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
+        """Make the units of some jobs."""
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:
-        """Join the units, all of which are there, to the artifact."""
+        """Make the artifact from its finished units."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One artifact to be made, if it is not there already.
+    """One artifact to be made, if it is missing. Either ``run`` or ``units`` makes it.
 
     Attributes:
         stage: name of the stage.
@@ -78,10 +82,9 @@ class Task:
         config: frozen dataclass with everything that decides the content.
         inputs: artifacts, or tasks that make them, by name.
         run: ``run(inputs, out, resources) -> counts``; reads only its inputs, writes only ``out``.
-        batch: which tasks it can be made together with, if any.
-        units: the same work in units, where it divides.
-        derived: further artifacts that ``run`` reads. Config and inputs decide what it takes from them (an index of the
-            pool, the terms of its papers), so they are no part of the identity.
+        units: the work in units, where it divides.
+        derived: further artifacts that the work reads. Config and inputs decide what it takes from them (an index of
+            the pool, the terms of its papers), so they are not part of the identity.
     """
 
     stage: str
@@ -90,14 +93,13 @@ class Task:
     slug: str
     config: Any
     inputs: Mapping[str, Task | Artifact]
-    run: Run
-    batch: Batch | None = None
+    run: Run | None = None
     units: Sharded | None = None
     derived: Mapping[str, Task | Artifact] = field(default_factory=dict)
 
     @property
     def reads(self) -> dict[str, Task | Artifact]:
-        """All artifacts that ``run`` reads, or the tasks that make them, by name."""
+        """All artifacts that the work reads, or the tasks that make them, by name."""
         return {**self.inputs, **self.derived}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Work in units: who makes which, on this machine, in a slice of a batch job, or wherever a caller spreads them."""
+"""Work in units: who makes which, on this machine, in a slice of a batch job or on a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.core import files, progress
@@ -15,136 +16,144 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.core.manifest import Counts
 from pipeline.core.parallel import unordered
 from pipeline.core.resources import Resources
-from pipeline.core.task import Facts, Inputs, Sharded
+from pipeline.core.task import Facts, Inputs, Job, Sharded
 from pipeline.core.workdir import Workdir
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Some units of one work folder; travels to the process that makes them.
+    """Units of one or more artifacts; it is pickled to the process that makes them.
 
     Attributes:
         stage: what makes them.
-        inputs: artifacts by name.
-        out: the artifact under construction.
+        jobs: the units of each artifact.
         resources: what that process may use.
-        units: which, with their sizes.
-        quiet: whether to say nothing.
+        quiet: whether it prints no progress.
     """
 
     stage: Sharded
-    inputs: Inputs
-    out: Workdir
+    jobs: tuple[Job, ...]
     resources: Resources
-    units: Mapping[str, int]
     quiet: bool
 
-    def of(self, units: Sequence[str], resources: Resources | None = None) -> Assignment:
-        """Return the same with some of the units, and other resources."""
-        chosen = {unit: self.units[unit] for unit in units}
-        return dataclasses.replace(self, units=chosen, resources=resources or self.resources)
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each unit, summed over the artifacts."""
+        sizes = Counter[str]()
+        for job in self.jobs:
+            sizes.update(job.units)
+        return sizes
 
-    def left(self) -> dict[str, int]:
-        """Return the units that are not there yet."""
-        return {unit: size for unit, size in self.units.items() if not self.out.done(unit)}
+    def of(self, units: Collection[str], resources: Resources | None = None) -> Assignment:
+        """Return the same for some of the units, with other resources."""
+        return self._select(lambda _, unit: unit in units, resources or self.resources)
+
+    def left(self) -> Assignment:
+        """Return the same for the units that are missing."""
+        return self._select(lambda job, unit: not job.out.done(unit), self.resources)
+
+    def _select(self, wanted: Callable[[Job, str], bool], resources: Resources) -> Assignment:
+        jobs = (job._replace(units={u: n for u, n in job.units.items() if wanted(job, u)}) for job in self.jobs)
+        return dataclasses.replace(self, jobs=tuple(job for job in jobs if job.units), resources=resources)
 
 
 Executor = Callable[[Assignment], list[Facts]]
-"""Has the units of a assignment made, dividing them as it sees fit, and returns when they are there."""
+"""Has the units of an assignment made, divided as it sees fit, and returns when they are there."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A fixed part of every task's units: number ``index`` of ``count``, from 0."""
+    """A fixed part of every artifact's units: number ``index`` of ``count``, from 0."""
 
     index: int
     count: int
 
     @classmethod
     def parse(cls, text: str) -> Slice:
-        """Read ``I/N``, I from 0.
-
-        Raises:
-            InputError: it is no such thing.
-        """
+        """Read ``I/N`` with I from 0 to N-1."""
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if not match or int(match[1]) >= int(match[2]):
             raise InputError(f"--slice {text!r} is no slice", "Write I/N with I from 0 to N-1, such as 0/4")
         return cls(int(match[1]), int(match[2]))
 
     def units(self, sizes: Mapping[str, int]) -> list[str]:
-        """Return this slice's units; it depends on all the units there are, never on which are finished."""
+        """Return the units of this slice. They depend on all units of the plan, not on which are finished."""
         return divide(sizes, self.count)[self.index]
 
 
 def divide(sizes: Mapping[str, int], count: int) -> list[list[str]]:
     """Divide units into ``count`` parts of about equal size: the largest first, each to the smallest part."""
-    assignments: list[list[str]] = [[] for _ in range(count)]
+    parts: list[list[str]] = [[] for _ in range(count)]
     totals = [0] * count
     for unit in sorted(sizes, key=lambda each: (-sizes[each], each)):
-        least = totals.index(min(totals))
-        assignments[least].append(unit)
-        totals[least] += sizes[unit]
-    return [sorted(assignment) for assignment in assignments]
+        smallest = totals.index(min(totals))
+        parts[smallest].append(unit)
+        totals[smallest] += sizes[unit]
+    return [sorted(part) for part in parts]
 
 
-def run_units(stage: Sharded, inputs: Inputs, out: Workdir, resources: Resources, executor: Executor) -> Counts:
-    """Make whatever units are missing, and the artifact of them; return its counts.
+def run_units(
+    stage: Sharded, works: Sequence[tuple[Inputs, Workdir]], resources: Resources, executor: Executor | None
+) -> list[Counts]:
+    """Make the missing units of some artifacts, then the artifacts; return the counts of each.
+
+    Args:
+        stage: what makes the units.
+        works: inputs and work folder of each artifact.
+        resources: what this process may use.
+        executor: who makes the units; None: this machine.
 
     Raises:
-        StageError: units are missing after all.
+        StageError: units are still missing at the end.
     """
-    assignment = Assignment(stage, inputs, out, resources, plan_units(stage, inputs, out), progress.quiet())
+    jobs = []
+    for inputs, out in works:
+        units = stage.plan(inputs, out, executor is not None)
+        out.write_plan(units)
+        jobs.append(Job(inputs, out, units))
+    assignment = Assignment(stage, tuple(jobs), resources, progress.quiet())
     left = assignment.left()
-    facts = executor(assignment.of(list(left))) if left else []
-    if missing := assignment.left():
-        raise StageError(f"{len(missing)} units of {out.path} are missing: {next(iter(missing))}", "Run it again")
-    return stage.finish(inputs, out, resources, [*_slice_facts(out), *facts])
+    facts = (executor or run_here)(left) if left.jobs else []
+    for job in assignment.left().jobs:
+        raise StageError(f"{len(job.units)} units of {job.out.path} are missing: {min(job.units)}", "Run it again")
+    return [stage.finish(inputs, out, resources, [*_slice_facts(out), *facts]) for inputs, out in works]
 
 
-def plan_units(stage: Sharded, inputs: Inputs, out: Workdir) -> Mapping[str, int]:
-    """Return the units of a work folder, and write them down in it for those who make slices of them."""
-    units = stage.plan(inputs, out)
-    out.write_plan(units)
-    return units
+def run_slice(stage: Sharded, jobs: Sequence[Job], resources: Resources, part: Slice) -> int:
+    """Make the missing units of one slice of planned work folders; return how many units were made.
 
-
-def work_slice(stage: Sharded, inputs: Inputs, out: Workdir, resources: Resources, part: Slice) -> int:
-    """Make what is missing of one slice of a planned work folder; return how many units that was.
-
-    Nothing but finished units is written, so that slices need no lock, and one that runs twice does no harm.
+    It writes nothing but finished units, so slices need no lock and may run twice.
     """
-    units = out.plan() or {}
-    assignment = Assignment(stage, inputs, out, resources, units, progress.quiet()).of(part.units(units))
-    left = assignment.left()
-    if left:
-        facts = run_here(assignment.of(list(left)))
-        files.write_text(out.scratch() / f"facts-{part.index}-{part.count}.json", json.dumps([dict(f) for f in facts]))
-    return len(left)
+    mine = [job._replace(units={unit: job.units[unit] for unit in part.units(job.units)}) for job in jobs]
+    left = Assignment(stage, tuple(mine), resources, progress.quiet()).left()
+    if left.jobs:
+        text = json.dumps([dict(facts) for facts in run_here(left)])
+        for job in left.jobs:
+            files.write_text(job.out.scratch() / f"facts-{part.index}-{part.count}.json", text)
+    return sum(len(job.units) for job in left.jobs)
 
 
 def run_here(assignment: Assignment) -> list[Facts]:
-    """Have units made on this machine: by this process, or by one process a device."""
+    """Make units on this machine: in this process, or in one process for each device."""
     devices = assignment.stage.devices(assignment.resources)
     workers = max(1, assignment.resources.workers // len(devices))
-    assignments = [
+    parts = [
         assignment.of(units, dataclasses.replace(assignment.resources, device=device, workers=workers))
-        for device, units in zip(devices, divide(assignment.units, len(devices)), strict=True)
+        for device, units in zip(devices, divide(assignment.sizes, len(devices)), strict=True)
         if units
     ]
-    return [facts for _, facts in unordered(run_assignment, assignments, len(assignments))]
+    return [facts for _, facts in unordered(run_assignment, parts, len(parts))]
 
 
 def run_assignment(assignment: Assignment) -> Facts:
-    """Make the units of a assignment that are not there yet (what another try of it finished is not made again)."""
+    """Make the units of an assignment that are missing: another attempt may have finished some."""
     progress.set_quiet(assignment.quiet)
-    left = sorted(assignment.left())
-    made = assignment.stage.work(assignment.inputs, assignment.out, assignment.resources, left) if left else {}
+    left = assignment.left()
+    made = left.stage.work(left.jobs, left.resources) if left.jobs else {}
     return {**made, "process": f"{socket.gethostname()}:{os.getpid()}"} if made else {}
 
 
 def _slice_facts(out: Workdir) -> list[Facts]:
-    """Return the facts that slices left behind, by name of file."""
     found: list[Facts] = []
     for path in sorted(out.scratch().glob("facts-*.json")):
         found += json.loads(path.read_text())

@@ -1,10 +1,10 @@
-"""The folder a stage writes into. Files are finished one by one, so that a killed stage goes on where it stopped."""
+"""The folder a stage writes into. Files are finished one by one, so a killed stage continues where it stopped."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ _PLAN = "scratch/units.json"
 
 @dataclass
 class Written:
-    """What the writer of a file says of it."""
+    """What the writer of a file records about it."""
 
     rows: int | None = None
     counts: dict[str, Any] = field(default_factory=dict)
@@ -32,11 +32,10 @@ class Written:
 class Workdir:
     """An artifact under construction.
 
-    Every finished file has a record beside it (``.NAME.done``: rows, bytes, SHA-256 and the counts of its making).
-    Opening the folder of a killed run drops every file without a record, or that differs from it, and keeps the rest.
-    Processes may finish different files of one folder at the same time, also on several machines. There the listing of
-    a folder can be older than a file in it: files whose names are known (from a plan, or because a stage asked for
-    them) are looked for by name.
+    Every finished file has a record beside it (``.NAME.done``: rows, bytes, SHA-256 and counts). Opening the folder of
+    a killed run drops files without a record or that differ from it. Processes may finish different files of one folder
+    at the same time, on several machines too. There the listing of a folder can lag behind, so files whose names are
+    known (from a plan, or because a stage asked for them) are looked up by name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,7 +59,7 @@ class Workdir:
         return work
 
     def note(self, **facts: Any) -> None:
-        """Add facts of this run (device, model revision) to the manifest's provenance."""
+        """Add to the manifest's provenance."""
         self.notes.update(facts)
 
     def done(self, name: str) -> bool:
@@ -73,11 +72,9 @@ class Workdir:
         return found
 
     def finished_at(self, name: str) -> float | None:
-        """Return when a file was finished, in seconds since 1970; None where it is not."""
-        try:
-            return (self.path / name if name.startswith(f"{_SCRATCH}/") else self._record(name)).stat().st_mtime
-        except FileNotFoundError:
-            return None
+        """Return when a file was finished, in seconds since 1970; None: it is not finished."""
+        path = self.path / name if name.startswith(f"{_SCRATCH}/") else self._record(name)
+        return path.stat().st_mtime if path.is_file() else None
 
     def counts(self, name: str) -> dict[str, Any]:
         """Return the counts recorded with a finished file."""
@@ -86,7 +83,7 @@ class Workdir:
 
     @contextmanager
     def file(self, name: str) -> Iterator[tuple[Path, Written]]:
-        """Give a path to write ``name`` at, and a :class:`Written` to fill in; finished when the block ends well."""
+        """Give a path to write ``name`` at and a :class:`Written` to fill in. Finished unless the block raises."""
         written = Written()
         with files.disk_errors(self.path):
             with files.replacing(self.path / name) as temporary:
@@ -97,7 +94,7 @@ class Workdir:
 
     @contextmanager
     def folder(self, name: str) -> Iterator[tuple[Path, Written]]:
-        """Give an empty folder to write in (an index); finished, with all files in it, when the block ends well."""
+        """Give an empty folder to write in, such as an index. Finished unless the block raises."""
         written = Written()
         folder = self.path / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -139,30 +136,25 @@ class Workdir:
         for record in records:
             record.unlink(missing_ok=True)
 
-    def adopt(self, outputs: Iterable[Output]) -> None:
-        """Write records for files that are here already and match ``outputs`` (used to repair one file alone)."""
-        grouped: dict[str, list[Output]] = {}
-        for output in outputs:
-            grouped.setdefault(output.path.split("/")[0], []).append(output)
-        for name, group in grouped.items():
+    def adopt(self, outputs: Sequence[Output]) -> None:
+        """Write records for the files here that match ``outputs``; a folder counts only if all of it does."""
+        for name in {output.path.split("/")[0] for output in outputs}:
+            group = [output for output in outputs if output.path.split("/")[0] == name]
             if all(matches(self.path, output) for output in group):
                 self._finish(name, group)
 
     def write_plan(self, units: Mapping[str, int]) -> None:
-        """Write down which units the folder is to have, with their sizes."""
+        """Record the units the folder is to have, with their sizes."""
         self.scratch()
         files.write_text(self.path / _PLAN, json.dumps(dict(units)))
 
     def plan(self) -> dict[str, int] | None:
-        """Return the units that were written down; None where none were."""
-        try:
-            found: dict[str, int] = json.loads((self.path / _PLAN).read_text())
-        except FileNotFoundError:
-            return None
-        return found
+        """Return the planned units; None without a plan."""
+        path = self.path / _PLAN
+        return json.loads(path.read_text()) if path.is_file() else None
 
     def _records(self) -> list[Path]:
-        """Return the records there are: those listed, those of the plan, and those that were asked for."""
+        """Return all records: listed ones, and those of files whose names are known."""
         named = {name for name in {*(self.plan() or {}), *self._known} if "/" not in name and self.done(name)}
         return sorted({*map(self._record, named), *self.path.glob(f".*{_DONE}")})
 

@@ -42,11 +42,7 @@ def corpus_names(root: Path) -> list[str]:
 
 
 def find_corpus(root: Path, name: str | None) -> Artifact:
-    """Return the corpus a user means: by name, by folder name, or the only one.
-
-    Raises:
-        InputError: there is none of that name, or several and no name was given.
-    """
+    """Return the corpus of a name or folder name; without a name, the only corpus."""
     names = corpus_names(root)
     if name is None:
         if len(names) != 1:

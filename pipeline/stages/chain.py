@@ -1,8 +1,7 @@
-"""The chain of one pool and one system: which tasks make its vectors or index, its ranking, its scores."""
+"""The chain of one pool and one system: the tasks that make its vectors or index, its ranking and its scores."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,12 +13,10 @@ from pipeline.core.task import Task
 from pipeline.retrieve import ann
 from pipeline.retrieve.ann import Settings
 from pipeline.retrieve.engines import EXACT_ENGINES
-from pipeline.stages.approximate import approximate_ranking_task
-from pipeline.stages.dense import SEVERAL, dense_ranking_task
+from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
-from pipeline.stages.fusion import fusion_task, weigh_task
+from pipeline.stages.fuse import fusion_task, weigh_task
 from pipeline.stages.index import lucene_task
-from pipeline.stages.ranking import DenseSearch
 from pipeline.stages.score import score_task
 from pipeline.stages.search import DEFAULT_DEPTH, bm25_ranking_task, postings_ranking_task
 from pipeline.stages.systems import Bm25, Dense, Fused, System
@@ -30,8 +27,8 @@ Stop = Literal["embed", "index", "search"]
 
 BM25_ENGINES = ("postings", "lucene")
 ENGINES = ("auto", *EXACT_ENGINES, *ann.KINDS)
-"""Engines of dense search. Those of :mod:`pipeline.retrieve.ann` change the ranking: their systems have names of their
-own, as ``scincl@ivf``."""
+"""Engines of dense search. Those of :mod:`pipeline.retrieve.ann` are approximate and part of the system's name, as in
+``scincl@ivf``."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +36,12 @@ class Evaluation:
     """One system on one pool.
 
     Attributes:
-        embed: tasks that embed the pool's papers (and ad-hoc queries); empty for BM25.
-        index: tasks that index the pool; empty where flat search reads the vectors themselves.
+        embed: tasks that embed the pool's papers and query texts; empty for BM25.
+        index: tasks that index the pool; empty for encoders.
         ranking: the task that ranks.
         score: the task that scores.
-        tuning: what decided the parameters of BM25, if anything did.
-        exact: the same by exact search, where this one is approximate.
+        tuning: where the parameters of BM25 come from, if they were tuned.
+        exact: the evaluation by exact search, where this one is approximate.
     """
 
     embed: tuple[Task, ...]
@@ -55,7 +52,7 @@ class Evaluation:
     exact: Evaluation | None = None
 
     def upto(self, stage: Stop) -> tuple[Task, ...]:
-        """Return the tasks after which the chain is done up to a stage."""
+        """Return the tasks that complete the chain up to a stage."""
         return {"embed": self.embed, "index": self.index or self.embed, "search": (self.ranking,)}[stage]
 
 
@@ -80,10 +77,10 @@ def evaluations(
         systems: what ranks.
         measures: what is scored.
         depth: entries ranked a query.
-        engine: dense search: ``auto``, ``exact``, ``faiss`` or ``torch``, whose rankings are the same; or an index of
-            :func:`pipeline.retrieve.ann.parse_settings`, as ``ivf:probes=0.1``, whose ranking is approximate: there is
-            an evaluation of the exact search before it.
-        bm25_engine: BM25: one of :data:`BM25_ENGINES`; the ranking is the same.
+        engine: of dense search: ``auto``, ``exact``, ``faiss`` or ``torch``, which give the same ranking; or an index
+            such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.ann.parse_settings`), whose evaluation follows that
+            of exact search.
+        bm25_engine: one of :data:`BM25_ENGINES`, which give the same ranking.
         tunings: published tunings of BM25.
         validation: pools of validation queries, for the weights of fused systems.
         measure_engine: one of :data:`pipeline.measure.engines.ENGINES`; the scores are the same.
@@ -149,62 +146,31 @@ class _Evaluations:
         return Evaluation((), index, ranking, self._score(ranking, pool, system.name), tuning)
 
     def _dense(self, pool: Task, system: Dense) -> Evaluation:
-        model = system.model
-        embedded = embed_tasks(self.corpus, pool, model)
-        ranking = dense_ranking_task(
-            self.corpus,
-            pool,
-            embedded,
-            name=model.slug,
-            metric=model.distance,
-            depth=self.depth,
-            engine=self.engine,
-            several=model.several,
-        )
-        units = DenseSearch(model.slug, model.distance, self.depth, SEVERAL if model.several else self.engine)
-        ranking = dataclasses.replace(ranking, units=units)
-        exact = Evaluation(tuple(embedded.values()), (), ranking, self._score(ranking, pool, system.name))
-        index = self.index
+        model, index = system.model, self.index
+        vectors = embed_tasks(self.corpus, pool, model)
+        ranking = dense_ranking_task(self.corpus, pool, vectors, model, depth=self.depth, engine=self.engine)
+        exact = Evaluation(tuple(vectors.values()), (), ranking, self._score(ranking, pool, system.name))
         if index is None:
             return exact
         if model.several:
             raise InputError(
                 f"{system.name} has several vectors a paper, which {index.kind} cannot search", "--engine exact"
             )
-        found = approximate_ranking_task(
-            self.corpus,
-            pool,
-            embedded,
-            ranking,
-            name=model.slug,
-            metric=model.distance,
-            depth=self.depth,
-            settings=index,
-        )
+        found = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
         return Evaluation(exact.embed, (), found, self._score(found, pool, f"{system.name}@{index.name}"), exact=exact)
 
     def _fused(self, pool: Task, system: Fused) -> Evaluation:
         parts = [self.evaluation(pool, part) for part in system.parts]
-        names = tuple(
-            "bm25:tuned" if evaluation.tuning else part.name
-            for evaluation, part in zip(parts, system.parts, strict=True)
-        )
+        each = list(zip(parts, system.parts, strict=True))
+        names = tuple("bm25:tuned" if evaluation.tuning else part.name for evaluation, part in each)
         weights = None
         if system.method == "wsum":
             held_out = self._validation_of(pool, system)
-            rankings = [
-                self.evaluation(held_out, _as_in(evaluation, part)).ranking
-                for evaluation, part in zip(parts, system.parts, strict=True)
-            ]
+            rankings = [self.evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in each]
             weights = weigh_task(self.corpus, held_out, rankings, parts=names, depth=self.depth)
+        rankings = [part.ranking for part in parts]
         ranking = fusion_task(
-            self.corpus,
-            pool,
-            [part.ranking for part in parts],
-            method=system.method,
-            parts=names,
-            depth=self.depth,
-            weights=weights,
+            self.corpus, pool, rankings, method=system.method, parts=names, depth=self.depth, weights=weights
         )
         return Evaluation(
             tuple(task for part in parts for task in part.embed),
@@ -215,7 +181,7 @@ class _Evaluations:
         )
 
     def _validation_of(self, pool: Task, system: Fused) -> Task:
-        """Return the validation pool of the same field and size: what the weights of a sum are chosen on."""
+        """Return the validation pool of the same field and size, on which the weights of a sum are chosen."""
         own = canonical(pool.config)
         if own["split"] == "validation":
             raise InputError(
@@ -244,7 +210,7 @@ class _Evaluations:
 
 
 def _as_in(evaluation: Evaluation, system: Bm25 | Dense) -> Bm25 | Dense:
-    """Return a system with the parameters it has in an evaluation, whatever was tuned since or elsewhere."""
+    """Return a system with its parameters in an evaluation, tuned ones included."""
     if not isinstance(system, Bm25):
         return system
     return Bm25(system.k1, system.b) if evaluation.tuning is None else Bm25(evaluation.tuning.k1, evaluation.tuning.b)

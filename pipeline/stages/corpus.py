@@ -1,4 +1,4 @@
-"""Stage ``corpus``: a release becomes a corpus, and a corpus one without duplicates."""
+"""Stage ``corpus``: a corpus from a release, and a corpus without duplicates from a corpus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
-from pipeline.core.task import Facts, Inputs, Task
+from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA
 from pipeline.corpus.build import build_corpus, extract
@@ -30,45 +30,43 @@ class CorpusConfig:
 
 @dataclass(frozen=True)
 class PartsOfRelease:
-    """Reading a release in units, one a part (:class:`pipeline.core.task.Sharded`); later passes are one machine's.
-
-    Attributes:
-        release: what is read; a release in one table.
-    """
+    """Reading a release in units, one per part (:class:`pipeline.core.task.Sharded`). One process does the rest."""
 
     release: Release
-    in_turn = False
+    sequential = False
     accelerated = False
 
-    def plan(self, inputs: Inputs, out: Workdir) -> Mapping[str, int]:  # noqa: ARG002
-        """Return the units: the parts of the release, whose sizes are not known."""
-        return {f"scratch/{part_record(number)}": 1 for number, _ in enumerate(self.release.parts())}
+    def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:  # noqa: ARG002
+        """Return a unit for each part. Without other machines ``finish`` reads all parts itself."""
+        count = len(list(self.release.parts())) if spread else 0
+        return {f"scratch/{part_record(number)}": 1 for number in range(count)}
 
     def devices(self, resources: Resources) -> list[str]:
-        """Return no more than this machine."""
+        """Return one device: this machine."""
         return [resources.device]
 
-    def work(self, inputs: Inputs, out: Workdir, resources: Resources, units: Sequence[str]) -> Facts:  # noqa: ARG002
+    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
         """Read some parts into sorted runs."""
-        parts = list(self.release.parts())
-        mine = [(number, part) for number, part in enumerate(parts) if f"scratch/{part_record(number)}" in units]
-        extract(self.release, mine, out, resources)
-        return {"parts": len(mine)}
+        parts = list(enumerate(self.release.parts()))
+        for job in jobs:
+            extract(self.release, [p for p in parts if f"scratch/{part_record(p[0])}" in job.units], job.out, resources)
+        return {}
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
-        """Merge the runs and resolve the citations."""
+        """Read what is missing, merge the runs and resolve the citations."""
         return build_corpus(self.release, out, resources)
 
 
 def corpus_task(name: str, release: Release | JoinedRelease) -> Task:
     """Return the task that builds the corpus users will call ``name``."""
+    config = CorpusConfig(release.source, release.identity())
+    if not isinstance(release, JoinedRelease):
+        return Task("corpus", 2, CORPORA, name, config, {}, units=PartsOfRelease(release))
 
     def run(_inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         return build_corpus(release, out, resources)
 
-    config = CorpusConfig(release.source, release.identity())
-    units = None if isinstance(release, JoinedRelease) else PartsOfRelease(release)
-    return Task("corpus", 2, CORPORA, name, config, {}, run, units=units)
+    return Task("corpus", 2, CORPORA, name, config, {}, run)
 
 
 @dataclass(frozen=True)

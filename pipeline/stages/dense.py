@@ -1,45 +1,60 @@
-"""Stage ``search`` by vectors: the rankings of one encoder, for one pool or for several in one pass."""
+"""Stage ``search`` by vectors: exact search, search by the best pair of vectors, approximate search by an index.
+
+Exact search divides into units: each ranks the candidates of some corpus shards for every pool of the job, and the best
+of all units are the ranking. The score of a pair is canonical and the order total (:mod:`pipeline.retrieve.base`), so
+the number of units changes no byte. Pools with the same queries are ranked in one pass over their candidates.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from pipeline.core import files
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import digest
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
-from pipeline.core.task import Batch, Inputs, Task
+from pipeline.core.schema import RANKING
+from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus, Rows
-from pipeline.encode.spec import Role
+from pipeline.corpus.reader import Rows
+from pipeline.encode.spec import Model, Role
 from pipeline.encode.store import VectorStore
+from pipeline.retrieve.ann import Settings
 from pipeline.retrieve.base import (
     MAX_SUBSETS,
+    Block,
     Metric,
-    Ranking,
     Subset,
     Vectors,
     block_rows,
     check_depth,
 )
 from pipeline.retrieve.engines import dense_engine
+from pipeline.retrieve.toplists import TopLists, pack
 from pipeline.stages.embed import store_of
-from pipeline.stages.search import DEFAULT_DEPTH, slug_of, write_ranking
-
-_FILE = "ranking.arrow"
+from pipeline.stages.search import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
 
 SEVERAL = "best pair"
-"""The engine of papers with several vectors."""
+"""The engine for papers with several vectors."""
+
+MOST_UNITS = 64
+"""Units of one ranking at most: each leaves ``depth`` entries a query, 23 MB for 3,800 queries at depth 500."""
+
+LOCAL_UNIT = 4_000_000
+"""Candidates of one unit on one machine: a search that is killed continues after the last finished unit."""
 
 _SENTENCES = 16
-"""Vectors of such a paper, at most as a rule: so many fewer papers are read at once."""
+"""Vectors of a paper with several, at most as a rule: blocks hold so many fewer papers."""
 
 
 @dataclass(frozen=True)
@@ -49,161 +64,218 @@ class DenseConfig:
     Attributes:
         metric: ``l2``, ``inner_product`` or ``cosine``.
         depth: entries a query.
-        search: ``exact``: every engine gives the same bytes, so which one ran is no part of this.
+        search: ``exact``, whichever engine ran: all give the same bytes; else the index of an approximate search.
     """
 
     metric: Metric
     depth: int
-    search: str = "exact"
+    search: str | Settings = "exact"
+
+
+class _Part(NamedTuple):
+    """One unit of one pool's ranking, with the candidates it ranks."""
+
+    job: Job
+    pool: Pool
+    unit: str
+    candidates: Rows
 
 
 @dataclass(frozen=True)
-class _Job:
-    pool: Pool
-    paper: Artifact
-    query: Artifact
-    out: Workdir
+class DenseSearch:
+    """Exact search by one encoder's vectors (:class:`pipeline.core.task.Sharded`).
+
+    Attributes:
+        name: the encoder's, for progress.
+        metric: how vectors are compared.
+        depth: entries a query.
+        engine: ``auto``, ``exact``, ``faiss``, ``torch`` or :data:`SEVERAL`.
+    """
+
+    name: str
+    metric: Metric
+    depth: int
+    engine: str
+    sequential = False
+    accelerated = True
+
+    def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
+        """Return units of neighbouring corpus shards; an earlier plan stays once one of its units is finished."""
+        planned = out.plan() or {}
+        if any(map(out.done, planned)):
+            return planned
+        pool = open_pool(inputs)
+        candidates = len(pool.candidates)
+        most = MOST_UNITS if spread else -(-candidates // LOCAL_UNIT)
+        count = max(1, min(most, len(pool.corpus.starts) - 1))
+        return {f"scratch/top-{number}-of-{count}.arrow": -(-candidates // count) for number in range(count)}
+
+    def devices(self, resources: Resources) -> list[str]:
+        """Return one device: an engine uses all cores, or all GPUs, of a machine."""
+        return [resources.device]
+
+    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
+        """Rank the candidates of each unit, for as many pools in a pass as have the same queries."""
+        passes = self._passes(jobs, resources.memory)
+        engines: set[str] = set()
+        for number, parts in enumerate(passes, 1):
+            title = f"search {self.name}" + (f" ({number} of {len(passes)})" if len(passes) > 1 else "")
+            engines.add(self._pass(parts, title, resources))
+        return {"engine": ", ".join(sorted(engines)), "pools_in_pass": max(map(len, passes))}
+
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
+        """Merge the units' rankings by the one total order."""
+        pool, units = open_pool(inputs), out.plan() or {}
+        best = TopLists(len(pool.query_rows), self.depth)
+        for unit in units:
+            table = files.read_arrow(out.path / unit).combine_chunks()
+            query, row, score = (table.column(name).to_numpy() for name in ("query", "row", "score"))
+            best.add(query.astype(np.int64), pack(score, row))
+        found = [fact for fact in facts if fact]  # another attempt may have left nothing to do
+        engines = ", ".join(sorted({fact["engine"] for fact in found}))
+        pools = max((fact["pools_in_pass"] for fact in found), default=0)
+        out.note(engine=engines, units=len(units), pools_in_pass=pools)
+        return write_ranking(best.ranking(), pool, self.depth, out)
+
+    def _passes(self, jobs: Sequence[Job], memory: int) -> list[list[_Part]]:
+        """Group units: those of one pass have queries, shards and stores in common; their lists fit in memory/4."""
+        alike: dict[tuple[object, ...], list[_Part]] = {}
+        for job in jobs:
+            pool = open_pool(job.inputs)
+            stores = [job.inputs[role].path.parent for role in ("paper", "query") if role in job.inputs]
+            for unit in job.units:
+                part = _Part(job, pool, unit, _candidates(pool, unit))
+                alike.setdefault((unit, *stores, pool.query_rows.tobytes()), []).append(part)
+        passes = []
+        for parts in alike.values():
+            lists = 8 * self.depth * max(len(parts[0].pool.query_rows), 1)
+            most = int(np.clip(memory // 4 // lists, 1, MAX_SUBSETS))
+            passes += [parts[start : start + most] for start in range(0, len(parts), most)]
+        return passes
+
+    def _pass(self, parts: Sequence[_Part], title: str, resources: Resources) -> str:
+        """Rank one unit of several pools with the same queries; return the engine's name."""
+        several = len(parts) > 1
+        candidates = np.unique(np.concatenate([part.candidates for part in parts])) if several else parts[0].candidates
+        subsets = [Subset(part.candidates if several else None, part.pool.exclusions) for part in parts]
+        papers = store_of(*(part.job.inputs["paper"] for part in parts))
+        texts = store_of(*(part.job.inputs.get("query", part.job.inputs["paper"]) for part in parts))
+        size, rows = block_rows(papers.dimension, resources.memory), parts[0].pool.query_rows
+        if self.engine == SEVERAL:
+            from pipeline.retrieve.grouped import GroupedEngine, Groups
+
+            groups = Groups(*texts.grouped(rows))
+            grouped = GroupedEngine(2.0 * groups.vectors.size * len(candidates))
+            name, search = type(grouped).__name__, functools.partial(grouped.search_pools, groups)
+            size = max(size // _SENTENCES, 1)
+        else:
+            queries = _matrix(texts, rows, size)
+            engine = dense_engine(self.engine, resources, 2.0 * queries.size * len(candidates))
+            name, search = type(engine).__name__, functools.partial(engine.search_pools, queries)
+        with Progress(len(candidates), title, "docs") as progress:
+            rankings = search(
+                papers.blocks(candidates, size),
+                subsets,
+                metric=self.metric,
+                depth=self.depth,
+                resources=resources,
+                done=progress.add,
+            )
+        for part, ranking in zip(parts, rankings, strict=True):
+            out = part.job.out.path
+            with files.disk_errors(out), files.replacing(out / part.unit) as path:
+                files.write_arrow(path, ranking.table().to_batches(), RANKING)
+        return name
 
 
 def dense_ranking_task(
     corpus: Artifact,
     pool: Task | Artifact,
     vectors: Mapping[Role, Task | Artifact],
+    model: Model,
     *,
-    name: str,
-    metric: Metric,
     depth: int = DEFAULT_DEPTH,
     engine: str = "auto",
-    several: bool = False,
 ) -> Task:
     """Return the task that ranks a pool's candidates by an encoder's vectors.
-
-    Tasks of pools of one corpus, with the same encoder and settings, can be made together: pools with the same queries
-    are then ranked from one pass over the union of their candidates.
 
     Args:
         corpus: the corpus of the pool.
         pool: whose queries are run.
         vectors: what embeds the pool (:func:`pipeline.stages.embed.embed_tasks`).
-        name: the encoder's, for the folder (:attr:`pipeline.encode.spec.Model.slug`).
-        metric: how its vectors are compared (:attr:`pipeline.encode.spec.Model.distance`).
+        model: the encoder. Where a paper has several vectors, the best pair counts, and ``engine`` has no effect.
         depth: entries a query.
-        engine: ``auto``, ``exact``, ``faiss`` or ``torch``: how, not what.
-        several: whether a paper has several vectors, of which the best pair counts; there is one engine for that.
+        engine: ``auto``, ``exact``, ``faiss`` or ``torch``: all give the same bytes.
     """
     check_depth(depth)
-    config = DenseConfig(metric, depth)
+    units = DenseSearch(model.slug, model.distance, depth, SEVERAL if model.several else engine)
+    inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth)
+    return Task("search", 1, RANKINGS, f"{model.slug}-{slug_of(pool)}", config, inputs, units=units)
 
-    def run_together(jobs: Sequence[tuple[Inputs, Workdir]], resources: Resources) -> list[Counts]:
-        return _rank(jobs, name, config, SEVERAL if several else engine, resources)
+
+def approximate_ranking_task(
+    corpus: Artifact,
+    pool: Task | Artifact,
+    vectors: Mapping[Role, Task | Artifact],
+    model: Model,
+    exact: Task,
+    *,
+    depth: int,
+    settings: Settings,
+) -> Task:
+    """Return the task that ranks by an approximate index; its counts include the recall of the ``exact`` ranking.
+
+    ``settings`` describe the index; the other arguments are those of :func:`dense_ranking_task`.
+    """
+    check_depth(depth)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        return run_together([(inputs, out)], resources)[0]
+        from pipeline.retrieve.approximate import ApproximateEngine, recall
 
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
-    inputs.update((str(role), embedded) for role, embedded in vectors.items())
-    stores = {role: task.room if isinstance(task, Task) else str(task.path.parent) for role, task in vectors.items()}
-    batch = Batch(digest({"stores": stores, "config": config, "engine": engine}), run_together)
-    return Task("search", 1, RANKINGS, f"{name}-{slug_of(pool)}", config, inputs, run, batch)
-
-
-def _rank(
-    tasks: Sequence[tuple[Inputs, Workdir]], name: str, config: DenseConfig, engine: str, resources: Resources
-) -> list[Counts]:
-    jobs = []
-    for inputs, out in tasks:
-        pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
-        jobs.append(_Job(pool, inputs["paper"], inputs.get("query", inputs["paper"]), out))
-    passes = _passes([job for job in jobs if not job.out.done(_FILE)], config.depth, resources.memory)
-    for number, together in enumerate(passes, 1):
-        title = f"search {name}" + (f" ({number} of {len(passes)})" if len(passes) > 1 else "")
-        _pass(together, title, config, engine, resources)
-    return [job.out.counts(_FILE) for job in jobs]
-
-
-def _passes(jobs: Iterable[_Job], depth: int, memory: int) -> list[list[_Job]]:
-    """Divide pools into passes: those of one pass have the same queries, and their lists take a quarter of memory."""
-    passes: dict[bytes, list[list[_Job]]] = {}
-    for job in jobs:
-        queries = job.pool.query_rows
-        most = int(np.clip(memory // 4 // (8 * depth * max(len(queries), 1)), 1, MAX_SUBSETS))
-        alike = passes.setdefault(queries.tobytes(), [[]])
-        if len(alike[-1]) == most:
-            alike.append([])
-        alike[-1].append(job)
-    return [together for alike in passes.values() for together in alike]
-
-
-def _pass(jobs: Sequence[_Job], title: str, config: DenseConfig, engine: str, resources: Resources) -> None:
-    """Rank several pools with the same queries, and write each ranking."""
-    subsets = [Subset(None if len(jobs) == 1 else job.pool.candidates, job.pool.exclusions) for job in jobs]
-    inputs = {"paper": jobs[0].paper, "query": jobs[0].query}
-    union = _union([job.pool.candidates for job in jobs])
-    rankings, ran = rank_pools(inputs, jobs[0].pool.query_rows, union, subsets, title, config, engine, resources)
-    for job, ranking in zip(jobs, rankings, strict=True):
-        job.out.note(engine=ran, pools_in_pass=len(jobs))
-        write_ranking(ranking, job.pool, config.depth, job.out)
-
-
-def rank_pools(
-    vectors: Inputs,
-    query_rows: Rows,
-    candidates: Rows,
-    subsets: Sequence[Subset],
-    title: str,
-    config: DenseConfig,
-    engine: str,
-    resources: Resources,
-) -> tuple[list[Ranking], str]:
-    """Rank candidates for queries in one pass over their vectors, once for each subset; return what engine did, too.
-
-    Args:
-        vectors: published segments by role: ``paper`` and, where queries are none, ``query``.
-        query_rows: of the queries, rising.
-        candidates: rows, rising, of all subsets together.
-        subsets: the pools, or one of all candidates.
-        title: what progress is called.
-        config: metric and depth.
-        engine: ``auto``, ``exact``, ``faiss``, ``torch`` or :data:`SEVERAL`.
-        resources: memory, threads and device.
-    """
-    store, query_store = store_of(vectors["paper"]), store_of(vectors.get("query", vectors["paper"]))
-    size = block_rows(store.dimension, resources.memory)
-    with Progress(len(candidates), title, "docs") as progress:
-        if engine == SEVERAL:
-            from pipeline.retrieve.grouped import GroupedEngine, Groups
-
-            groups = query_store.grouped(query_rows)
-            grouped = GroupedEngine(2.0 * groups.vectors.size * len(candidates))
-            rankings = grouped.search_pools(
-                Groups(*groups),
-                store.blocks(candidates, max(size // _SENTENCES, 1)),
-                subsets,
-                metric=config.metric,
-                depth=config.depth,
+        opened, store = open_pool(inputs), store_of(inputs["paper"])
+        size = block_rows(store.dimension, resources.memory)
+        queries = _matrix(store_of(inputs.get("query", inputs["paper"])), opened.query_rows, size)
+        with Progress(len(opened.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:
+            ranking = ApproximateEngine(settings).search(
+                queries,
+                _counted(store.blocks(opened.candidates, size), progress),
+                count=len(opened.candidates),
+                metric=model.distance,
+                depth=depth,
+                excluded=opened.exclusions,
                 resources=resources,
-                done=progress.add,
             )
-            return rankings, type(grouped).__name__
-        queries = matrix(query_store, query_rows, size)
-        chosen = dense_engine(engine, resources, 2.0 * queries.size * len(candidates))
-        rankings = chosen.search_pools(
-            queries,
-            store.blocks(candidates, size),
-            subsets,
-            metric=config.metric,
-            depth=config.depth,
-            resources=resources,
-            done=progress.add,
-        )
-        return rankings, type(chosen).__name__
+        found = recall(ranking, read_ranking(inputs["exact"]))
+        return {**write_ranking(ranking, opened, depth, out), "recall": found}
+
+    inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
+    config = DenseConfig(model.distance, depth, settings)
+    return Task("search", 1, RANKINGS, f"{model.slug}-{settings.kind}-{slug_of(pool)}", config, inputs, run)
 
 
-def _union(rows: Sequence[Rows]) -> Rows:
-    return rows[0] if len(rows) == 1 else np.unique(np.concatenate(rows))
+def _inputs(
+    corpus: Artifact, pool: Task | Artifact, vectors: Mapping[Role, Task | Artifact]
+) -> dict[str, Task | Artifact]:
+    return {"corpus": corpus, "pool": pool, **{str(role): task for role, task in vectors.items()}}
 
 
-def matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:
+def _candidates(pool: Pool, unit: str) -> Rows:
+    """Return the candidates of a unit: those in its part of the corpus shards."""
+    number, count = map(int, re.findall(r"\d+", unit))
+    starts = pool.corpus.starts
+    shards = len(starts) - 1
+    bounds = [starts[shards * number // count], starts[shards * (number + 1) // count]]
+    first, last = np.searchsorted(pool.candidates, bounds)
+    return pool.candidates[first:last]
+
+
+def _counted(blocks: Iterable[Block], progress: Progress) -> Iterator[Block]:
+    for rows, vectors in blocks:
+        yield rows, vectors
+        progress.add(len(rows))
+
+
+def _matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:
     """Return one vector a row, float32 ``[n, d]``."""
     blocks = list(store.blocks(rows, size))
     found = np.concatenate([np.empty(0, np.uint32), *(block.rows for block in blocks)])

@@ -7,11 +7,7 @@ from pathlib import Path
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, canonical, digest
-from pipeline.core.manifest import Counts
-from pipeline.core.resources import Resources
-from pipeline.core.task import Inputs, Task
-from pipeline.core.units import run_here, run_units
-from pipeline.core.workdir import Workdir
+from pipeline.core.task import Task
 from pipeline.core.workspace import POOLS, VECTORS
 from pipeline.encode import registry
 from pipeline.encode.spec import EncoderSpec, Model, Role
@@ -65,10 +61,11 @@ def open_store(root: Path, corpus: Artifact, model: Model, role: Role = "paper")
     return VectorStore.open(root / VECTORS / store_folder(corpus, model, role))
 
 
-def store_of(segment: Artifact) -> VectorStore:
-    """Open the store that a published segment belongs to; the segment is in it whatever a listing says."""
-    others = (each for each in published(segment.path.parent) if each.name != segment.name)
-    return VectorStore(segment.path.parent, sorted([segment, *others], key=lambda each: each.name))
+def store_of(*segments: Artifact) -> VectorStore:
+    """Open the store that published segments belong to; it holds them even where a listing does not show them yet."""
+    folder = segments[0].path.parent
+    found = {each.name: each for each in [*published(folder), *segments]}
+    return VectorStore(folder, [found[name] for name in sorted(found)])
 
 
 def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper") -> list[Task]:
@@ -90,10 +87,4 @@ def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Rol
         inputs["fit"] = fit
     slug = pool.slug if isinstance(pool, Task) else pool.manifest.slug
     room = f"{VECTORS}/{store_folder(corpus, model, role)}"
-
-    stage = Embedding(model, role)
-
-    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        return run_units(stage, inputs, out, resources, run_here)
-
-    return Task("embed", _VERSION, room, slug, EmbedConfig(model.spec, role), inputs, run, units=stage)
+    return Task("embed", _VERSION, room, slug, EmbedConfig(model.spec, role), inputs, units=Embedding(model, role))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pipeline.core.artifact import published
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
-from pipeline.core.task import Facts, Inputs
+from pipeline.core.task import Facts, Inputs, Job
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Rows, Text
@@ -42,10 +42,10 @@ class Embedding:
 
     model: Model
     role: Role
-    in_turn = True
+    sequential = True
     accelerated = True
 
-    def plan(self, inputs: Inputs, out: Workdir) -> Mapping[str, int]:
+    def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:  # noqa: ARG002
         """List the papers of the segment: those no other segment of its store has."""
         if not out.done("rows.arrow"):
             texts = CorpusTexts(Corpus(inputs["corpus"]), self.role)
@@ -60,11 +60,12 @@ class Embedding:
         """Return the devices the model can be loaded on."""
         return kinds.devices(self.model, resources)
 
-    def work(self, inputs: Inputs, out: Workdir, resources: Resources, units: Sequence[str]) -> Facts:
+    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
         """Embed some shards of the segment, on one device."""
+        ((inputs, out, units),) = jobs
         texts = CorpusTexts(Corpus(inputs["corpus"]), self.role)
         rows, owners = read_rows(out)
-        shards = [shard_number(unit) for unit in units]
+        shards = [shard_number(unit) for unit in sorted(units)]
         device = self.devices(resources)[0]
 
         @functools.cache

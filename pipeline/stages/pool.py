@@ -31,19 +31,11 @@ def pool_task(
         corpus: the corpus it is drawn from.
         config: its settings; ``exclude`` is filled in here.
         exclude: files with one paper id a line that may not be queries (training queries of an encoder).
-        test: for a validation pool, the test pool whose queries it must not share.
-
-    Raises:
-        InputError: an exclusion list cannot be read.
+        test: of a validation pool: the test pool whose queries it must not share.
     """
-    lists = [_read_list(path) for path in exclude]
-    config = dataclasses.replace(
-        config,
-        exclude=tuple(
-            (path.name, hashlib.sha256("\n".join(ids).encode()).hexdigest())
-            for path, ids in zip(exclude, lists, strict=True)
-        ),
-    )
+    lists = {path: _read_list(path) for path in exclude}
+    digests = ((path.name, hashlib.sha256("\n".join(ids).encode()).hexdigest()) for path, ids in lists.items())
+    config = dataclasses.replace(config, exclude=tuple(digests))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
     if test is not None:
         inputs["test"] = test
@@ -52,7 +44,7 @@ def pool_task(
         opened = Corpus(inputs["corpus"])
         if config.queries_are == "texts":
             return build_given_pool(opened, config, out)
-        excluded = opened.rows_of([paper_id for ids in lists for paper_id in ids])
+        excluded = opened.rows_of([paper_id for ids in lists.values() for paper_id in ids])
         excluded = excluded[excluded >= 0]
         if "test" in inputs:
             excluded = np.concatenate([excluded, Pool(inputs["test"], opened).query_rows])

@@ -27,6 +27,9 @@ from pipeline.stages.terms import terms_of
 DEFAULT_DEPTH = 500
 """Entries ranked a query (protocol 4)."""
 
+FILE = "ranking.arrow"
+"""The file of a ranking in its artifact."""
+
 
 @dataclass(frozen=True)
 class Bm25Config:
@@ -154,7 +157,7 @@ def write_ranking(ranking: Ranking, pool: Pool, depth: int, out: Workdir) -> Cou
         "entries": len(ranking),
         "depth": depth,
     }
-    out.arrow("ranking.arrow", ranking.table(), RANKING, **counts)
+    out.arrow(FILE, ranking.table(), RANKING, **counts)
     return counts
 
 
@@ -162,6 +165,17 @@ def _counted_texts(blocks: Iterable[list[Text]], progress: Progress) -> Iterator
     for block in blocks:
         yield block
         progress.add(len(block))
+
+
+def read_ranking(artifact: Artifact) -> Ranking:
+    """Read a published ranking."""
+    table = artifact.arrow(FILE).combine_chunks()
+    return Ranking(*(table.column(name).to_numpy() for name in RANKING.names))
+
+
+def open_pool(inputs: Inputs) -> Pool:
+    """Open the pool among a task's inputs."""
+    return Pool(inputs["pool"], Corpus(inputs["corpus"]))
 
 
 def slug_of(pool: Task | Artifact) -> str:

@@ -1,4 +1,4 @@
-"""From what a user selects (fields, sizes, samples) to the pools that are meant."""
+"""From the fields, sizes and samples a user selects to the tasks of the pools."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Selection:
     """Pools as a user names them; None means the protocol's default.
 
     Attributes:
-        fields: fields of field-level pools; empty for dataset-level ones.
-        sizes: candidates of each pool.
+        fields: of field-level pools; empty for dataset-level ones.
+        sizes: numbers of candidates.
         queries: number of queries.
-        samples: samples of each size; one alone where everything is taken.
-        exclude: lists of ids that may not be queries.
+        samples: samples of each size; always one of size ``all``.
+        exclude: files of paper ids that may not be queries.
     """
 
     fields: tuple[str, ...] = ()
@@ -53,16 +53,13 @@ class Selection:
 
     @property
     def is_default(self) -> bool:
-        """Whether nothing of a citation pool was asked for."""
+        """Whether no setting of a citation pool is given."""
         return not (self.fields or self.sizes) and self.year is None and self.queries is None
 
     def pools(self, corpus: Artifact) -> list[Task]:
         """Return the tasks of the selected pools: by field, then size, then sample.
 
         A corpus that brings its own queries is one pool of all its papers, unless a citation pool is asked for.
-
-        Raises:
-            InputError: the number of samples is none.
         """
         if Corpus(corpus).has_query_texts() and self.is_default:
             given = PoolConfig(queries_are="texts", year=None, size="all", queries="all", seed=self.seed)
@@ -71,21 +68,9 @@ class Selection:
         if not 0 < samples < 10_000:
             raise InputError(f"--samples {samples} is out of range", "Ask for one or more")
         by_field = bool(self.fields)
-        sizes = self.sizes or parse_sizes(DEFAULT_SIZE[by_field])
-        return [
-            self._pool(corpus, name, size, sample)
-            for name in self.fields or (None,)
-            for size in sizes
-            for sample in range(1, 2 if size == "all" else samples + 1)
-        ]
-
-    def _pool(self, corpus: Artifact, name: str | None, size: Count, sample: int) -> Task:
-        config = PoolConfig(
-            field=name,
+        common = PoolConfig(
             year=DEFAULT_YEAR if self.year is None else self.year,
-            size=size,
-            queries=DEFAULT_QUERIES[bool(self.fields)] if self.queries is None else self.queries,
-            sample=sample,
+            queries=DEFAULT_QUERIES[by_field] if self.queries is None else self.queries,
             seed=self.seed,
             split=self.split,
             nested=self.nested,
@@ -93,6 +78,14 @@ class Selection:
             drop_same_title=self.drop_same_title,
             prefilter=self.prefilter,
         )
+        return [
+            self._pool(corpus, dataclasses.replace(common, field=name, size=size, sample=sample))
+            for name in self.fields or (None,)
+            for size in self.sizes or parse_sizes(DEFAULT_SIZE[by_field])
+            for sample in range(1, 2 if size == "all" else samples + 1)
+        ]
+
+    def _pool(self, corpus: Artifact, config: PoolConfig) -> Task:
         test = None
         if self.split == "validation":
             test = pool_task(corpus, dataclasses.replace(config, split="test", sample=1), self.exclude)

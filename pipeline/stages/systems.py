@@ -27,12 +27,12 @@ PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 @dataclass(frozen=True)
 class Bm25:
-    """BM25 with its two parameters (Medić & Šnajder 2022, appendix A).
+    """BM25 (Medić & Šnajder 2022, appendix A).
 
     Attributes:
         k1: saturation of term frequency.
         b: normalisation by length.
-        tuning: whether a tuning of the pool decides both instead: never, where there is one, or always.
+        tuning: whether a tuning of the pool decides both: never, where there is one, or always.
     """
 
     k1: float = DEFAULT_K1
@@ -41,7 +41,7 @@ class Bm25:
 
     @property
     def name(self) -> str:
-        """As users write it; what a tuning decides has a name of its own, for every pool may have another one."""
+        """As users write it; tuned parameters, which differ between pools, are ``bm25:tuned``."""
         if self.tuning == "required":
             return "bm25:tuned"
         return "bm25" if (self.k1, self.b) == (DEFAULT_K1, DEFAULT_B) else f"bm25:k1={self.k1:g},b={self.b:g}"
@@ -61,7 +61,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Fused:
-    """Several systems in one: reciprocal rank fusion, or a weighted sum with weights chosen on validation queries."""
+    """Several systems fused by reciprocal rank, or by a weighted sum with weights chosen on validation queries."""
 
     method: Method
     parts: tuple[Bm25 | Dense, ...]
@@ -76,14 +76,11 @@ System = Bm25 | Dense | Fused
 
 
 def parse_systems(text: str, precision: str | None = None) -> list[System]:
-    """Read ``--model``: systems with commas.
+    """Read ``--model``: systems separated by commas.
 
     Args:
         text: as typed.
-        precision: compute precision of the encoders, or None for each model's own.
-
-    Raises:
-        InputError: a system is unknown, or a parameter is none of BM25's.
+        precision: compute precision of the encoders; None: each model's own.
     """
     names = system_names(text)
     if not names:
@@ -93,7 +90,7 @@ def parse_systems(text: str, precision: str | None = None) -> list[System]:
 
 
 def system_names(text: str) -> list[str]:
-    """Split ``--model`` at the commas between systems: not those in parentheses or between two parameters."""
+    """Split ``--model`` at the commas between systems, not at those in parentheses or between parameters."""
     names: list[str] = []
     for piece in registry.split_names(text):
         if names and re.fullmatch(r"\w+\s*=[^:/]*", piece) and re.search(r":\w+\s*=", names[-1]):
@@ -104,11 +101,7 @@ def system_names(text: str) -> list[str]:
 
 
 def encoder_names(text: str) -> list[str]:
-    """Return the encoders of the systems in ``--model``, as typed, each once; none has to be on this machine.
-
-    Raises:
-        InputError: one is unknown.
-    """
+    """Return the encoders of the systems in ``--model``, as typed, each once; weights need not be on this machine."""
     names: list[str] = []
     for name in system_names(text):
         fused = re.fullmatch(r"(rrf|wsum)\((.*)\)", name)
@@ -120,7 +113,7 @@ def encoder_names(text: str) -> list[str]:
 
 
 def encoders(systems: Iterable[System]) -> list[Model]:
-    """Return the encoders of systems, of fused ones too, each once."""
+    """Return the encoders of systems, also of fused ones, each once."""
     parts = [part for system in systems for part in (system.parts if isinstance(system, Fused) else (system,))]
     return list({part.name: part.model for part in parts if isinstance(part, Dense)}.values())
 
@@ -151,7 +144,7 @@ def _parse_fused(method: str, inside: str, precision: str | None) -> Fused:
 
 
 def _parse_bm25(name: str) -> Bm25:
-    values: dict[str, float] = {}
+    values = {"k1": DEFAULT_K1, "b": DEFAULT_B}
     for piece, key, value in pairs(name.removeprefix("bm25:")):
         try:
             values[key] = float(value)
@@ -159,9 +152,9 @@ def _parse_bm25(name: str) -> Bm25:
             raise InputError(
                 f"{piece!r} in {name!r} is no parameter", "Write bm25, bm25:tuned or bm25:k1=1.2,b=0.75"
             ) from None
-    bm25 = Bm25(values.pop("k1", DEFAULT_K1), values.pop("b", DEFAULT_B))
-    if values:
-        raise InputError(f"BM25 has no parameter {next(iter(values))!r}", "Write bm25:k1=1.2,b=0.75")
+    if unknown := values.keys() - {"k1", "b"}:
+        raise InputError(f"BM25 has no parameter {min(unknown)!r}", "Write bm25:k1=1.2,b=0.75")
+    bm25 = Bm25(values["k1"], values["b"])
     if not (0 <= bm25.k1 < float("inf") and 0 <= bm25.b <= 1):
         raise InputError(f"{name!r} is out of range", "k1 is at least 0, b between 0 and 1")
     return bm25

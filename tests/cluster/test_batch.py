@@ -75,14 +75,14 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
     assert submitted.returncode == 0, submitted.stderr
     (batch,) = Batch.all(world.root)
     (first,) = batch.rounds
-    assert (list(first.arrays), list(first.apart)) == (["embed"], ["index", "search"])
-    show = ["scontrol", "show", "job", str(first.apart["search"])]
+    assert (list(first.arrays), list(first.whole_jobs)) == (["embed"], ["index", "search"])
+    show = ["scontrol", "show", "job", str(first.whole_jobs["search"])]
     shown = subprocess.run(show, env=slurm_host.env, capture_output=True, text=True, check=True).stdout
-    assert f"Dependency=afterany:{first.apart['index']}" in shown
+    assert f"Dependency=afterany:{first.whole_jobs['index']}" in shown
 
     array = first.arrays["embed"]
     slurm_host.until(lambda: world.units() >= 1, "a shard is finished", 90)
-    subprocess.run(["scancel", f"{array}_0", str(first.apart["index"])], check=True, env=slurm_host.env)
+    subprocess.run(["scancel", f"{array}_0", str(first.whole_jobs["index"])], check=True, env=slurm_host.env)
     slurm_host.until(lambda: slurm_host.payload(array, 1), "slice 1 runs", 60)
     os.kill(slurm_host.payload(array, 1) or 0, signal.SIGKILL)
     running = jobs(world)
@@ -100,7 +100,7 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
 
     ended = finish(slurm_host, batch)
     assert ended.finished, [log.read_text() for log in ended.logs.iterdir()]
-    assert [(list(each.arrays), list(each.apart), each.attempt) for each in ended.rounds] == [
+    assert [(list(each.arrays), list(each.whole_jobs), each.attempt) for each in ended.rounds] == [
         (["embed"], ["index", "search"], 1),
         (["embed"], ["index", "search"], 2),
         (["search"], [], 1),
@@ -108,9 +108,9 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
     assert world.tables() == local.tables()
     assert any(name.startswith("indexes/terms") for name in world.tables())
     assert not world.leftovers()
-    assert "0 artifacts made" in (ended.logs / f"{first.apart['search']}.log").read_text()
+    assert "0 artifacts made" in (ended.logs / f"{first.whole_jobs['search']}.log").read_text()
     assert "here: gpu" in (ended.logs / f"{array}_2.log").read_text()
-    assert "here: main" in (ended.logs / f"{ended.rounds[1].apart['index']}.log").read_text()
+    assert "here: main" in (ended.logs / f"{ended.rounds[1].whole_jobs['index']}.log").read_text()
     table = ended.logs / f"{ended.rounds[-1].collect}.log"
     slurm_host.until(lambda: "MAP" in table.read_text(), "the last job prints the table", 60)
     (segment,) = (world.root / "indexes/vectors").glob("*/[!.]*/job.sh")

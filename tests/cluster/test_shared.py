@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster.advance import advance, settle
+from pipeline.cluster.resume import resume, wait_until_visible
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
@@ -46,19 +46,19 @@ def expected(tmp_path: Path, task: Task) -> dict[str, bytes]:
 
 def slices(root: Path, task: Task) -> None:
     for number in range(SLICES):
-        Runner(root, HERE).work_slice(task, Slice(number, SLICES))
+        Runner(root, HERE).work_slice([task], Slice(number, SLICES))
 
 
 def test_files_that_are_seen_late_are_waited_for(tmp_path: Path, task: Task) -> None:
     whole = expected(tmp_path, task)
-    (pending,) = advance(tmp_path, HERE, [task], light=True).pending
+    (pending,) = resume(tmp_path, HERE, [task], light=True).pending
     slices(tmp_path, task)
     StubEncoder.encoded = 0
     folder = pending.work.relative_to(tmp_path).as_posix()
     with stale_view(tmp_path / "indexes", attributes=1.5, listings=60, slow=0.001) as hidden:
-        assert not settle(tmp_path, {folder: pending.units}, patience=0)
-        assert settle(tmp_path, {folder: pending.units}, patience=30)
-        assert advance(tmp_path, HERE, [task], light=False).finished  # though no listing shows a thing yet
+        assert not wait_until_visible(tmp_path, {folder: pending.units}, patience=0)
+        assert wait_until_visible(tmp_path, {folder: pending.units}, patience=30)
+        assert resume(tmp_path, HERE, [task], light=False).finished  # though no listing shows a thing yet
     assert hidden["stat"]
     assert hidden["listdir"] + hidden["scandir"]
     assert StubEncoder.encoded == 0
@@ -70,13 +70,13 @@ def test_files_that_are_seen_late_are_waited_for(tmp_path: Path, task: Task) -> 
 
 def test_files_that_stay_hidden_are_made_again_to_the_same_bytes(tmp_path: Path, task: Task) -> None:
     whole = expected(tmp_path, task)
-    (pending,) = advance(tmp_path, HERE, [task], light=True).pending
+    (pending,) = resume(tmp_path, HERE, [task], light=True).pending
     slices(tmp_path, task)
     with stale_view(tmp_path / "indexes", attributes=60, listings=0):
-        (again,) = advance(tmp_path, HERE, [task], light=False).pending
+        (again,) = resume(tmp_path, HERE, [task], light=False).pending
     assert again.left
     slices(tmp_path, task)
-    assert advance(tmp_path, HERE, [task], light=False).finished
+    assert resume(tmp_path, HERE, [task], light=False).finished
     assert contents(Runner(tmp_path, HERE).path(task)) == whole
     assert pending.work.exists() is False
 
@@ -84,7 +84,7 @@ def test_files_that_stay_hidden_are_made_again_to_the_same_bytes(tmp_path: Path,
 def test_slices_lock_nothing_and_keep_folders_small(
     tmp_path: Path, task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (pending,) = advance(tmp_path, HERE, [task], light=True).pending
+    (pending,) = resume(tmp_path, HERE, [task], light=True).pending
 
     def no_locks(*_: object) -> None:
         raise OSError(37, "No locks available")
@@ -93,9 +93,9 @@ def test_slices_lock_nothing_and_keep_folders_small(
     monkeypatch.setattr(fcntl, "lockf", no_locks)
     most = 0
     for number in range(SLICES):
-        Runner(tmp_path, HERE).work_slice(task, Slice(number, SLICES))
+        Runner(tmp_path, HERE).work_slice([task], Slice(number, SLICES))
         found = sum(len(names) for _, _, names in os.walk(pending.work))
         most = max(most, found)
     assert most <= 2 * len(pending.units) + 2 + 1 + SLICES  # each shard and its record, the rows, the plan, facts
     assert not Workdir(pending.work).path.with_name("scratch").exists()
-    assert advance(tmp_path, HERE, [task], light=False).finished  # a file system without locks publishes as well
+    assert resume(tmp_path, HERE, [task], light=False).finished  # a file system without locks publishes as well

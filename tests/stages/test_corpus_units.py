@@ -21,8 +21,8 @@ def test_slices_of_parts_make_the_same_corpus(tmp_path: Path) -> None:
     seen: list[str] = []
 
     def first_half(assignment: Assignment) -> list[dict[str, object]]:
-        seen.extend(assignment.units)
-        chosen = sorted(assignment.units)[: len(assignment.units) // 2 + 1]
+        seen.extend(assignment.sizes)
+        chosen = sorted(seen)[: len(seen) // 2 + 1]
         run_assignment(assignment.of(chosen))
         return [dict(run_assignment(assignment))]
 
@@ -30,4 +30,4 @@ def test_slices_of_parts_make_the_same_corpus(tmp_path: Path) -> None:
     assert len(seen) == len(parts)
     assert made.manifest.outputs == whole.manifest.outputs
     assert made.manifest.counts == whole.manifest.counts
-    assert Runner(tmp_path / "executor", HERE).work_slice(task, Slice(0, 2)) == 0
+    assert Runner(tmp_path / "executor", HERE).work_slice([task], Slice(0, 2)) == 0

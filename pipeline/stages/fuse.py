@@ -14,20 +14,18 @@ from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
-from pipeline.core.schema import RANKING, WEIGHTS
+from pipeline.core.schema import WEIGHTS
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.core.workspace import WEIGHTS as ROOM
-from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus
 from pipeline.measure import inputs as measured
 from pipeline.measure.engines import evaluate
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.fusion import Fusion, Method
 from pipeline.retrieve.toplists import Positions
-from pipeline.stages.search import slug_of, write_ranking
+from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
 
 STEP = 10
 """Weights are multiples of one tenth."""
@@ -38,13 +36,7 @@ MOST_PARTS = 4
 
 @dataclass(frozen=True)
 class FusionConfig:
-    """What decides a fused ranking beside the rankings.
-
-    Attributes:
-        method: ``rrf`` or ``wsum``.
-        depth: entries a query.
-        parts: the names of the systems, in the order in which they are added.
-    """
+    """What decides a fused ranking beside the rankings: ``parts`` are the systems' names in the order of addition."""
 
     method: Method
     depth: int
@@ -53,13 +45,7 @@ class FusionConfig:
 
 @dataclass(frozen=True)
 class WeighConfig:
-    """What decides weights beside the rankings.
-
-    Attributes:
-        parts: the names of the systems.
-        depth: entries a query that count.
-        step: weights are multiples of one part in so many, and add up to 1.
-    """
+    """What decides weights beside the rankings; they are multiples of 1/``step`` and add up to 1."""
 
     parts: tuple[str, ...]
     depth: int
@@ -74,7 +60,7 @@ def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts:
     Args:
         corpus: the corpus of the pool.
         pool: a pool of validation queries.
-        rankings: what the systems give for that pool.
+        rankings: the systems' rankings of that pool.
         parts: the names of the systems.
         depth: entries a query.
 
@@ -85,27 +71,23 @@ def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts:
         raise InputError(f"{pool.name} holds test queries", "Choose weights on validation queries")
     if len(parts) > MOST_PARTS:
         raise InputError(f"a weighted sum of {len(parts)} systems is more than can be tuned", f"Name {MOST_PARTS}")
-    config = WeighConfig(parts, depth, STEP)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        opened = open_pool(inputs)
         queries = len(opened.query_rows)
         qrels = measured.Qrels.from_table(opened.qrels, queries)
         scored = np.flatnonzero(qrels.positives())
-        fusion = Fusion(_read(inputs, len(parts)), queries, "wsum")
-        points = _points(len(parts))
+        fusion = Fusion(_read(inputs, parts), queries, "wsum")
+        tenths = itertools.product(range(STEP + 1), repeat=len(parts))
+        points = [tuple(n / STEP for n in point) for point in tenths if sum(point) == STEP]
         values = [_precision(fusion.ranking(depth, point), qrels, queries, scored) for point in points]
         best = int(np.argmax(values))
         out.arrow("grid.arrow", pa.table([points, values], schema=WEIGHTS), WEIGHTS)
-        return {
-            "queries": len(scored),
-            "points": len(points),
-            "weights": dict(zip(parts, points[best], strict=True)),
-            "map": values[best],
-        }
+        weights = dict(zip(parts, points[best], strict=True))
+        return {"queries": len(scored), "points": len(points), "weights": weights, "map": values[best]}
 
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, **_numbered(rankings)}
-    return Task("weigh", 1, ROOM, f"wsum-{slug_of(pool)}", config, inputs, run)
+    inputs = _inputs(corpus, pool, rankings)
+    return Task("weigh", 1, ROOM, f"wsum-{slug_of(pool)}", WeighConfig(parts, depth, STEP), inputs, run)
 
 
 def fusion_task(
@@ -132,33 +114,22 @@ def fusion_task(
     check_depth(depth)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
-        chosen = None
-        if "weights" in inputs:
-            found = inputs["weights"].manifest.counts["weights"]
-            chosen = [float(found[part]) for part in parts]
-        ranking = Fusion(_read(inputs, len(parts)), len(opened.query_rows), method).ranking(depth, chosen)
+        opened = open_pool(inputs)
+        found = inputs["weights"].manifest.counts["weights"] if "weights" in inputs else None
+        chosen = [float(found[part]) for part in parts] if found else None
+        ranking = Fusion(_read(inputs, parts), len(opened.query_rows), method).ranking(depth, chosen)
         return write_ranking(ranking, opened, depth, out)
 
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, **_numbered(rankings)}
-    if weights is not None:
-        inputs["weights"] = weights
+    inputs = _inputs(corpus, pool, rankings) | ({} if weights is None else {"weights": weights})
     return Task("search", 1, RANKINGS, f"{method}-{slug_of(pool)}", FusionConfig(method, depth, parts), inputs, run)
 
 
-def _numbered(rankings: Sequence[Task]) -> dict[str, Task]:
-    return {f"ranking{number}": ranking for number, ranking in enumerate(rankings)}
+def _inputs(corpus: Artifact, pool: Task | Artifact, rankings: Sequence[Task]) -> dict[str, Task | Artifact]:
+    return {"corpus": corpus, "pool": pool, **{f"ranking{number}": each for number, each in enumerate(rankings)}}
 
 
-def _read(inputs: Inputs, count: int) -> list[Ranking]:
-    tables = [inputs[f"ranking{number}"].arrow("ranking.arrow") for number in range(count)]
-    return [Ranking(*(measured.column(table, name) for name in RANKING.names)) for table in tables]
-
-
-def _points(parts: int) -> list[tuple[float, ...]]:
-    """Return every division of 1 into as many tenths-multiples as there are parts."""
-    points = itertools.product(range(STEP + 1), repeat=parts)
-    return [tuple(share / STEP for share in point) for point in points if sum(point) == STEP]
+def _read(inputs: Inputs, parts: Sequence[str]) -> list[Ranking]:
+    return [read_ranking(inputs[f"ranking{number}"]) for number in range(len(parts))]
 
 
 def _precision(ranking: Ranking, qrels: measured.Qrels, queries: int, scored: Positions) -> float:
