@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
@@ -17,6 +18,7 @@ from pipeline.corpus.reader import Rows, Text
 from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
 from pipeline.retrieve.lucene_build import build_index
 from pipeline.retrieve.lucene_index import LuceneIndex
+from pipeline.retrieve.postings import grid as postings_grid
 from pipeline.retrieve.postings.pool import Collection, Queries
 from pipeline.retrieve.postings.search import search
 from pipeline.retrieve.postings.store import Bags, TermStore
@@ -69,6 +71,23 @@ def by_postings(
     queries = Queries.read(store, asked.queries, threads)
     collection = Collection.read(store, asked.candidates, queries.vocabulary, threads, memory)
     return search(collection, queries, asked.excluded, k1=k1, b=b, depth=depth, threads=threads)
+
+
+def grid_ranks(
+    store: TermStore,
+    asked: Asked,
+    relevant: Exclusions,
+    points: Sequence[tuple[float, float]],
+    *,
+    depth: int = 500,
+    threads: int = 2,
+    memory: int = 1 << 20,
+) -> npt.NDArray[np.int64]:
+    queries = Queries.read(store, asked.queries, threads)
+    collection = Collection.read(store, asked.candidates, queries.vocabulary, threads, memory)
+    return postings_grid.ranks(
+        collection, queries, relevant, asked.excluded, points=points, depth=depth, threads=threads
+    )
 
 
 def by_lucene(
