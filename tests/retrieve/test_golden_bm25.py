@@ -21,11 +21,11 @@ from pipeline.corpus.reader import Text
 from pipeline.measure.ranks import average_precision
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.tune import GRID_B, GRID_K1
+from tests.retrieve.bm25 import Asked, analysed, by_index, grid_ranks, publish
 from tests.retrieve.cases import exclusions
-from tests.retrieve.postings import Asked, analysed, by_postings, grid_ranks, publish
 from tests.shared import real
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("postings")]
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("bm25")]
 
 GOLDEN = Path(__file__).with_name("golden_bm25.json")
 POINTS = [(0.9, 0.4), (1.2, 0.75), (2.1, 1.0), (0.5, 0.1), (0.0, 0.5), (1.5, 0.0)]
@@ -71,13 +71,13 @@ def test_rankings_and_grid_of_generated_texts(tmp_path: Path) -> None:
     queries = [5, 6, *range(7, len(texts), 25)]
     everyone = Asked.of(queries, range(len(texts)), exclusions([sorted({q, (q * 7) % 2_000}) for q in queries]))
     some = Asked.of(queries[::3], range(0, 2_000, 3))
-    store = analysed(tmp_path, publish(tmp_path, texts), everyone, some)
+    index = analysed(tmp_path, publish(tmp_path, texts), everyone, some)
     found: dict[str, Any] = {}
     for (pool, asked), (k1, b), depth in itertools.product({"all": everyone, "some": some}.items(), POINTS, (10, 500)):
-        found[f"{pool} {k1} {b} {depth}"] = ranking_digest(by_postings(store, asked, k1=k1, b=b, depth=depth))
+        found[f"{pool} {k1} {b} {depth}"] = ranking_digest(by_index(index, asked, k1=k1, b=b, depth=depth))
     rng = np.random.default_rng(21)
     relevant = exclusions([np.unique(rng.integers(0, 2_000, 15 * (q % 5 > 0))).tolist() for q in queries])
-    ranks = grid_ranks(store, everyone, relevant, list(itertools.product(GRID_K1, GRID_B)), depth=100)
+    ranks = grid_ranks(index, everyone, relevant, list(itertools.product(GRID_K1, GRID_B)), depth=100)
     values = average_precision(ranks, relevant[0])
     found["grid ranks"], found["grid map"] = digest(ranks), np.nanmean(values, axis=0).round(12).tolist()
     check(found, "generated")
@@ -96,9 +96,9 @@ def test_rankings_of_scifact(tmp_path: Path) -> None:
     asked: Sequence[int] = range(len(texts), len(texts) + len(claims), 3)
     pool = Asked.of(asked, range(len(texts)))
     papers = Asked.of(range(0, len(texts), 30), range(len(texts)), exclusions([[q] for q in range(0, len(texts), 30)]))
-    store = analysed(tmp_path, publish(tmp_path, [*texts, *claims]), pool, papers)
+    index = analysed(tmp_path, publish(tmp_path, [*texts, *claims]), pool, papers)
     found = {
-        f"{name} {k1} {b} {depth}": ranking_digest(by_postings(store, each, k1=k1, b=b, depth=depth))
+        f"{name} {k1} {b} {depth}": ranking_digest(by_index(index, each, k1=k1, b=b, depth=depth))
         for name, each in (("claims", pool), ("papers", papers))
         for (k1, b), depth in (((0.9, 0.4), 500), ((1.2, 0.75), 10))
     }
