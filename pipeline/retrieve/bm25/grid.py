@@ -1,7 +1,7 @@
 """BM25 at many points (k1, b) at once: the ranks of each query's relevant documents at every point.
 
 The postings are read once. A document's scores at all points are first estimated in float32, ``w f / (f + norm)`` for
-each term, from a table over frequencies and stored lengths with the points side by side. The few documents that may
+each term, from a table over stored lengths and frequencies with the points side by side. The few documents that may
 rank above a relevant one at any point are then scored at all points in Lucene's arithmetic. So the ranks are those of
 as many separate searches, in every bit.
 
@@ -42,38 +42,45 @@ class Counts(NamedTuple):
 
     Attributes:
         offsets: int64 ``[queries + 1]``, where the relevant documents of each query start.
-        relevant: uint64 ``[offsets[-1], points]``, their keys, rising within a query; 0 for one that is not found.
-        above: int64 ``[offsets[-1] + queries, points]``: line ``offsets[q] + q + i`` counts the documents above
-            exactly ``i`` relevant ones.
+        keys: uint64 ``[offsets[-1], points]``, theirs, rising within a query; 0 for one that is not found.
+        bounds: float32 ``[offsets[-1], points]``, what the estimate of a document above each reaches at least.
+        above: int64 ``[offsets[-1], points]``, documents above each, as far as that may be fewer than ``depth``.
         lowest: int64 ``[queries, points]``, the lowest relevant document that may be among the best ``depth``.
-        ahead: int64 ``[queries, points]``, documents so far that are above that one.
+        needed: float32 ``[queries, padded points]``, its bound; infinite where no document counts.
     """
 
     offsets: npt.NDArray[np.int64]
-    relevant: Keys
+    keys: Keys
+    bounds: formula.Floats
     above: Ranks
     lowest: Ranks
-    ahead: Ranks
+    needed: formula.Floats
 
     @classmethod
-    def start(cls, offsets: npt.NDArray[np.int64], keys: Keys) -> Counts:
-        """Return counts of nothing, for keys of relevant documents ``[offsets[-1], points]``, which are sorted."""
+    def start(cls, offsets: npt.NDArray[np.int64], keys: Keys, slack: npt.NDArray[np.float64], width: int) -> Counts:
+        """Return counts of nothing.
+
+        Args:
+            offsets: int64 ``[queries + 1]``, where the relevant documents of each query start.
+            keys: uint64 ``[offsets[-1], points]``, theirs; sorted in place.
+            slack: float64 ``[2, queries]``, largest error of estimates: absolute, and relative to the score.
+            width: padded points.
+        """
         queries, points = len(offsets) - 1, keys.shape[1]
-        lowest = np.zeros((queries, points), np.int64)
+        lowest, needed = np.zeros((queries, points), np.int64), np.full((queries, width), np.inf, np.float32)
+        bounds = np.empty(keys.shape, np.float32)
         for query, (first, last) in enumerate(pairwise(offsets)):
             keys[first:last].sort(axis=0)
+            scores = (keys[first:last] >> np.uint64(32)).astype(np.uint32).view(np.float32)
+            bounds[first:last] = (scores - slack[0, query]) * (1 - slack[1, query])
             lowest[query] = np.count_nonzero(keys[first:last] == 0, axis=0)
-        return cls(offsets, keys, np.zeros((len(keys) + queries, points), np.int64), lowest, np.zeros_like(lowest))
+            found = np.flatnonzero(lowest[query] < last - first)
+            needed[query, found] = bounds[first + lowest[query, found], found]
+        return cls(offsets, keys, bounds, np.zeros(keys.shape, np.int64), lowest, needed)
 
-    def ranks(self) -> Ranks:
+    def ranks(self, depth: int) -> Ranks:
         """Return the rank of each relevant document, int64 ``[offsets[-1], points]``, 0 beyond the depth."""
-        found = np.zeros(self.relevant.shape, np.int64)
-        for query, (first, last) in enumerate(pairwise(self.offsets)):
-            counts = self.above[first + query : last + query + 1]
-            above = np.cumsum(counts[::-1], axis=0)[::-1][1:]
-            within = np.arange(last - first)[:, None] >= self.lowest[query]
-            found[first:last] = np.where(within, above + 1, 0)
-        return found
+        return np.where((self.keys > 0) & (self.above < depth), self.above + 1, 0)
 
 
 def ranks(
@@ -114,40 +121,47 @@ def ranks(
             f"relevant papers are of {len(relevant[0]) - 1:,} queries, there are {len(queries):,}",
             "Give both of one pool",
         )
-    offsets = np.asarray(relevant[0], np.int64)
     norms = np.stack([formula.inverse_norms(k1, b, collection.average) for k1, b in points], axis=1)
-    counts = Counts.start(offsets, _relevant_keys(collection, queries, (offsets, relevant[1]), excluded, norms))
     table, line_of = _estimates(collection, norms)
+    weights = queries.times.astype(np.float32) * collection.idf[queries.terms]
+    weighted = queries.offsets, queries.terms, weights
+    keys = _relevant_keys(collection, weighted, relevant, excluded, norms)
+    terms = np.diff(queries.offsets)
+    totals = np.bincount(np.repeat(np.arange(len(queries)), terms), weights, len(queries))
+    slack = np.stack([totals * 2.0**-20, (terms + 32) * 2.0**-23])
+    counts = Counts.start(np.asarray(relevant[0], np.int64), keys, slack, table.shape[2])
+
+    def work(block: Inverted, first: int, last: int) -> None:
+        documents, postings = block
+        removed = excluded_positions(documents.rows, excluded, first, last)
+        estimates, dense = np.empty((len(documents.rows), table.shape[2]), np.float32), np.zeros_like(collection.idf)
+        for query in range(first, last):
+            if counts.lowest[query].min() < counts.offsets[query + 1] - counts.offsets[query]:
+                estimate(query, weighted, postings, documents.codes, line_of, norms, table, estimates)
+                estimates[removed[1][slice(*removed[0][query - first : query - first + 2])]] = -np.inf
+                count_above(query, weighted, documents, norms, estimates, dense, counts, depth)
+
     with ThreadPoolExecutor(threads) as pool:
-
-        def work(block: Inverted, first: int, last: int) -> None:
-            documents, postings = block
-            removed = excluded_positions(documents.rows, excluded, first, last)
-            lines = line_of[documents.codes]
-            count_above(
-                first, last, queries.csr, collection.idf, documents, postings, lines, norms, table, removed, counts,
-                depth,
-            )  # fmt: skip
-
-        for documents in collection.run(norms[:, 0].copy(), len(queries), work, pool, threads, BLOCK_DOCUMENTS):
-            done(documents)
-    return counts.ranks()
+        for searched in collection.run(norms[:, 0].copy(), len(queries), work, pool, threads, BLOCK_DOCUMENTS):
+            done(searched)
+    return counts.ranks(depth)
 
 
 def _relevant_keys(
-    collection: Collection, queries: Queries, relevant: Exclusions, excluded: Exclusions, norms: formula.Floats
+    collection: Collection, queries: Any, relevant: Exclusions, excluded: Exclusions, norms: formula.Floats
 ) -> Keys:
     """Return the keys of relevant rows, uint64 ``[n, points]``, 0 for those that are not found."""
     keys = np.zeros((len(relevant[1]), norms.shape[1]), np.uint64)
-    query = np.repeat(np.arange(len(queries)), np.diff(relevant[0]))
+    query, query_of_excluded = (
+        np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) for offsets, _ in (relevant, excluded)
+    )
     for part in collection.parts:
         place = np.minimum(np.searchsorted(part.rows, relevant[1]), len(part.rows) - 1)
         here = np.flatnonzero(part.rows[place] == relevant[1])
-        score_pairs(queries.csr, collection.idf, part, norms, query[here], place[here], here, keys)
-    of_excluded = np.repeat(np.arange(len(queries)), np.diff(excluded[0]))
-    shift = np.uint64(32)
+        score_pairs(queries, part, norms, query[here], place[here], here, np.zeros_like(collection.idf), keys)
     pairs, removed = (
-        each.astype(np.uint64) << shift | rows for each, rows in ((query, relevant[1]), (of_excluded, excluded[1]))
+        each.astype(np.uint64) << np.uint64(32) | rows
+        for each, rows in ((query, relevant[1]), (query_of_excluded, excluded[1]))
     )
     keys[np.isin(pairs, removed)] = 0
     return keys
@@ -162,7 +176,7 @@ def _estimates(collection: Collection, norms: formula.Floats) -> tuple[formula.F
     line_of = np.zeros(256, np.int64)
     line_of[used] = np.arange(len(used))
     frequency = np.arange(_TABLE, dtype=np.float64)[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(invalid="ignore"):
         shares = 1 - 1 / (1 + frequency * norms[used, None, :].astype(np.float64))
     padded = np.zeros((len(used), _TABLE, -(-norms.shape[1] // _WIDTH) * _WIDTH), np.float32)
     padded[:, :, : norms.shape[1]] = np.nan_to_num(shares)
@@ -170,153 +184,90 @@ def _estimates(collection: Collection, norms: formula.Floats) -> tuple[formula.F
 
 
 @compiled
-def score_pairs(
-    queries: Any, idf: Any, documents: Any, norms: Any, pair_query: Any, pair_document: Any, lines: Any, keys: Any
+def estimate(
+    query: int, queries: Any, postings: Any, codes: Any, line_of: Any, norms: Any, table: Any, estimates: Any
 ) -> None:
-    """Write the keys of pairs of a query and a document to some lines of ``keys``, uint64 ``[..., points]``."""
-    weights = np.zeros(len(idf), np.float32)
-    for pair in range(len(pair_query)):
-        query = pair_query[pair]
-        weigh(query, queries, idf, weights)
-        score_document(weights, documents, pair_document[pair], norms, keys[lines[pair]])
-        clear(query, queries, weights)
-
-
-@compiled
-def count_above(
-    first: int, last: int, queries: Any, idf: Any, documents: Any, postings: Any, lines: Any, norms: Any, table: Any,
-    excluded: Any, counts: Any, depth: int,
-) -> None:  # fmt: skip
-    """Count the documents of a block that are above relevant ones, for queries ``first`` to ``last``.
+    """Write the estimated scores of documents at every point, float32 ``[n, padded points]``.
 
     Args:
-        first: the first query.
-        last: the one behind the last.
-        queries: offsets, terms and times of :class:`~pipeline.retrieve.bm25.collection.Queries`.
-        idf: float32 ``[terms + 1]``.
-        documents: :class:`~pipeline.retrieve.bm25.collection.Documents`.
-        postings: their :class:`~pipeline.retrieve.bm25.collection.Postings`.
-        lines: int64 ``[n]``, line of each document in the table.
+        query: its number.
+        queries: offsets, terms and weights of all queries.
+        postings: :class:`~pipeline.retrieve.bm25.collection.Postings` of the documents.
+        codes: uint8 ``[n]``, stored length of each document.
+        line_of: int64 ``[256]``, line of the table for each stored length.
         norms: float32 ``[256, points]``, inverse norm of each stored length.
-        table: float32 ``[lines, frequencies, padded points]``, see :func:`_estimates`.
-        excluded: CSR of positions that are not found, of queries ``first`` to ``last`` alone.
-        counts: :class:`Counts`; changed.
-        depth: how many ranks count.
+        table: float32 ``[lines, frequencies, padded points]``.
+        estimates: written.
     """
-    points, rows = norms.shape[1], documents.rows
-    weights, keys = np.zeros(len(idf), np.float32), np.empty(points, np.uint64)
-    estimates = np.empty((len(rows), table.shape[2]), np.float32)
-    needed, beaten = np.full(table.shape[2], np.inf, np.float32), np.empty(points, np.int64)
-    found = np.empty(len(rows), np.bool_)
-    for query in range(first, last):
-        total = weigh(query, queries, idf, weights)
-        terms = queries[0][query + 1] - queries[0][query]
-        if write_needed(query, counts, total, terms, needed):
-            found[:] = True
-            for at in range(excluded[0][query - first], excluded[0][query - first + 1]):
-                found[excluded[1][at]] = False
-            estimate(query, queries, weights, postings, lines, documents.codes, norms, table, estimates)
-            for document in range(len(rows)):
-                reaches = np.int32(0)
-                for point in range(len(needed)):
-                    reaches |= np.int32(estimates[document, point] >= needed[point])
-                if reaches and found[document] and score_document(weights, documents, document, norms, keys):
-                    add(query, keys, counts, depth, beaten)
-        clear(query, queries, weights)
-
-
-@compiled
-def estimate(
-    query: int, queries: Any, weights: Any, postings: Any, lines: Any, codes: Any, norms: Any, table: Any,
-    estimates: Any,
-) -> None:  # fmt: skip
-    """Write the estimated scores of documents at every point, float32 ``[n, padded points]``."""
-    offsets, terms, _ = queries
+    offsets, terms, weights = queries
+    starts, documents, frequencies, _ = postings
     estimates[:] = 0
     for at in range(offsets[query], offsets[query + 1]):
-        term = terms[at]
-        weight = weights[term]
-        some = slice(postings.starts[term], postings.starts[term + 1])
-        documents, frequencies = postings.documents[some], postings.frequencies[some]
-        for i in range(len(documents)):
-            document, frequency = documents[i], frequencies[i]
-            target = estimates[document]
+        weight = weights[at]
+        for i in range(starts[terms[at]], starts[terms[at] + 1]):
+            code, frequency, target = codes[documents[i]], frequencies[i], estimates[documents[i]]
             if frequency < table.shape[1]:
-                shares = table[lines[document], frequency]
+                shares = table[line_of[code], frequency]
                 for point in range(len(target)):
                     target[point] += weight * shares[point]
             else:
-                inverse = norms[codes[document]]
+                inverse = norms[code]
                 for point in range(len(inverse)):
                     target[point] += weight - weight / (np.float32(1) + np.float32(frequency) * inverse[point])
 
 
 @compiled
-def write_needed(query: int, counts: Any, total: Any, terms: Any, needed: Any) -> Any:
-    """Write what estimates must reach at each point for a document to count; return whether any may.
-
-    It is the score of the lowest relevant document that counts, less the largest error of an estimate.
-    """
-    first, last = counts.offsets[query], counts.offsets[query + 1]
-    bits, any_counts = np.empty(1, np.uint32), False
-    for point in range(counts.lowest.shape[1]):
-        needed[point] = np.inf
-        lowest = counts.lowest[query, point]
-        if lowest < last - first:
-            bits[0] = counts.relevant[first + lowest, point] >> np.uint64(32)
-            needed[point] = (bits.view(np.float32)[0] - total * 2.0**-20) * (1 - (terms + 32) * 2.0**-23)
-            any_counts = True
-    return any_counts
-
-
-@compiled
-def add(query: int, keys: Any, counts: Any, depth: int, beaten: Any) -> None:
-    """Count a document at every point where it is above a relevant one that may be among the best ``depth``.
+def count_above(
+    query: int, queries: Any, documents: Any, norms: Any, estimates: Any, dense: Any, counts: Any, depth: int
+) -> None:
+    """Count the documents of a block that are above a query's relevant ones.
 
     Args:
         query: its number.
-        keys: uint64 ``[points]``, of the document.
+        queries: offsets, terms and weights of all queries.
+        documents: :class:`~pipeline.retrieve.bm25.collection.Documents`.
+        norms: float32 ``[256, points]``, inverse norm of each stored length.
+        estimates: float32 ``[n, padded points]``, estimated scores of the documents.
+        dense: float32 ``[terms + 1]``, zeros, as it is left.
         counts: :class:`Counts`; changed.
         depth: how many ranks count.
-        beaten: int64 ``[points]``, scratch.
     """
-    first, last = counts.offsets[query], counts.offsets[query + 1]
-    relevant, above = counts.relevant[first:last], counts.above[first + query : last + query + 1]
-    lowest, ahead = counts.lowest[query], counts.ahead[query]
-    beaten[:] = 0
-    for i in range(len(relevant)):
-        some = 0
-        for point in range(len(keys)):
-            beats = relevant[i, point] < keys[point]
-            beaten[point] += beats
-            some += beats
-        if some == 0:
-            break
-    for point in range(len(keys)):
-        if beaten[point] > lowest[point]:
-            above[beaten[point], point] += 1
-            ahead[point] += 1
-            while lowest[point] < len(relevant) and ahead[point] >= depth:
-                lowest[point] += 1
-                ahead[point] -= above[lowest[point], point]
-
-
-@compiled
-def weigh(query: int, queries: Any, idf: Any, weights: Any) -> Any:
-    """Write the weights of a query's terms to float32 ``[terms + 1]`` and return their sum."""
-    offsets, terms, times = queries
-    total = 0.0
+    offsets, terms, weights = queries
     for at in range(offsets[query], offsets[query + 1]):
-        weights[terms[at]] = np.float32(times[at]) * idf[terms[at]]
-        total += np.float64(weights[terms[at]])
-    return total
+        dense[terms[at]] = weights[at]
+    first, last = counts.offsets[query], counts.offsets[query + 1]
+    lowest, needed, keys = counts.lowest[query], counts.needed[query], np.empty(norms.shape[1], np.uint64)
+    for document in range(len(estimates)):
+        reaches = np.int32(0)
+        for point in range(len(needed)):
+            reaches |= np.int32(estimates[document, point] >= needed[point])
+        if reaches and score_document(dense, documents, document, norms, keys):
+            for i in range(first, last):
+                for point in range(len(keys)):
+                    counts.above[i, point] += counts.keys[i, point] < keys[point]
+            for point in range(len(keys)):
+                while lowest[point] < last - first and counts.above[first + lowest[point], point] >= depth:
+                    lowest[point] += 1
+                    needed[point] = np.inf
+                    if lowest[point] < last - first:
+                        needed[point] = counts.bounds[first + lowest[point], point]
+    for at in range(offsets[query], offsets[query + 1]):
+        dense[terms[at]] = 0
 
 
 @compiled
-def clear(query: int, queries: Any, weights: Any) -> None:
-    """Set the weights of a query's terms to 0 again."""
-    for at in range(queries[0][query], queries[0][query + 1]):
-        weights[queries[1][at]] = 0
+def score_pairs(
+    queries: Any, documents: Any, norms: Any, query_of: Any, document_of: Any, lines: Any, dense: Any, keys: Any
+) -> None:
+    """Write the keys of pairs of a query and a document to some lines of ``keys``, uint64 ``[..., points]``."""
+    offsets, terms, weights = queries
+    for pair in range(len(lines)):
+        query = query_of[pair]
+        for at in range(offsets[query], offsets[query + 1]):
+            dense[terms[at]] = weights[at]
+        score_document(dense, documents, document_of[pair], norms, keys[lines[pair]])
+        for at in range(offsets[query], offsets[query + 1]):
+            dense[terms[at]] = 0
 
 
 @compiled
@@ -324,7 +275,7 @@ def score_document(weights: Any, documents: Any, document: int, norms: Any, keys
     """Write the keys of a document at every point, in Lucene's arithmetic; return whether it has a term of the query.
 
     Args:
-        weights: float32 ``[terms + 1]``, those of the query.
+        weights: float32 ``[terms + 1]``, those of the query, 0 for other terms.
         documents: :class:`~pipeline.retrieve.bm25.collection.Documents`.
         document: its position.
         norms: float32 ``[256, points]``, inverse norm of each stored length.
@@ -340,8 +291,7 @@ def score_document(weights: Any, documents: Any, document: int, norms: Any, keys
             for point in range(len(inverse)):
                 sums[point] += np.float64(weight - weight / (np.float32(1) + frequency * inverse[point]))
     if found:
-        rounded = sums.astype(np.float32)
-        bits, row = rounded.view(np.uint32), np.uint64(documents.rows[document])
+        bits, row = sums.astype(np.float32).view(np.uint32), np.uint64(documents.rows[document])
         for point in range(len(inverse)):
             keys[point] = np.uint64(bits[point]) << np.uint64(32) | row
     return found
