@@ -79,11 +79,12 @@ class Lucene:
     Attributes:
         version: such as ``9.9.1``.
         analyzer: Anserini's default English analyzer.
+        java: returns a Java class by name.
     """
 
     def __init__(self, memory: int) -> None:
         self._jnius = start_java(memory)
-        java = self._jnius.autoclass
+        self.java = java = self._jnius.autoclass
         self.version: str = java("org.apache.lucene.util.Version").LATEST.toString()
         self.analyzer = java(ANALYZER).newDefaultInstance()
         self._bag_of_words = java("io.anserini.search.query.BagOfWordsQueryGenerator")()
@@ -131,7 +132,7 @@ class Lucene:
                 ("setUseCompoundFile", f"(Z)L{_INDEX}/IndexWriterConfig;"),
             ),
         )(self.analyzer)
-        row_type = self._jnius.autoclass("org.apache.lucene.search.SortField$Type").LONG
+        row_type = self.java("org.apache.lucene.search.SortField$Type").LONG
         settings.setIndexSort(sort([sort_field("row", row_type, True)]))
         # Merges in threads of their own would print their errors instead of raising them.
         settings.setMergeScheduler(declare(f"{_INDEX}/SerialMergeScheduler", "()V")())
@@ -161,22 +162,15 @@ class Lucene:
             f"{_DOCUMENT}/Field", f"({_S}Ljava/lang/CharSequence;L{_INDEX}/IndexableFieldType;)V", set_string
         )
         fields = (
-            text("id", "", self._jnius.autoclass("org.apache.lucene.document.Field$Store").YES),
+            text("id", "", self.java("org.apache.lucene.document.Field$Store").YES),
             key("id", declare(_BYTES, "()V")()),
             number("row", 0),
             contents("contents", "", self._contents_type),
         )
-        document = self._jnius.autoclass("org.apache.lucene.document.Document")()
+        document = self.java("org.apache.lucene.document.Document")()
         for field in fields:
             document.add(field)
         return document, fields
-
-    def documents(self, documents: Iterable[Any]) -> Any:
-        """Return documents as a Java list."""
-        found = self._jnius.autoclass("java.util.ArrayList")()
-        for document in documents:
-            found.add(document)
-        return found
 
     def reader(self, folder: Path) -> Any:
         """Return a reader of an index."""
@@ -271,7 +265,9 @@ def _index_batches(lucene: Lucene, writer: Any, batches: Handout[tuple[list[int]
     Documents and fields are made once a thread, since filling one takes four calls into Java.
     """
     made = [lucene.document() for _ in range(_BATCH)]
-    documents = lucene.documents(document for document, _ in made)
+    documents = lucene.java("java.util.ArrayList")()
+    for document, _ in made:
+        documents.add(document)
     blank = 0
     for rows, texts in batches:
         for (_, (stored_id, sorted_id, number, contents)), row, text in zip(made, rows, texts, strict=False):

@@ -11,7 +11,7 @@ does not matter and every score has Lucene's bits. A document is found if its sc
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,6 @@ from pipeline.retrieve.bm25.collection import (
     Collection,
     Inverted,
     Queries,
-    Work,
     excluded_positions,
 )
 
@@ -50,12 +49,6 @@ class Best(NamedTuple):
     keys: Keys
     counts: npt.NDArray[np.int64]
     thresholds: Keys
-
-    @classmethod
-    def start(cls, queries: int, depth: int) -> Best:
-        """Return empty lists."""
-        keys = np.zeros((queries, 2 * depth), np.uint64)
-        return cls(keys, np.zeros(queries, np.int64), np.zeros(queries, np.uint64))
 
 
 def search(
@@ -93,43 +86,43 @@ def search(
     together = max(memory // (40 * depth), QUERIES_TOGETHER)  # keys, and the ranking made of them
     passes = range(0, len(queries), together)
     visited = reported = 0
+
+    def progress(documents: int) -> None:
+        nonlocal visited, reported
+        visited += documents
+        done(visited // len(passes) - reported)
+        reported = visited // len(passes)
+
     found: list[Keys] = []
     with ThreadPoolExecutor(threads) as pool:
         for first in passes:
-            best = Best.start(min(together, len(queries) - first), depth)
-            work = _work(collection, norms, queries, excluded, depth, first, best)
-            size = documents_of.BLOCK_DOCUMENTS
-            for documents in collection.run(norms, len(best.counts), work, pool, threads, size):
-                visited += documents
-                done(visited // len(passes) - reported)
-                reported = visited // len(passes)
-            found += [np.sort(keys[:count])[::-1][:depth] for keys, count in zip(best.keys, best.counts, strict=True)]
+            some, offsets = queries.part(first, first + together), excluded[0][first : first + together + 1]
+            found += _search(collection, norms, some, (offsets, excluded[1]), depth, pool, threads, progress)
     keys = np.concatenate([np.empty(0, np.uint64), *found])
     scores = (keys >> np.uint64(32)).astype(np.uint32).view(np.float32)
     return Ranking.from_counts(np.array([len(each) for each in found], np.int64), keys.astype(np.uint32), scores)
 
 
-def _work(
-    collection: Collection,
-    norms: formula.Floats,
-    queries: Queries,
-    excluded: Exclusions,
-    depth: int,
-    offset: int,
-    best: Best,
-) -> Work:
-    """Return what runs some of the queries from ``offset`` on against a block of documents."""
+def _search(
+    collection: Collection, norms: formula.Floats, queries: Queries, excluded: Exclusions, depth: int,
+    pool: Executor, threads: int, done: Callable[[int], object],
+) -> list[Keys]:  # fmt: skip
+    """Return the best keys of each query, falling."""
+    count = len(queries)
+    best = Best(np.zeros((count, 2 * depth), np.uint64), np.zeros(count, np.int64), np.zeros(count, np.uint64))
 
     def work(block: Inverted, first: int, last: int) -> None:
         rows, codes = block.documents.rows, block.documents.codes
-        some = queries.part(offset + first, offset + last).csr
-        removed = excluded_positions(rows, excluded, offset + first, offset + last)
+        removed = excluded_positions(rows, excluded, first, last)
         kept = Best(best.keys[first:last], best.counts[first:last], best.thresholds[first:last])
         rounded = np.empty(len(rows), np.float32)
         scratch = np.empty(len(rows), np.float64), rounded, rounded.view(np.uint32)
+        some = queries.part(first, last).csr
         search_block(some, collection.idf, rows, norms[codes], block.postings, removed, depth, kept, scratch)
 
-    return work
+    for documents in collection.run(norms, count, work, pool, threads, documents_of.BLOCK_DOCUMENTS):
+        done(documents)
+    return [np.sort(keys[:held])[: -depth - 1 : -1].copy() for keys, held in zip(best.keys, best.counts, strict=True)]
 
 
 def check_exclusions(excluded: Exclusions, queries: Queries) -> None:
