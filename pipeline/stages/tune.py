@@ -104,7 +104,7 @@ def tune_task(
 ) -> Task:
     """Return the task that tries every k1 with every b on a validation pool.
 
-    Its artifact is ``grid.arrow``; the best point stands among its counts, with the figure of Anserini's own point.
+    Its artifact is ``grid.arrow``. Its counts hold the best point, and the figure of Anserini's default point.
 
     Args:
         corpus: the corpus of the pool.
@@ -148,11 +148,11 @@ def tune_task(
 
 
 def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str, Any]) -> Tuning | None:
-    """Return the tuning that applies to a pool, None where there is none.
+    """Return the tuning that applies to a pool, or None.
 
-    It is of the same corpus, field, year, seed and rules, and its validation queries are none of the pool's queries,
-    which are those of a test set of at most as many: only beyond that could a test set reach into what it left. Of
-    several tunings, that of the largest validation pool.
+    It has the same corpus, field, year, seed and rules, and at least as many queries. Then its validation queries are
+    disjoint from the pool's test queries: the test set of the tuning, which its validation queries leave out, contains
+    them. Of several tunings, the one of the largest validation pool applies.
 
     Args:
         tunings: published ones.

@@ -180,7 +180,7 @@ class Collection:
     ) -> Iterator[int]:
         """Run queries against every block of documents, in threads.
 
-        A query is run by one thread at a time, and meets the blocks in order.
+        A query is run by one thread at a time, against the blocks in order.
 
         Args:
             norms: float32 ``[256]``, inverse norms for the impacts.

@@ -33,9 +33,6 @@ from pipeline.retrieve.bm25.collection import (
 Keys = npt.NDArray[np.uint64]
 """A score above 0 and a row: the bits of the float32 in the upper half. Keys order as scores do, then rows."""
 
-_STRIDE = 64
-"""Documents that are compared with a threshold at once."""
-
 
 class Best(NamedTuple):
     """The best documents of each query so far.
@@ -115,8 +112,8 @@ def _search(
         rows, codes = block.documents.rows, block.documents.codes
         removed = excluded_positions(rows, excluded, first, last)
         kept = Best(best.keys[first:last], best.counts[first:last], best.thresholds[first:last])
-        rounded = np.empty(len(rows), np.float32)
-        scratch = np.empty(len(rows), np.float64), rounded, rounded.view(np.uint32)
+        singles = np.empty(len(rows), np.float32)
+        scratch = np.empty(len(rows), np.float64), singles, singles.view(np.uint32)
         some = queries.part(first, last).csr
         search_block(some, collection.idf, rows, norms[codes], block.postings, removed, depth, kept, scratch)
 
@@ -150,28 +147,23 @@ def search_block(
         best: :class:`Best` of these queries; changed.
         scratch: scores, float64 ``[n]``; the same as float32; the bits of these, uint32, by reference.
     """
-    scores, rounded, bits = scratch
+    scores, singles, bits = scratch
     for query in range(len(queries[0]) - 1):
         accumulate(query, queries, idf, norms, postings, scores)
         for at in range(excluded[0][query], excluded[0][query + 1]):
             scores[excluded[1][at]] = 0
         for document in range(len(rows)):
-            rounded[document] = scores[document]
+            singles[document] = scores[document]
         held, threshold = best.counts[query], best.thresholds[query]
-        for start in range(0, len(rows), _STRIDE):
-            end, highest = min(start + _STRIDE, len(rows)), np.uint32(1)
-            for document in range(start, end):
-                highest = max(highest, bits[document])
-            if highest == 1 or np.uint64(highest) < threshold >> np.uint64(32):
-                continue
-            for document in range(start, end):
+        least = max(threshold >> np.uint64(32), np.uint64(1))
+        for document in range(len(rows)):
+            if bits[document] >= least:
                 key = np.uint64(bits[document]) << np.uint64(32) | np.uint64(rows[document])
-                if bits[document] > 0 and key > threshold:
-                    best.keys[query, held] = key
-                    held += 1
-                    if held == 2 * depth:
-                        threshold = select(best.keys[query], depth)
-                        held = depth
+                best.keys[query, held] = key
+                held += np.int64(key > threshold)
+                if held == 2 * depth:
+                    held, threshold = depth, select(best.keys[query], depth)
+                    least = threshold >> np.uint64(32)
         best.counts[query], best.thresholds[query] = held, threshold
 
 
