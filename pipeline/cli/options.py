@@ -18,12 +18,12 @@ from pipeline.encode.spec import Role
 from pipeline.measure.measures import DEFAULT, parse_measures
 from pipeline.runner import Runner
 from pipeline.sources.registry import SourceOptions
+from pipeline.stages.bm25 import stored_terms_tasks
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.chain import evaluations as make_evaluations
 from pipeline.stages.embed import stored_tasks
 from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
 from pipeline.stages.systems import Fused, encoders, parse_systems
-from pipeline.stages.terms import stored_terms_tasks
 
 
 def runner(options: argparse.Namespace) -> Runner:

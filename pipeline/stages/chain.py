@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,14 +13,13 @@ from pipeline.core.task import Task
 from pipeline.retrieve import ann
 from pipeline.retrieve.ann import Settings
 from pipeline.retrieve.engines import EXACT_ENGINES
+from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.fuse import fusion_task, weigh_task
-from pipeline.stages.index import lucene_task
 from pipeline.stages.score import score_task
-from pipeline.stages.search import DEFAULT_DEPTH, bm25_ranking_task, postings_ranking_task
+from pipeline.stages.search import DEFAULT_DEPTH
 from pipeline.stages.systems import Bm25, Dense, Fused, System
-from pipeline.stages.terms import terms_tasks
 from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
@@ -135,15 +134,10 @@ class _Evaluations:
                 "--queries; it serves test pools",
             )
         origin = tuning.artifact if tuning is not None else None
-        index: tuple[Task, ...]
-        if self.bm25_engine == "lucene":
-            index = (lucene_task(corpus, pool),)
-            ranking = bm25_ranking_task(corpus, pool, index[0], k1=system.k1, b=system.b, depth=depth, tuning=origin)
-        else:
-            terms = terms_tasks(corpus, pool)
-            index = tuple(terms.values())
-            ranking = postings_ranking_task(corpus, pool, terms, k1=system.k1, b=system.b, depth=depth, tuning=origin)
-        return Evaluation((), index, ranking, self._score(ranking, pool, system.name), tuning)
+        lucene = self.bm25_engine == "lucene"
+        index: Mapping[str, Task] = {"lucene": lucene_task(corpus, pool)} if lucene else terms_tasks(corpus, pool)
+        ranking = bm25_ranking_task(corpus, pool, index, k1=system.k1, b=system.b, depth=depth, tuning=origin)
+        return Evaluation((), tuple(index.values()), ranking, self._score(ranking, pool, system.name), tuning)
 
     def _dense(self, pool: Task, system: Dense) -> Evaluation:
         model, index = system.model, self.index

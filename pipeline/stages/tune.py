@@ -25,8 +25,8 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Qrels
 from pipeline.measure.ranks import average_precision
+from pipeline.stages.bm25 import AnalyzerConfig, index_of, installed_analyzer, terms_tasks
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1
-from pipeline.stages.terms import terms_of, terms_tasks
 
 GRID_K1 = (0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1)
 GRID_B = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -38,8 +38,8 @@ _SAME = ("field", "year", "seed", "positives", "drop_same_title", "prefilter", "
 
 
 @dataclass(frozen=True)
-class TuneConfig:
-    """What decides a tuning beside the terms.
+class TuneConfig(AnalyzerConfig):
+    """What decides a tuning.
 
     Attributes:
         k1: values tried.
@@ -104,7 +104,7 @@ def tune_task(
 ) -> Task:
     """Return the task that tries every k1 with every b on a validation pool.
 
-    Its artifact is ``grid.arrow``; the best point stands among its counts, with the figure of Anserini's own point.
+    Its artifact is ``grid.arrow``. Its counts hold the best point, and the figure of Anserini's default point.
 
     Args:
         corpus: the corpus of the pool.
@@ -143,16 +143,16 @@ def tune_task(
         }
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
-    inputs.update((str(role), task) for role, task in terms_tasks(corpus, pool).items())
-    return Task("tune", 1, TUNINGS, f"bm25-{pool.slug}", TuneConfig(k1, b, depth, settings), inputs, run)
+    config = TuneConfig(*installed_analyzer(), k1, b, depth, settings)
+    return Task("tune", 2, TUNINGS, f"bm25-{pool.slug}", config, inputs, run, derived=terms_tasks(corpus, pool))
 
 
 def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str, Any]) -> Tuning | None:
-    """Return the tuning that applies to a pool, None where there is none.
+    """Return the tuning that applies to a pool, or None.
 
-    It is of the same corpus, field, year, seed and rules, and its validation queries are none of the pool's queries,
-    which are those of a test set of at most as many: only beyond that could a test set reach into what it left. Of
-    several tunings, that of the largest validation pool.
+    It has the same corpus, field, year, seed and rules, and at least as many queries. Then its validation queries are
+    disjoint from the pool's test queries: the test set of the tuning, which its validation queries leave out, contains
+    them. Of several tunings, the one of the largest validation pool applies.
 
     Args:
         tunings: published ones.
@@ -183,12 +183,12 @@ def _count(queries: int | str) -> float:
 def _average_precision(
     inputs: Inputs, pool: Pool, qrels: Qrels, points: list[tuple[float, float]], depth: int, resources: Resources
 ) -> npt.NDArray[np.float64]:
-    from pipeline.retrieve.postings.grid import ranks
-    from pipeline.retrieve.postings.pool import Collection, Queries
+    from pipeline.retrieve.bm25.collection import Collection, Queries
+    from pipeline.retrieve.bm25.grid import ranks
 
-    store = terms_of(inputs["paper"])
-    queries = Queries.read(store, pool.query_rows, resources.workers)
-    collection = Collection.read(store, pool.candidates, queries.vocabulary, resources.workers, resources.memory // 4)
+    index = index_of(inputs["paper"])
+    queries = Queries.read(index, pool.query_rows)
+    collection = Collection.read(index, pool.candidates, queries.vocabulary, resources.workers)
     rows = [np.sort(qrels.rows[a:b]) for a, b in zip(qrels.offsets[:-1], qrels.offsets[1:], strict=True)]
     with Progress(len(pool.candidates), f"tune bm25 at {len(points)} points", "docs") as progress:
         found = ranks(

@@ -20,8 +20,7 @@ import numpy as np
 from pipeline.core.errors import MdcrError
 from pipeline.corpus.reader import Text
 from pipeline.retrieve.base import no_exclusions
-from pipeline.retrieve.lucene_build import build_index
-from pipeline.retrieve.lucene_index import LuceneIndex
+from pipeline.retrieve.lucene import LuceneIndex, build_index
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -66,7 +65,7 @@ import itertools, sys
 from pathlib import Path
 import numpy as np
 from pipeline.corpus.reader import Text
-from pipeline.retrieve.lucene_build import build_index
+from pipeline.retrieve.lucene import build_index
 def texts():
     for number in itertools.count():
         yield [Text("title", "abstract")] * 512

@@ -16,8 +16,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.corpus.reader import Text
 from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
 from pipeline.retrieve.java import declare
-from pipeline.retrieve.lucene_build import build_index
-from pipeline.retrieve.lucene_index import LuceneIndex
+from pipeline.retrieve.lucene import LuceneIndex, build_index
 from tests.retrieve.bm25 import bm25_scores, stored_length
 from tests.retrieve.cases import exclusions, same
 

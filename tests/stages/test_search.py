@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.core.schema import RANKING
 from pipeline.core.task import Task
@@ -27,8 +26,6 @@ from pipeline.retrieve.reference import brute_force, brute_force_groups
 from pipeline.runner import Runner
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
-from pipeline.stages.index import lucene_task
-from pipeline.stages.search import bm25_ranking_task
 from tests.builders import make_corpus, make_pool
 from tests.encode.stub import StubEncoder, stub, unit_vector
 
@@ -61,18 +58,6 @@ def test_every_paper_finds_itself(tmp_path: Path, stub: None, shard_rows: int, e
     ranking = make(tmp_path, dense(tmp_path, corpus, pool, engine=engine)).arrow("ranking.arrow")
     assert ranking.schema == RANKING
     assert ranking.column("row").num_chunks == 1
-    first = ranking.filter(pa.array(ranking.column("rank").to_numpy() == 1))
-    assert first.column("query").to_pylist() == first.column("row").to_pylist() == list(range(PAPERS))
-
-
-@pytest.mark.java
-@pytest.mark.parametrize("shard_rows", [PAPERS, 10])
-def test_every_paper_finds_itself_by_its_words(tmp_path: Path, shard_rows: int) -> None:
-    corpus = make_corpus(tmp_path, PAPERS, shard_rows=shard_rows)
-    pool = make_pool(tmp_path, corpus, list(range(PAPERS)), exclusions=[])
-    task = bm25_ranking_task(corpus, pool, lucene_task(corpus, pool), k1=0.9, b=0.4, depth=10)
-    ranking = make(tmp_path, task).arrow("ranking.arrow")
-    assert ranking.schema == RANKING
     first = ranking.filter(pa.array(ranking.column("rank").to_numpy() == 1))
     assert first.column("query").to_pylist() == first.column("row").to_pylist() == list(range(PAPERS))
 
@@ -114,41 +99,15 @@ def test_how_it_ran_changes_no_byte_and_no_name(tmp_path: Path, stub: None) -> N
 def test_settings_that_change_bytes_change_the_name(tmp_path: Path, stub: None) -> None:
     corpus = make_corpus(tmp_path, 9)
     pool = make_pool(tmp_path, corpus, [1])
-    index = lucene_task(corpus, pool)
     tasks = [
         dense(tmp_path, corpus, pool),
         dense(tmp_path, corpus, pool, metric="cosine"),
         dense(tmp_path, corpus, pool, depth=9),
-        bm25_ranking_task(corpus, pool, index, k1=0.9, b=0.4),
-        bm25_ranking_task(corpus, pool, index, k1=0.9, b=0.5),
-        bm25_ranking_task(corpus, pool, index, k1=1.9, b=0.4),
-        bm25_ranking_task(corpus, pool, index, k1=0.9, b=0.4, depth=9),
     ]
     assert len({task.id for task in tasks}) == len({task.name for task in tasks}) == len(tasks)
 
 
-@pytest.mark.java
-def test_bm25_counts_what_it_could_not_rank(tmp_path: Path) -> None:
-    papers = [
-        {"paper_id": "a", "title": "Graph kernels", "abstract": "Kernels of graphs."},
-        {"paper_id": "b", "title": "", "abstract": ""},
-        {"paper_id": "c", "title": "The of and", "abstract": ""},
-        {"paper_id": "d", "title": "Graph", "abstract": "Trees."},
-    ]
-    corpus = make_corpus(tmp_path, papers)
-    pool = make_pool(tmp_path, corpus, ["a", "b", "c"])
-    index = lucene_task(corpus, pool)
-    assert make(tmp_path, index).manifest.counts == {"documents": 4, "blank": 1}
-    artifact = make(tmp_path, bm25_ranking_task(corpus, pool, index, k1=0.9, b=0.4))
-    assert artifact.arrow("ranking.arrow").select(["query", "row", "rank"]).to_pylist() == [
-        {"query": 0, "row": 3, "rank": 1}
-    ]
-    assert artifact.manifest.counts["queries_without_results"] == 2
-    assert artifact.manifest.counts["excluded"] == 3
-
-
-@pytest.mark.java
-def test_query_texts_are_searched_by_both(tmp_path: Path, stub: None) -> None:
+def test_query_texts_are_searched(tmp_path: Path, stub: None) -> None:
     corpus = make_corpus(
         tmp_path,
         [{"paper_id": str(n), "title": word} for n, word in enumerate(("kiwi", "melon", "plum"))],
@@ -156,53 +115,11 @@ def test_query_texts_are_searched_by_both(tmp_path: Path, stub: None) -> None:
         judgements=[("q1", "1", 1), ("q2", "2", 1)],
     )
     pool = make_pool(tmp_path, corpus)
-    by_words = make(tmp_path, bm25_ranking_task(corpus, pool, lucene_task(corpus, pool), k1=0.9, b=0.4))
-    by_vectors = make(tmp_path, dense(tmp_path, corpus, pool, depth=1))
-    for artifact in (by_words, by_vectors):
-        assert artifact.arrow("ranking.arrow").select(["query", "row"]).to_pylist() == [
-            {"query": 0, "row": 1},
-            {"query": 1, "row": 2},
-        ]
-
-
-@pytest.mark.java
-def test_another_build_of_the_index_gives_the_same_ranking(tmp_path: Path) -> None:
-    made = []
-    for workers in (1, 3):
-        root = tmp_path / str(workers)
-        corpus = make_corpus(root, PAPERS)
-        pool = make_pool(root, corpus, list(range(PAPERS)))
-        task = bm25_ranking_task(corpus, pool, lucene_task(corpus, pool), k1=0.9, b=0.4, depth=30)
-        made.append(make(root, task, workers=workers))
-    assert bytes_of(made[0]) == bytes_of(made[1])
-
-
-@pytest.mark.java
-def test_a_damaged_index_is_rebuilt(tmp_path: Path) -> None:
-    corpus = make_corpus(tmp_path, 20)
-    pool = make_pool(tmp_path, corpus, [1, 2])
-    task = lucene_task(corpus, pool)
-    before = make(tmp_path, bm25_ranking_task(corpus, pool, task, k1=0.9, b=0.4))
-    artifact = make(tmp_path, task)
-    victim = next(artifact.path.glob("index/*.doc"))
-    victim.write_bytes(bytes(victim.stat().st_size))
-    repaired = make(tmp_path, task, repair=True)
-    assert not repaired.damaged()
-    again = bm25_ranking_task(corpus, pool, repaired, k1=0.9, b=0.4)
-    assert make(tmp_path, again).path == before.path
-    assert sorted(path.name for path in artifact.path.glob("index/*") if path.suffix in (".arrow", ".json")) == [
-        "description.json",
-        "rows.arrow",
+    artifact = make(tmp_path, dense(tmp_path, corpus, pool, depth=1))
+    assert artifact.arrow("ranking.arrow").select(["query", "row"]).to_pylist() == [
+        {"query": 0, "row": 1},
+        {"query": 1, "row": 2},
     ]
-
-
-@pytest.mark.java
-def test_the_index_of_another_pool_is_refused(tmp_path: Path) -> None:
-    corpus = make_corpus(tmp_path, 9)
-    one, other = make_pool(tmp_path, corpus, [1]), make_pool(tmp_path, corpus, [1], [2, 3], slug="other")
-    task = bm25_ranking_task(corpus, one, make(tmp_path, lucene_task(corpus, other)), k1=0.9, b=0.4)
-    with pytest.raises(InputError, match="is the index of another pool"):
-        make(tmp_path, task)
 
 
 def test_a_pool_without_queries(tmp_path: Path, stub: None) -> None:
@@ -214,18 +131,11 @@ def test_a_pool_without_queries(tmp_path: Path, stub: None) -> None:
 
 def test_rankings_load_without_faiss_java_or_numba() -> None:
     code = (
-        "import sys, pipeline.stages.search; "
+        "import sys, pipeline.stages.bm25; "
         "print([m for m in ('numba', 'faiss', 'jnius', 'torch', 'pyserini') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_depth_is_checked_before_anything_runs(tmp_path: Path) -> None:
-    corpus = make_corpus(tmp_path, 3)
-    pool = make_pool(tmp_path, corpus, [1])
-    with pytest.raises(InputError, match="depth 0 is out of range"):
-        bm25_ranking_task(corpus, pool, lucene_task(corpus, pool), k1=0.9, b=0.4, depth=0)
 
 
 def test_pools_made_together_are_made_in_one_pass_with_the_bytes_of_each_alone(tmp_path: Path, stub: None) -> None:

@@ -17,15 +17,14 @@ from pipeline.core.resources import Resources
 from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.runner import Runner
+from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
 from pipeline.stages.chain import Evaluation, evaluations
 from pipeline.stages.pool import pool_task
 from pipeline.stages.score import score_task
-from pipeline.stages.search import postings_ranking_task
 from pipeline.stages.systems import parse_systems
-from pipeline.stages.terms import terms_tasks
 from pipeline.stages.tune import GRID_B, GRID_K1, Grid, Tuning, find_tuning, tune_task
 from tests.builders import make_corpus
-from tests.retrieve.postings import random_texts
+from tests.retrieve.bm25 import random_texts
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("tune stage")]
 TEST = PoolConfig(size="all", queries=25)
@@ -92,7 +91,7 @@ def test_map_of_every_point_is_that_of_its_ranking(root: Path, corpus: Artifact,
     assert (grid.k1.tolist(), grid.b.tolist(), grid.values.shape) == (list(GRID_K1), list(GRID_B), (9, 10))
     points = list(itertools.product(range(9), range(10)))[::8]
     for i, j in points:
-        ranking = postings_ranking_task(corpus, pool, terms_tasks(corpus, pool), k1=GRID_K1[i], b=GRID_B[j])
+        ranking = bm25_ranking_task(corpus, pool, terms_tasks(corpus, pool), k1=GRID_K1[i], b=GRID_B[j])
         scores = make(root, score_task(ranking, pool, corpus, system="x", sample=1, measures=("map",)))
         expected = np.mean(scores.arrow("scores.arrow").column("value").to_numpy())
         assert grid.values[i, j] == pytest.approx(expected, rel=0, abs=1e-12)
@@ -107,7 +106,7 @@ def test_the_best_point_is_stored_with_what_it_gains(tuned: Artifact) -> None:
     assert counts["map_untuned"] == grid.values[GRID_K1.index(0.9), GRID_B.index(0.4)]
     assert (counts["points"], counts["queries"]) == (90, 25)
     assert tuned.manifest.config["pool"]["split"] == "validation"
-    assert set(tuned.manifest.inputs) == {"corpus", "pool", "paper"}
+    assert set(tuned.manifest.inputs) == {"corpus", "pool"}
 
 
 def test_of_equals_the_smallest_and_a_point_outside_the_grid_to_compare_with(root: Path, corpus: Artifact) -> None:

@@ -1,23 +1,34 @@
 """BM25 as Lucene 9 computes it, in its float32 arithmetic (``BM25Similarity``, ``SmallFloat``).
 
 The score of a document is the sum, in float64, of ``w - w / (1 + f n)`` over the terms of the query, rounded to
-float32: ``w`` is how often the query has the term times :func:`idf`, ``f`` how often the document has it, and ``n`` one
-of the document's :func:`inverse_norms`. Everything but the sum is float32, in the order written here.
+float32. ``w`` is the frequency of the term in the query times :func:`idf`, ``f`` its frequency in the document, and
+``n`` the :func:`inverse_norms` entry of the document's length. Everything but the sum is float32, in the order written
+here.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
+
+from pipeline.core.errors import InputError
 
 Floats = npt.NDArray[np.float32]
 
 _EXACT = 24
-"""Lengths below this are stored as they are."""
+"""Lengths below this are stored exactly."""
+
+
+def check_parameters(k1: float, b: float) -> None:
+    """Raise InputError unless k1 is at least 0 and b lies between 0 and 1."""
+    if not (k1 >= 0 and math.isfinite(k1) and 0 <= b <= 1):
+        raise InputError(f"BM25 has no k1={k1:g}, b={b:g}", "Give k1 of at least 0, b between 0 and 1")
 
 
 def length_codes(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Return the byte in which Lucene stores each length, uint8 ``[n]``: from 40 on, four leading bits above 24.
+    """Return the byte in which Lucene stores each length, uint8 ``[n]``: above 24 it keeps four leading bits.
 
     Args:
         lengths: tokens of each document, 0 to 2**31 - 1.
@@ -37,7 +48,7 @@ def stored_lengths() -> npt.NDArray[np.int64]:
 
 
 def inverse_norms(k1: float, b: float, average: float) -> Floats:
-    """Return what a term's frequency is multiplied with in a document of each stored length, float32 ``[256]``.
+    """Return the factor of a term's frequency in a document of each stored length, float32 ``[256]``.
 
     Args:
         k1: saturation of term frequency.
@@ -55,8 +66,8 @@ def idf(frequencies: npt.NDArray[np.int64], documents: int) -> Floats:
     """Return the weight of each term, float32 ``[n]``.
 
     Args:
-        frequencies: documents that have it.
-        documents: documents that have any term.
+        frequencies: number of documents that have it.
+        documents: number of documents that have any term.
     """
     weights: Floats = np.log(1 + (documents - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
     return weights

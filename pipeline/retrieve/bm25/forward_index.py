@@ -1,0 +1,196 @@
+"""The forward index of a corpus: the terms of each paper with their frequencies, analysed once for all pools.
+
+It consists of segments. Each is an artifact made for one pool, with the papers that earlier segments lack: a file
+``rows.arrow`` (its papers) and, for every :data:`BLOCK_PAPERS` of them, ``terms-00012.arrow`` (terms and frequencies of
+each paper) and ``vocabulary-00012.arrow`` (the spelling of each term number of the block). Search inverts the papers of
+a pool in passing, so a pool of a hundredth of the corpus reads a hundredth of the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core import files
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.errors import CorruptError, StageError
+from pipeline.core.order import Rows
+from pipeline.core.schema import CANDIDATES
+from pipeline.core.workdir import Workdir
+
+BLOCK_PAPERS = 65_536
+"""Papers of a block; the last block of a segment has the rest."""
+
+VOCABULARY = pa.schema([pa.field("term", pa.large_string(), nullable=False)])
+
+
+class Block(NamedTuple):
+    """The terms of some texts.
+
+    Attributes:
+        offsets: int64 ``[texts + 1]``, where the entries of each text start.
+        terms: uint32 ``[entries]``, distinct within a text.
+        frequencies: unsigned ``[entries]``, how often the text has the term.
+        lengths: uint32 ``[texts]``, tokens of each text.
+        vocabulary: large strings, the terms by number.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    terms: npt.NDArray[np.uint32]
+    frequencies: npt.NDArray[np.unsignedinteger]
+    lengths: npt.NDArray[np.uint32]
+    vocabulary: pa.Array
+
+
+class Part(NamedTuple):
+    """Papers that lie in one block.
+
+    Attributes:
+        rows: uint32 ``[n]``, rising.
+        positions: int64 ``[n]``, position of each in the block.
+        block: the whole block, by memory map.
+    """
+
+    rows: Rows
+    positions: npt.NDArray[np.int64]
+    block: Block
+
+
+def write_rows(out: Workdir, rows: Rows) -> None:
+    """Write the papers of a segment, uint32, rising."""
+    out.arrow("rows.arrow", pa.table([rows], schema=CANDIDATES), CANDIDATES)
+
+
+def read_rows(out: Workdir) -> Rows:
+    """Return the papers of a segment under construction."""
+    rows: Rows = files.read_arrow(out.path / "rows.arrow").column("row").chunk(0).to_numpy()
+    return rows
+
+
+def has_block(out: Workdir, number: int) -> bool:
+    """Return whether both files of a block are finished."""
+    return out.done(_terms_name(number)) and out.done(_vocabulary_name(number))
+
+
+def block_tokens(out: Workdir, number: int) -> int:
+    """Return the number of tokens of a finished block."""
+    return int(out.counts(_terms_name(number))["tokens"])
+
+
+def write_block(out: Workdir, number: int, block: Block) -> None:
+    """Write one block of a segment, with frequencies in as few bytes as the largest takes."""
+    out.arrow(_vocabulary_name(number), pa.table([block.vocabulary], schema=VOCABULARY), VOCABULARY)
+    frequency = np.min_scalar_type(block.frequencies.max(initial=1))
+    schema = _terms_schema(pa.from_numpy_dtype(frequency))
+    columns = [
+        pa.LargeListArray.from_arrays(pa.array(block.offsets), pa.array(values), type=schema.field(name).type)
+        for name, values in (("terms", block.terms), ("frequencies", block.frequencies.astype(frequency)))
+    ]
+    table = pa.table([*columns, pa.array(block.lengths)], schema=schema)
+    out.arrow(_terms_name(number), table, schema, tokens=int(block.lengths.sum()))
+
+
+def _terms_schema(frequency: pa.DataType) -> pa.Schema:
+    lists = {
+        name: pa.large_list(pa.field("item", kind, nullable=False))
+        for name, kind in (("terms", pa.uint32()), ("frequencies", frequency))
+    }
+    types = {**lists, "tokens": pa.uint32()}
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])
+
+
+def _terms_name(number: int) -> str:
+    return f"terms-{number:05d}.arrow"
+
+
+def _vocabulary_name(number: int) -> str:
+    return f"vocabulary-{number:05d}.arrow"
+
+
+class _Segment:
+    def __init__(self, artifact: Artifact) -> None:
+        self._artifact = artifact
+        self.rows: Rows = artifact.arrow("rows.arrow").column("row").chunk(0).to_numpy()
+
+    def block(self, number: int) -> Block:
+        name = _terms_name(number)
+        terms, frequencies, lengths = (column.chunk(0) for column in self._artifact.arrow(name).columns)
+        vocabulary = self._artifact.arrow(_vocabulary_name(number)).column("term").chunk(0)
+        offsets, numbers = terms.offsets.to_numpy(), terms.values.to_numpy()
+        papers = min(BLOCK_PAPERS, len(self.rows) - number * BLOCK_PAPERS)
+        fits = (
+            len(terms) == papers
+            and len(frequencies.values) == len(numbers) == offsets[-1]
+            and offsets[0] == 0
+            and bool(np.all(offsets[1:] >= offsets[:-1]))
+            and numbers.max(initial=0) < max(len(vocabulary), 1)
+        )
+        if not fits:  # compiled kernels rely on it
+            raise CorruptError(
+                f"{name} of {self._artifact.path} does not hold the terms of its {papers:,} papers",
+                "Remove that folder and run the same command again",
+            )
+        return Block(offsets, numbers, frequencies.values.to_numpy(), lengths.to_numpy(), vocabulary)
+
+
+class ForwardIndex:
+    """Reads the terms of papers; a paper in several segments is read from the first of them by name.
+
+    Args:
+        folder: where the index is.
+        segments: those of its artifacts that are to be read.
+    """
+
+    def __init__(self, folder: Path, segments: Iterable[Artifact]) -> None:
+        self._folder = folder
+        self._segments = [_Segment(artifact) for artifact in segments]
+
+    @classmethod
+    def open(cls, folder: Path) -> ForwardIndex:
+        """Open the index in ``folder`` with all segments published there."""
+        return cls(folder, published(folder))
+
+    def missing(self, rows: Rows) -> Rows:
+        """Return those of ``rows`` whose paper is in no segment."""
+        return rows[self._find(rows)[0] < 0]
+
+    def parts(self, rows: Rows) -> Iterator[Part]:
+        """Yield the terms of the papers at ``rows``, block by block.
+
+        Args:
+            rows: uint32 ``[n]``, rising.
+
+        Raises:
+            StageError: papers are in no segment.
+            CorruptError: a file differs from its manifest, or its contents do not fit together.
+        """
+        owners, places = self._find(rows)
+        if np.any(owners < 0):
+            raise StageError(
+                f"{np.count_nonzero(owners < 0):,} of {len(rows):,} papers have no terms in {self._folder} "
+                f"(the first: row {rows[owners < 0][0]})",
+                "Index their pool: mdcr index; if a folder was removed there by hand, remove the whole index first",
+            )
+        for number, segment in enumerate(self._segments):
+            mine = owners == number
+            held, positions = rows[mine], places[mine]
+            edges = np.searchsorted(positions, range(0, len(segment.rows) + BLOCK_PAPERS, BLOCK_PAPERS)).tolist()
+            for block, (first, last) in enumerate(pairwise(edges)):
+                if last > first:
+                    yield Part(held[first:last], positions[first:last] - block * BLOCK_PAPERS, segment.block(block))
+
+    def _find(self, rows: Rows) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Return the number of the segment each row is read from, -1 without one, and its position there."""
+        owners, places = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int64)
+        for number, segment in enumerate(self._segments):
+            if len(segment.rows):
+                place = np.minimum(np.searchsorted(segment.rows, rows), len(segment.rows) - 1)
+                new = (segment.rows[place] == rows) & (owners < 0)
+                owners[new], places[new] = number, place[new]
+        return owners, places

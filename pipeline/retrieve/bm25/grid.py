@@ -1,0 +1,297 @@
+"""BM25 at many points (k1, b) at once: the ranks of each query's relevant documents at every point.
+
+The postings are read once. A document's scores at all points are first estimated in float32, ``w f / (f + norm)`` for
+each term, from a table over stored lengths and frequencies with the points side by side. The few documents that may
+rank above a relevant one at any point are then scored at all points in Lucene's arithmetic. So the ranks are those of
+as many separate searches, in every bit.
+
+A rank is one more than the number of documents above, so no lists are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.compiled import compiled
+from pipeline.core.errors import InputError
+from pipeline.retrieve.base import Exclusions
+from pipeline.retrieve.bm25 import formula
+from pipeline.retrieve.bm25.collection import Collection, Inverted, Queries, excluded_positions
+from pipeline.retrieve.bm25.search import Keys, check_exclusions
+
+Ranks = npt.NDArray[np.int64]
+
+BLOCK_DOCUMENTS = 1_024
+"""Documents whose estimates at all points stay in a core's cache."""
+
+_TABLE = 16
+"""Frequencies below this are in the table of estimates."""
+
+_WIDTH = 32
+"""The points of estimates are padded to a multiple of this, so that processors add them by whole vectors."""
+
+
+class Counts(NamedTuple):
+    """How many documents rank above the relevant ones of each query, at every point.
+
+    Attributes:
+        offsets: int64 ``[queries + 1]``, where the relevant documents of each query start.
+        keys: uint64 ``[offsets[-1], points]``, theirs, rising within a query; 0 for one that is not found.
+        bounds: float32 ``[offsets[-1], points]``, what the estimate of a document above each reaches at least.
+        above: int64 ``[offsets[-1], points]``, documents above each, as far as that may be fewer than ``depth``.
+        lowest: int64 ``[queries, points]``, the lowest relevant document that may be among the best ``depth``.
+        needed: float32 ``[queries, padded points]``, its bound; infinite where no document counts.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    keys: Keys
+    bounds: formula.Floats
+    above: Ranks
+    lowest: Ranks
+    needed: formula.Floats
+
+    @classmethod
+    def start(cls, offsets: npt.NDArray[np.int64], keys: Keys, slack: npt.NDArray[np.float64], width: int) -> Counts:
+        """Return counts of nothing.
+
+        Args:
+            offsets: int64 ``[queries + 1]``, where the relevant documents of each query start.
+            keys: uint64 ``[offsets[-1], points]``, theirs; sorted in place.
+            slack: float64 ``[2, queries]``, largest error of estimates: absolute, and relative to the score.
+            width: padded points.
+        """
+        queries, points = len(offsets) - 1, keys.shape[1]
+        lowest, needed = np.zeros((queries, points), np.int64), np.full((queries, width), np.inf, np.float32)
+        bounds = np.empty(keys.shape, np.float32)
+        for query, (first, last) in enumerate(pairwise(offsets)):
+            keys[first:last].sort(axis=0)
+            scores = (keys[first:last] >> np.uint64(32)).astype(np.uint32).view(np.float32)
+            bounds[first:last] = (scores - slack[0, query]) * (1 - slack[1, query])
+            lowest[query] = np.count_nonzero(keys[first:last] == 0, axis=0)
+            found = np.flatnonzero(lowest[query] < last - first)
+            needed[query, found] = bounds[first + lowest[query, found], found]
+        return cls(offsets, keys, bounds, np.zeros(keys.shape, np.int64), lowest, needed)
+
+    def ranks(self, depth: int) -> Ranks:
+        """Return the rank of each relevant document, int64 ``[offsets[-1], points]``, 0 beyond the depth."""
+        return np.where((self.keys > 0) & (self.above < depth), self.above + 1, 0)
+
+
+def ranks(
+    collection: Collection,
+    queries: Queries,
+    relevant: Exclusions,
+    excluded: Exclusions,
+    *,
+    points: Sequence[tuple[float, float]],
+    depth: int,
+    threads: int,
+    done: Callable[[int], object] = lambda _: None,
+) -> Ranks:
+    """Return the ranks that the relevant documents of every query have at every point.
+
+    Args:
+        collection: the pool, under the terms of the queries.
+        queries: what is searched for.
+        relevant: CSR of each query's relevant rows, rising; one outside the pool is never found.
+        excluded: rows removed from each query's ranking before ranks are counted.
+        points: k1 and b.
+        depth: ranks that count.
+        threads: how many work.
+        done: called with the number of documents that were searched since the last call.
+
+    Returns:
+        int64 ``[relevant, points]``: those of one query together, from its lowest to its highest; 0 where a document is
+        not among the best ``depth``.
+
+    Raises:
+        InputError: a parameter is out of range, or relevant rows or exclusions are of another number of queries.
+    """
+    for k1, b in points:
+        formula.check_parameters(k1, b)
+    check_exclusions(excluded, queries)
+    if len(relevant[0]) != len(queries) + 1:
+        raise InputError(
+            f"relevant papers are of {len(relevant[0]) - 1:,} queries, there are {len(queries):,}",
+            "Give both of one pool",
+        )
+    norms = np.stack([formula.inverse_norms(k1, b, collection.average) for k1, b in points], axis=1)
+    table, line_of = _estimates(collection, norms)
+    weights = queries.times.astype(np.float32) * collection.idf[queries.terms]
+    weighted = queries.offsets, queries.terms, weights
+    keys = _relevant_keys(collection, weighted, relevant, excluded, norms)
+    terms = np.diff(queries.offsets)
+    totals = np.bincount(np.repeat(np.arange(len(queries)), terms), weights, len(queries))
+    slack = np.stack([totals * 2.0**-20, (terms + 32) * 2.0**-23])
+    counts = Counts.start(np.asarray(relevant[0], np.int64), keys, slack, table.shape[2])
+
+    def work(block: Inverted, first: int, last: int) -> None:
+        documents, postings = block
+        removed = excluded_positions(documents.rows, excluded, first, last)
+        estimates, dense = np.empty((len(documents.rows), table.shape[2]), np.float32), np.zeros_like(collection.idf)
+        for query in range(first, last):
+            if counts.lowest[query].min() < counts.offsets[query + 1] - counts.offsets[query]:
+                estimate(query, weighted, postings, documents.codes, line_of, norms, table, estimates)
+                estimates[removed[1][slice(*removed[0][query - first : query - first + 2])]] = -np.inf
+                count_above(query, weighted, documents, norms, estimates, dense, counts, depth)
+
+    with ThreadPoolExecutor(threads) as pool:
+        for searched in collection.run(norms[:, 0].copy(), len(queries), work, pool, threads, BLOCK_DOCUMENTS):
+            done(searched)
+    return counts.ranks(depth)
+
+
+def _relevant_keys(
+    collection: Collection, queries: Any, relevant: Exclusions, excluded: Exclusions, norms: formula.Floats
+) -> Keys:
+    """Return the keys of relevant rows, uint64 ``[n, points]``, 0 for those that are not found."""
+    keys = np.zeros((len(relevant[1]), norms.shape[1]), np.uint64)
+    query, query_of_excluded = (
+        np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) for offsets, _ in (relevant, excluded)
+    )
+    for part in collection.parts:
+        place = np.minimum(np.searchsorted(part.rows, relevant[1]), len(part.rows) - 1)
+        here = np.flatnonzero(part.rows[place] == relevant[1])
+        score_pairs(queries, part, norms, query[here], place[here], here, np.zeros_like(collection.idf), keys)
+    pairs, removed = (
+        each.astype(np.uint64) << np.uint64(32) | rows
+        for each, rows in ((query, relevant[1]), (query_of_excluded, excluded[1]))
+    )
+    keys[np.isin(pairs, removed)] = 0
+    return keys
+
+
+def _estimates(collection: Collection, norms: formula.Floats) -> tuple[formula.Floats, npt.NDArray[np.int64]]:
+    """Return what a term of weight 1 adds at each point, and the line of the table for each stored length.
+
+    The table is float32 ``[lines, _TABLE, padded points]``; there is a line for each stored length of the pool.
+    """
+    used = np.unique(np.concatenate([np.zeros(1, np.uint8), *(part.codes for part in collection.parts)]))
+    line_of = np.zeros(256, np.int64)
+    line_of[used] = np.arange(len(used))
+    frequency = np.arange(_TABLE, dtype=np.float64)[:, None]
+    with np.errstate(invalid="ignore"):
+        shares = 1 - 1 / (1 + frequency * norms[used, None, :].astype(np.float64))
+    padded = np.zeros((len(used), _TABLE, -(-norms.shape[1] // _WIDTH) * _WIDTH), np.float32)
+    padded[:, :, : norms.shape[1]] = np.nan_to_num(shares)
+    return padded, line_of
+
+
+@compiled
+def estimate(
+    query: int, queries: Any, postings: Any, codes: Any, line_of: Any, norms: Any, table: Any, estimates: Any
+) -> None:
+    """Write the estimated scores of documents at every point, float32 ``[n, padded points]``.
+
+    Args:
+        query: its number.
+        queries: offsets, terms and weights of all queries.
+        postings: :class:`~pipeline.retrieve.bm25.collection.Postings` of the documents.
+        codes: uint8 ``[n]``, stored length of each document.
+        line_of: int64 ``[256]``, line of the table for each stored length.
+        norms: float32 ``[256, points]``, inverse norm of each stored length.
+        table: float32 ``[lines, frequencies, padded points]``.
+        estimates: written.
+    """
+    offsets, terms, weights = queries
+    starts, documents, frequencies, _ = postings
+    estimates[:] = 0
+    for at in range(offsets[query], offsets[query + 1]):
+        weight = weights[at]
+        for i in range(starts[terms[at]], starts[terms[at] + 1]):
+            code, frequency, target = codes[documents[i]], frequencies[i], estimates[documents[i]]
+            if frequency < table.shape[1]:
+                shares = table[line_of[code], frequency]
+                for point in range(len(target)):
+                    target[point] += weight * shares[point]
+            else:
+                inverse = norms[code]
+                for point in range(len(inverse)):
+                    target[point] += weight - weight / (np.float32(1) + np.float32(frequency) * inverse[point])
+
+
+@compiled
+def count_above(
+    query: int, queries: Any, documents: Any, norms: Any, estimates: Any, dense: Any, counts: Any, depth: int
+) -> None:
+    """Count the documents of a block that are above a query's relevant ones.
+
+    Args:
+        query: its number.
+        queries: offsets, terms and weights of all queries.
+        documents: :class:`~pipeline.retrieve.bm25.collection.Documents`.
+        norms: float32 ``[256, points]``, inverse norm of each stored length.
+        estimates: float32 ``[n, padded points]``, estimated scores of the documents.
+        dense: float32 ``[terms + 1]``, zeros, as it is left.
+        counts: :class:`Counts`; changed.
+        depth: how many ranks count.
+    """
+    offsets, terms, weights = queries
+    for at in range(offsets[query], offsets[query + 1]):
+        dense[terms[at]] = weights[at]
+    first, last = counts.offsets[query], counts.offsets[query + 1]
+    lowest, needed, keys = counts.lowest[query], counts.needed[query], np.empty(norms.shape[1], np.uint64)
+    for document in range(len(estimates)):
+        reaches = np.int32(0)
+        for point in range(len(needed)):
+            reaches |= np.int32(estimates[document, point] >= needed[point])
+        if reaches and score_document(dense, documents, document, norms, keys):
+            for i in range(first, last):
+                for point in range(len(keys)):
+                    counts.above[i, point] += counts.keys[i, point] < keys[point]
+            for point in range(len(keys)):
+                while lowest[point] < last - first and counts.above[first + lowest[point], point] >= depth:
+                    lowest[point] += 1
+                    needed[point] = np.inf
+                    if lowest[point] < last - first:
+                        needed[point] = counts.bounds[first + lowest[point], point]
+    for at in range(offsets[query], offsets[query + 1]):
+        dense[terms[at]] = 0
+
+
+@compiled
+def score_pairs(
+    queries: Any, documents: Any, norms: Any, query_of: Any, document_of: Any, lines: Any, dense: Any, keys: Any
+) -> None:
+    """Write the keys of pairs of a query and a document to some lines of ``keys``, uint64 ``[..., points]``."""
+    offsets, terms, weights = queries
+    for pair in range(len(lines)):
+        query = query_of[pair]
+        for at in range(offsets[query], offsets[query + 1]):
+            dense[terms[at]] = weights[at]
+        score_document(dense, documents, document_of[pair], norms, keys[lines[pair]])
+        for at in range(offsets[query], offsets[query + 1]):
+            dense[terms[at]] = 0
+
+
+@compiled
+def score_document(weights: Any, documents: Any, document: int, norms: Any, keys: Any) -> Any:
+    """Write the keys of a document at every point, in Lucene's arithmetic; return whether it has a term of the query.
+
+    Args:
+        weights: float32 ``[terms + 1]``, those of the query, 0 for other terms.
+        documents: :class:`~pipeline.retrieve.bm25.collection.Documents`.
+        document: its position.
+        norms: float32 ``[256, points]``, inverse norm of each stored length.
+        keys: uint64 ``[points]``, written where it has a term.
+    """
+    inverse, position = norms[documents.codes[document]], documents.positions[document]
+    sums, found = np.zeros(len(inverse), np.float64), False
+    for at in range(documents.offsets[position], documents.offsets[position + 1]):
+        weight = weights[documents.numbers[documents.terms[at]]]
+        if weight > 0:
+            found = True
+            frequency = np.float32(documents.frequencies[at])
+            for point in range(len(inverse)):
+                sums[point] += np.float64(weight - weight / (np.float32(1) + frequency * inverse[point]))
+    if found:
+        bits, row = sums.astype(np.float32).view(np.uint32), np.uint64(documents.rows[document])
+        for point in range(len(inverse)):
+            keys[point] = np.uint64(bits[point]) << np.uint64(32) | row
+    return found

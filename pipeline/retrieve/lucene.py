@@ -1,0 +1,418 @@
+"""BM25 by Lucene, engine and oracle: building the index of a pool, and searching it.
+
+Documents are analysed by Anserini's default English analyzer and indexed as Anserini does (frequencies and one-byte
+lengths, no positions), with ``id`` and ``contents`` as Anserini names them, so Pyserini opens the index as well.
+
+They lie in one segment, sorted by falling row. So a document's number tells its row, and Lucene's own order (score
+falling, then number rising) is the one total order of :mod:`pipeline.core.order`: a cut at any depth follows it,
+however many documents tie there. Scores are Lucene's float32, unrounded.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from pipeline.core import files
+from pipeline.core.errors import CorruptError, InputError, StageError
+from pipeline.core.order import Rows, Scores
+from pipeline.core.schema import CANDIDATES
+from pipeline.corpus.reader import Text
+from pipeline.retrieve.base import Exclusions, Ranking, check_depth
+from pipeline.retrieve.bm25.formula import check_parameters
+from pipeline.retrieve.java import anserini_version, declare, java_errors, start_java
+
+ANALYZER = "io.anserini.analysis.DefaultEnglishAnalyzer"
+
+_DESCRIPTION, _ROWS, _FORMAT = "description.json", "rows.arrow", 1
+_BATCH = 512
+_MAX_CLAUSES = 65_536
+"""Distinct terms a query may have; Lucene's default of 1,024 is too few for whole papers."""
+
+_S = "Ljava/lang/String;"
+_INDEX, _SEARCH, _DOCUMENT = "org/apache/lucene/index", "org/apache/lucene/search", "org/apache/lucene/document"
+_BYTES = "org/apache/lucene/util/BytesRef"
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class Handout(Generic[_T]):
+    """Hands the items of an iterator to threads, one by one, until it ends or an error leaves the context."""
+
+    def __init__(self, items: Iterable[_T]) -> None:
+        self._items, self._lock, self._stopped = iter(items), threading.Lock(), False
+
+    def __iter__(self) -> Iterator[_T]:
+        return self
+
+    def __next__(self) -> _T:
+        with self._lock:
+            if self._stopped:
+                raise StopIteration
+            return next(self._items)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._stopped = True
+
+
+class Lucene:
+    """Lucene and Anserini in the running Java.
+
+    Args:
+        memory: bytes of the run; Java's heap may take half of them.
+
+    Attributes:
+        version: such as ``9.9.1``.
+        analyzer: Anserini's default English analyzer.
+        java: returns a Java class by name.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self._jnius = start_java(memory)
+        self.java = java = self._jnius.autoclass
+        self.version: str = java("org.apache.lucene.util.Version").LATEST.toString()
+        self.analyzer = java(ANALYZER).newDefaultInstance()
+        self._bag_of_words = java("io.anserini.search.query.BagOfWordsQueryGenerator")()
+        self._json = java("com.fasterxml.jackson.databind.ObjectMapper")()
+        self._contents_type = java("org.apache.lucene.document.FieldType")()
+        self._contents_type.setTokenized(True)
+        self._contents_type.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
+        self._contents_type.freeze()
+        _searcher_class().setMaxClauseCount(_MAX_CLAUSES)
+
+    def in_threads(self, threads: int, work: Callable[[Handout[_T]], _R], items: Iterable[_T]) -> list[_R]:
+        """Run ``work`` in some threads on one handout of items and return its results; an error in one ends all."""
+        handout = Handout(items)
+
+        def run() -> _R:
+            try:
+                with handout:
+                    return work(handout)
+            finally:
+                self._jnius.detach()
+
+        with ThreadPoolExecutor(threads) as pool, handout:
+            return [future.result() for future in [pool.submit(run) for _ in range(threads)]]
+
+    def directory(self, folder: Path) -> Any:
+        """Return a folder as Lucene sees it."""
+        file = declare("java/io/File", f"({_S})V", (("toPath", "()Ljava/nio/file/Path;"),))
+        opened = declare(
+            "org/apache/lucene/store/FSDirectory",
+            static=(("open", "(Ljava/nio/file/Path;)Lorg/apache/lucene/store/FSDirectory;"),),
+        )
+        return opened.open(file(str(folder.absolute())).toPath())
+
+    def writer(self, folder: Path, buffer: int) -> Any:
+        """Return a writer of an index whose segments are sorted by falling row; ``buffer`` in bytes."""
+        sort_field = declare(f"{_SEARCH}/SortField", f"({_S}L{_SEARCH}/SortField$Type;Z)V")
+        sort = declare(f"{_SEARCH}/Sort", f"([L{_SEARCH}/SortField;)V")
+        settings = declare(
+            f"{_INDEX}/IndexWriterConfig",
+            "(Lorg/apache/lucene/analysis/Analyzer;)V",
+            (
+                ("setIndexSort", f"(L{_SEARCH}/Sort;)L{_INDEX}/IndexWriterConfig;"),
+                ("setMergeScheduler", f"(L{_INDEX}/MergeScheduler;)L{_INDEX}/IndexWriterConfig;"),
+                ("setRAMBufferSizeMB", f"(D)L{_INDEX}/IndexWriterConfig;"),
+                ("setUseCompoundFile", f"(Z)L{_INDEX}/IndexWriterConfig;"),
+            ),
+        )(self.analyzer)
+        row_type = self.java("org.apache.lucene.search.SortField$Type").LONG
+        settings.setIndexSort(sort([sort_field("row", row_type, True)]))
+        # Merges in threads of their own would print their errors instead of raising them.
+        settings.setMergeScheduler(declare(f"{_INDEX}/SerialMergeScheduler", "()V")())
+        settings.setRAMBufferSizeMB(buffer / 2**20)
+        settings.setUseCompoundFile(False)
+        writer = declare(
+            f"{_INDEX}/IndexWriter",
+            f"(Lorg/apache/lucene/store/Directory;L{_INDEX}/IndexWriterConfig;)V",
+            (
+                ("addDocuments", "(Ljava/lang/Iterable;)J"),
+                ("forceMerge", "(I)V"),
+                ("commit", "()J"),
+                ("getDocStats", f"()L{_INDEX}/IndexWriter$DocStats;"),
+                ("rollback", "()V"),
+                ("close", "()V"),
+            ),
+        )
+        return writer(self.directory(folder), settings)
+
+    def document(self) -> tuple[Any, tuple[Any, Any, Any, Any]]:
+        """Return an empty document and its fields: id as Pyserini reads it, id as it breaks ties, row, contents."""
+        set_string = (("setStringValue", f"({_S})V"),)
+        text = declare(f"{_DOCUMENT}/StringField", f"({_S}{_S}L{_DOCUMENT}/Field$Store;)V", set_string)
+        key = declare(f"{_DOCUMENT}/BinaryDocValuesField", f"({_S}L{_BYTES};)V", (("setBytesValue", "([B)V"),))
+        number = declare(f"{_DOCUMENT}/NumericDocValuesField", f"({_S}J)V", (("setLongValue", "(J)V"),))
+        contents = declare(
+            f"{_DOCUMENT}/Field", f"({_S}Ljava/lang/CharSequence;L{_INDEX}/IndexableFieldType;)V", set_string
+        )
+        fields = (
+            text("id", "", self.java("org.apache.lucene.document.Field$Store").YES),
+            key("id", declare(_BYTES, "()V")()),
+            number("row", 0),
+            contents("contents", "", self._contents_type),
+        )
+        document = self.java("org.apache.lucene.document.Document")()
+        for field in fields:
+            document.add(field)
+        return document, fields
+
+    def reader(self, folder: Path) -> Any:
+        """Return a reader of an index."""
+        opened = declare(
+            f"{_INDEX}/DirectoryReader",
+            methods=(("maxDoc", "()I"), ("leaves", "()Ljava/util/List;"), ("close", "()V")),
+            static=(("open", f"(Lorg/apache/lucene/store/Directory;)L{_INDEX}/DirectoryReader;"),),
+        )
+        return opened.open(self.directory(folder))
+
+    def searcher(self, reader: Any, k1: float, b: float) -> Any:
+        """Return a searcher by BM25."""
+        searcher = _searcher_class()(reader)
+        searcher.setSimilarity(declare(f"{_SEARCH}/similarities/BM25Similarity", "(FF)V")(k1, b))
+        return searcher
+
+    def bag_of_words(self, text: str) -> Any:
+        """Return the query for any of a text's terms, each weighted by its frequency."""
+        return self._bag_of_words.buildQuery("contents", self.analyzer, text)
+
+    def to_json(self, value: Any) -> str:
+        """Return a Java object's public fields as JSON, which takes one call; reading them takes one a field."""
+        text: str = self._json.writeValueAsString(value)
+        return text
+
+
+@functools.cache
+def _searcher_class() -> Any:
+    return declare(
+        f"{_SEARCH}/IndexSearcher",
+        f"(L{_INDEX}/IndexReader;)V",
+        (
+            ("setSimilarity", f"(L{_SEARCH}/similarities/Similarity;)V"),
+            ("search", f"(L{_SEARCH}/Query;I)L{_SEARCH}/TopDocs;"),
+        ),
+        (("setMaxClauseCount", "(I)V"),),
+    )
+
+
+def build_index(texts: Iterable[list[Text]], rows: Rows, folder: Path, threads: int, memory: int) -> dict[str, int]:
+    """Build an index in an empty folder.
+
+    Args:
+        texts: title and abstract of each candidate, in the order of ``rows``.
+        rows: uint32 ``[n]``, rising.
+        folder: where to.
+        threads: threads that analyse and index.
+        memory: bytes; Java's heap may take half of them.
+
+    Returns:
+        Counts: ``documents``, and of them ``blank``, which have no text and which no query can find.
+
+    Raises:
+        InputError: Java or Pyserini is missing or unfit, or there are not as many texts as rows.
+        StageError: the disk is full, Java has too little memory, or Lucene failed.
+    """
+    lucene = Lucene(memory)
+    with java_errors(folder):
+        writer = lucene.writer(folder, max(memory // 8, 16 << 20))
+        try:
+            work = functools.partial(_index_batches, lucene, writer)
+            blank = sum(lucene.in_threads(threads, work, _batches(texts, rows)))
+            writer.forceMerge(1)
+            writer.commit()
+            documents = int(writer.getDocStats().numDocs)
+        except BaseException:
+            writer.rollback()
+            raise
+        writer.close()
+    if documents != len(rows):
+        raise StageError(f"Lucene holds {documents:,} documents in {folder}, not {len(rows):,}")
+    (folder / "write.lock").unlink(missing_ok=True)
+    files.write_arrow(folder / _ROWS, [pa.record_batch([rows], schema=CANDIDATES)], CANDIDATES)
+    files.write_text(folder / _DESCRIPTION, json.dumps(_describe(lucene, rows), indent=1) + "\n")
+    return {"documents": documents, "blank": blank}
+
+
+def _batches(texts: Iterable[list[Text]], rows: Rows) -> Iterator[tuple[list[int], list[Text]]]:
+    done = 0
+    for block in texts:
+        for start in range(0, len(block), _BATCH):
+            part = block[start : start + _BATCH]
+            yield rows[done : done + len(part)].tolist(), part
+            done += len(part)
+    if done != len(rows):
+        raise InputError(f"there are {done:,} texts for {len(rows):,} rows", "Give one text a row")
+
+
+def _index_batches(lucene: Lucene, writer: Any, batches: Handout[tuple[list[int], list[Text]]]) -> int:
+    """Index batches until there are no more; return how many documents were blank.
+
+    Documents and fields are made once a thread, since filling one takes four calls into Java.
+    """
+    made = [lucene.document() for _ in range(_BATCH)]
+    documents = lucene.java("java.util.ArrayList")()
+    for document, _ in made:
+        documents.add(document)
+    blank = 0
+    for rows, texts in batches:
+        for (_, (stored_id, sorted_id, number, contents)), row, text in zip(made, rows, texts, strict=False):
+            whole = joined(text)
+            stored_id.setStringValue(str(row))
+            sorted_id.setBytesValue(str(row).encode())
+            number.setLongValue(row)
+            safely(contents.setStringValue, whole)
+            blank += not whole
+        writer.addDocuments(documents if len(texts) == _BATCH else documents.subList(0, len(texts)))
+    return blank
+
+
+def joined(text: Text) -> str:
+    """Return title, then abstract, the text of a document as of a query."""
+    return f"{text.title} {text.abstract}".strip()
+
+
+def safely(call: Callable[[str], _T], text: str) -> _T:
+    """Pass a text to Java, which takes no lone surrogates: they become replacement characters."""
+    try:
+        return call(text)
+    except UnicodeEncodeError:
+        return call(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+class _Hit(msgspec.Struct):
+    doc: int
+    score: float
+
+
+class _Hits(msgspec.Struct):
+    hits: list[_Hit] = msgspec.field(name="scoreDocs")
+
+
+class LuceneIndex:
+    """An index, open for search.
+
+    Attributes:
+        rows: uint32 ``[documents]``, rising: what it holds.
+    """
+
+    def __init__(self, folder: Path, memory: int) -> None:
+        """Open the index in ``folder``; Java's heap may take half of ``memory`` bytes.
+
+        Raises:
+            InputError: Java or Pyserini is missing or unfit, or another version of Lucene built the index.
+            CorruptError: its contents differ from its description.
+        """
+        self._folder = folder
+        self._lucene = Lucene(memory)
+        self.rows = _check_description(self._lucene, folder)
+        with java_errors(folder):
+            self._reader = self._lucene.reader(folder)
+            documents, segments = self._reader.maxDoc(), self._reader.leaves().size()
+        if documents != len(self.rows) or segments > 1:
+            self.close()
+            raise CorruptError(
+                f"{folder} holds {documents:,} documents in {segments} segments, not {len(self.rows):,} in one",
+                "Build it again with --repair",
+            )
+
+    def close(self) -> None:
+        """Close the files."""
+        self._reader.close()
+
+    def search(
+        self, queries: Iterable[list[Text]], excluded: Exclusions, *, k1: float, b: float, depth: int, threads: int
+    ) -> Ranking:
+        """Rank the candidates for every query by BM25, a bag of words of title and abstract.
+
+        Args:
+            queries: title and abstract of each query, in order.
+            excluded: rows removed from each query's ranking before ranks are counted.
+            k1: saturation of term frequency, at least 0.
+            b: normalisation by length, 0 to 1.
+            depth: entries a query at most; a query without terms has none.
+            threads: queries searched at a time.
+
+        Raises:
+            InputError: a parameter is out of range, or the exclusions are of another number of queries.
+            StageError: Lucene failed.
+        """
+        check_depth(depth)
+        check_parameters(k1, b)
+        offsets, removed = excluded
+        found: list[tuple[Rows, Scores]] = [(np.empty(0, np.uint32), np.empty(0, np.float32))] * (len(offsets) - 1)
+
+        def work(handout: Handout[tuple[int, Text]]) -> int:
+            done = 0
+            for number, text in handout:
+                done += 1
+                if number < len(found):
+                    apart = removed[offsets[number] : offsets[number + 1]]
+                    found[number] = self._search(searcher, joined(text), apart, depth)
+            return done
+
+        with java_errors(self._folder):
+            searcher = self._lucene.searcher(self._reader, k1, b)
+            texts = enumerate(text for block in queries for text in block)
+            done = sum(self._lucene.in_threads(threads, work, texts))
+        if done != len(found):
+            raise InputError(f"exclusions are of {len(found):,} queries, there are {done:,}", "Give both of one pool")
+        counts = np.array([len(rows) for rows, _ in found], np.int64)
+        rows = np.concatenate([np.empty(0, np.uint32), *(rows for rows, _ in found)])
+        scores = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in found)])
+        return Ranking.from_counts(counts, rows, scores)
+
+    def _search(self, searcher: Any, text: str, apart: Rows, depth: int) -> tuple[Rows, Scores]:
+        query = safely(self._lucene.bag_of_words, text)
+        top = searcher.search(query, depth + len(apart))
+        hits = msgspec.json.decode(self._lucene.to_json(top), type=_Hits).hits
+        numbers = np.array([hit.doc for hit in hits], np.int64)
+        scores = np.array([hit.score for hit in hits], np.float32)
+        rows = self.rows[len(self.rows) - 1 - numbers]
+        kept = np.flatnonzero(~np.isin(rows, apart))[:depth]
+        return rows[kept], scores[kept]
+
+
+def _describe(lucene: Lucene, rows: Rows) -> dict[str, Any]:
+    """Return the description of an index of these rows, built now."""
+    return {
+        "format": _FORMAT,
+        "documents": len(rows),
+        "rows_sha256": hashlib.sha256(rows.tobytes()).hexdigest(),
+        "analyzer": ANALYZER,
+        "lucene": lucene.version,
+        "anserini": anserini_version(),
+    }
+
+
+def _check_description(lucene: Lucene, folder: Path) -> Rows:
+    """Return the rows of an index after comparing its description with that of an index built now."""
+    try:
+        said = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
+        rows: Rows = files.read_arrow(folder / _ROWS).column("row").chunk(0).to_numpy()
+    except (OSError, ValueError) as error:
+        raise CorruptError(f"{folder} is no index ({error})", "Build it again with --repair") from error
+    wanted = _describe(lucene, rows)
+    for name in ("format", "analyzer", "lucene", "anserini"):
+        if said.get(name) != wanted[name]:
+            raise InputError(
+                f"the index {folder} was built with {name} {said.get(name)}, here is {wanted[name]}",
+                "Scores would differ: remove it and run the same command again",
+            )
+    if said != wanted:
+        raise CorruptError(f"{folder} is not what its {_DESCRIPTION} says", "Build it again with --repair")
+    return rows

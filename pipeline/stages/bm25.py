@@ -1,0 +1,307 @@
+"""BM25: the forward index of a corpus (stage ``terms``), the Lucene index of a pool (``index``), rankings (``search``).
+
+Both engines give the same bytes, so the ranking of a pool is one artifact, and the index it was read from is no part of
+its identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import SHORT_ID, canonical, digest
+from pipeline.core.errors import InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.progress import Progress
+from pipeline.core.resources import Resources
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import LUCENE, POOLS, RANKINGS, TERMS
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus, Rows, Text
+from pipeline.retrieve.base import Ranking, check_depth
+from pipeline.retrieve.bm25 import forward_index
+from pipeline.retrieve.bm25.forward_index import ForwardIndex
+from pipeline.retrieve.java import anserini_version
+from pipeline.retrieve.lucene import ANALYZER
+from pipeline.stages.search import DEFAULT_DEPTH, slug_of, write_ranking
+
+Role = Literal["paper", "query"]
+"""What texts are: papers, or queries that are no papers."""
+
+FOLDER = "index"
+"""Folder of the Lucene index in its artifact."""
+
+_TERMS_VERSION = 3
+_TEXTS_TOGETHER = 8_192
+_SPACE = pa.scalar(" ", pa.large_string())
+_WORD_BYTES = 256
+"""Memory of a word in the analyzer's cache, about."""
+
+
+@dataclass(frozen=True)
+class AnalyzerConfig:
+    """What decides the terms of a text; scores differ between versions of Lucene.
+
+    Attributes:
+        analyzer: Java class that makes terms of texts.
+        anserini: version of Anserini, which brings Lucene.
+    """
+
+    analyzer: str
+    anserini: str
+
+
+@dataclass(frozen=True)
+class TermsConfig(AnalyzerConfig):
+    """What decides a forward index beside the corpus: the analyzer, and which texts are analysed."""
+
+    role: Role
+
+
+@dataclass(frozen=True)
+class Bm25Config(AnalyzerConfig):
+    """What decides a BM25 ranking beside the pool.
+
+    Attributes:
+        k1: saturation of term frequency.
+        b: normalisation by length.
+        depth: entries a query.
+    """
+
+    k1: float
+    b: float
+    depth: int
+
+
+def installed_analyzer() -> tuple[str, str]:
+    """Return analyzer and version of Anserini, the fields of :class:`AnalyzerConfig`.
+
+    Raises:
+        InputError: Pyserini is not installed.
+    """
+    return ANALYZER, anserini_version()
+
+
+def terms_tasks(corpus: Artifact, pool: Task | Artifact) -> dict[str, Task]:
+    """Return the tasks that analyse a pool: its papers and, where its queries are no papers, its query texts.
+
+    Each makes the segment with what earlier segments of the forward index lack. Afterwards the index has all terms of
+    the pool, whichever task wrote them.
+
+    Raises:
+        InputError: Pyserini is not installed.
+    """
+    tasks: dict[str, Task] = {"paper": _terms_task(corpus, pool, "paper")}
+    config = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
+    if config["queries_are"] == "texts":
+        tasks["query"] = _terms_task(corpus, pool, "query")
+    return tasks
+
+
+def stored_terms_tasks(root: Path, corpus: Artifact) -> list[Task]:
+    """Return the task of every segment of a corpus, so that all can be repaired.
+
+    A segment whose pool is gone is left out: it can be read but not made again.
+    """
+    if not (root / TERMS).is_dir():
+        return []
+    pools = {pool.id: pool for pool in published(root / POOLS)}
+    roles: tuple[Role, ...] = ("paper", "query")
+    return [
+        _terms_task(corpus, pools[segment.manifest.inputs["pool"]], role)
+        for role in roles
+        for segment in published(root / _room(corpus, role))
+        if segment.manifest.inputs["pool"] in pools
+    ]
+
+
+def index_of(segment: Artifact) -> ForwardIndex:
+    """Open the forward index that a published segment belongs to."""
+    return ForwardIndex.open(segment.path.parent)
+
+
+def _terms_task(corpus: Artifact, pool: Task | Artifact, role: Role) -> Task:
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        return _analyse(role, inputs, out, resources)
+
+    config = TermsConfig(*installed_analyzer(), role)
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    return Task("terms", _TERMS_VERSION, _room(corpus, role), slug_of(pool), config, inputs, run)
+
+
+def _room(corpus: Artifact, role: Role) -> str:
+    config = TermsConfig(*installed_analyzer(), role)
+    identity = digest({"version": _TERMS_VERSION, "corpus": corpus.id, "config": config})
+    return f"{TERMS}/{corpus.manifest.slug}{'' if role == 'paper' else f'-{role}'}-{identity[:SHORT_ID]}"
+
+
+def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+    corpus = Corpus(inputs["corpus"])
+    wanted = _wanted(Pool(inputs["pool"], corpus), role)
+    if not out.done("rows.arrow"):
+        folder = out.path.parent
+        others = (s for s in published(folder) if s.manifest.inputs["pool"] != inputs["pool"].id)
+        forward_index.write_rows(out, ForwardIndex(folder, others).missing(wanted))
+    rows = forward_index.read_rows(out)
+    blocks = range(-(-len(rows) // forward_index.BLOCK_PAPERS))
+    todo = [number for number in blocks if not forward_index.has_block(out, number)]
+    if todo:
+        _write_blocks(corpus, role, rows, todo, out, resources)
+    return {
+        "wanted": len(wanted),
+        "present": len(wanted) - len(rows),
+        "analysed": len(rows),
+        "tokens": sum(forward_index.block_tokens(out, number) for number in blocks),
+    }
+
+
+def _write_blocks(corpus: Corpus, role: Role, rows: Rows, todo: list[int], out: Workdir, resources: Resources) -> None:
+    from pipeline.retrieve.bm25.analyzer import CachedAnalyzer, LuceneAnalyzer
+    from pipeline.retrieve.java import java_errors
+    from pipeline.retrieve.lucene import Handout, Lucene
+
+    lucene = Lucene(resources.memory)
+    threads = min(resources.workers, len(todo))
+    capacity = resources.memory // (4 * threads * _WORD_BYTES)
+    size = forward_index.BLOCK_PAPERS
+    with Progress(len(rows), "analyse", "docs") as progress:
+
+        def work(numbers: Handout[int]) -> None:
+            analyzer = CachedAnalyzer(LuceneAnalyzer(lucene), capacity)
+            for number in numbers:
+                mine = rows[number * size : (number + 1) * size]
+                forward_index.write_block(out, number, analyzer.block(_texts(corpus, role, mine)))
+                progress.add(len(mine))
+
+        with java_errors(out.path):
+            lucene.in_threads(threads, work, todo)
+
+
+def _texts(corpus: Corpus, role: Role, rows: Rows) -> Iterator[pa.Array]:
+    """Yield title and abstract of papers, or the texts of queries, as large strings."""
+    for start in range(0, len(rows), _TEXTS_TOGETHER):
+        part = rows[start : start + _TEXTS_TOGETHER]
+        if role == "query":
+            joined = corpus.query_texts.column("text").take(pa.array(part))
+        else:
+            table = corpus.take(part, ["title", "abstract"])
+            joined = pc.binary_join_element_wise(table.column("title"), table.column("abstract"), _SPACE)
+        yield pa.concat_arrays(joined.chunks)
+
+
+def _wanted(pool: Pool, role: Role) -> Rows:
+    if role == "query":
+        return pool.query_rows
+    return np.union1d(pool.candidates, pool.query_rows) if pool.queries_are_papers else pool.candidates
+
+
+def lucene_task(corpus: Artifact, pool: Task | Artifact) -> Task:
+    """Return the task that builds the Lucene index of a pool: document frequencies and lengths are the pool's.
+
+    Raises:
+        InputError: Pyserini is not installed.
+    """
+
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        from pipeline.retrieve.lucene import build_index
+
+        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        if not out.done(FOLDER):
+            with (
+                Progress(len(opened.candidates), "index", "docs") as progress,
+                out.folder(FOLDER) as (folder, written),
+            ):
+                texts = _counted(opened.candidate_texts(), progress)
+                written.counts = build_index(texts, opened.candidates, folder, resources.workers, resources.memory)
+        return out.counts(FOLDER)
+
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    return Task("index", 1, LUCENE, slug_of(pool), AnalyzerConfig(*installed_analyzer()), inputs, run)
+
+
+def bm25_ranking_task(
+    corpus: Artifact,
+    pool: Task | Artifact,
+    indexes: Mapping[str, Task | Artifact],
+    *,
+    k1: float,
+    b: float,
+    depth: int = DEFAULT_DEPTH,
+    tuning: Artifact | None = None,
+) -> Task:
+    """Return the task that ranks a pool's candidates by BM25.
+
+    Args:
+        corpus: the corpus of the pool.
+        pool: whose queries are run.
+        indexes: what is read: :func:`terms_tasks` of the pool, or its :func:`lucene_task` as ``lucene``. The ranking is
+            the same.
+        k1: saturation of term frequency.
+        b: normalisation by length.
+        depth: entries a query.
+        tuning: where ``k1`` and ``b`` come from, if they were tuned.
+    """
+    check_depth(depth)
+
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        search = _search_lucene if "lucene" in indexes else _search_terms
+        return write_ranking(search(inputs, opened, resources, k1, b, depth), opened, depth, out)
+
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    if tuning is not None:
+        inputs["tuning"] = tuning
+    slug = f"bm25-{k1:g}-{b:g}-{slug_of(pool)}"
+    config = Bm25Config(*installed_analyzer(), k1, b, depth)
+    return Task("search", 2, RANKINGS, slug, config, inputs, run, derived=indexes)
+
+
+def _search_terms(inputs: Inputs, pool: Pool, resources: Resources, k1: float, b: float, depth: int) -> Ranking:
+    from pipeline.retrieve.bm25.collection import Collection, Queries
+    from pipeline.retrieve.bm25.search import search
+
+    index, threads = index_of(inputs["paper"]), resources.workers
+    queries = Queries.read(index_of(inputs["query"]) if "query" in inputs else index, pool.query_rows)
+    collection = Collection.read(index, pool.candidates, queries.vocabulary, threads)
+    with Progress(len(pool.candidates), "search bm25", "docs") as progress:
+        return search(
+            collection,
+            queries,
+            pool.exclusions,
+            k1=k1,
+            b=b,
+            depth=depth,
+            threads=threads,
+            memory=resources.memory // 4,
+            done=progress.add,
+        )
+
+
+def _search_lucene(inputs: Inputs, pool: Pool, resources: Resources, k1: float, b: float, depth: int) -> Ranking:
+    from pipeline.retrieve.lucene import LuceneIndex
+
+    artifact = inputs["lucene"]
+    artifact.verify()
+    with (
+        closing(LuceneIndex(artifact.path / FOLDER, resources.memory)) as index,
+        Progress(len(pool.query_rows), "search bm25", "queries") as progress,
+    ):
+        if not np.array_equal(index.rows, pool.candidates):
+            raise InputError(f"{artifact.name} is the index of another pool", "Index this one first")
+        texts = _counted(pool.query_texts(block=64), progress)
+        return index.search(texts, pool.exclusions, k1=k1, b=b, depth=depth, threads=resources.workers)
+
+
+def _counted(blocks: Iterable[list[Text]], progress: Progress) -> Iterator[list[Text]]:
+    for block in blocks:
+        yield block
+        progress.add(len(block))

@@ -1,0 +1,392 @@
+"""BM25 by the forward index: Lucene's scores and ranking for every pool, and the grid's ranks are those of searches."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import pytrec_eval
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.errors import InputError, StageError
+from pipeline.corpus.reader import Text
+from pipeline.measure.ranks import average_precision
+from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
+from pipeline.retrieve.bm25 import collection, grid, search
+from pipeline.retrieve.bm25.collection import Collection, Queries
+from pipeline.retrieve.bm25.forward_index import ForwardIndex
+from pipeline.stages.tune import GRID_B, GRID_K1
+from tests.retrieve.bm25 import (
+    POINTS,
+    Asked,
+    analysed,
+    bm25_scores,
+    by_index,
+    by_lucene,
+    grid_ranks,
+    publish,
+    random_texts,
+    real_texts,
+)
+from tests.retrieve.cases import exclusions, same
+
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("bm25")]
+
+GRID = list(itertools.product(GRID_K1, GRID_B))
+ODD = [(0.0, 0.0), (0.0, 1.0), (1e-3, 0.5), (2.0, 0.0), (50.0, 1.0), (0.9, 0.4), (0.9, 0.4)]
+
+
+def assert_lucenes(found: Ranking, lucene: Ranking) -> None:
+    """The same rows in the same order, under scores that differ in the last bit at most."""
+    np.testing.assert_array_equal(found.query, lucene.query)
+    np.testing.assert_allclose(found.score, lucene.score, rtol=2e-7)
+    np.testing.assert_array_equal(found.row, lucene.row)
+    np.testing.assert_array_equal(found.rank, lucene.rank)
+
+
+def check(root: Path, texts: Sequence[Text], asked: Sequence[Asked], points: Sequence[tuple[float, float]]) -> None:
+    """Compare every pool of one forward index with a Lucene index of its own."""
+    index = analysed(root, publish(root, texts), *asked)
+    for number, each in enumerate(asked):
+        lucene = by_lucene(root / f"lucene{number}", texts, each, *points)
+        for (k1, b), expected in zip(points, lucene, strict=True):
+            assert_lucenes(by_index(index, each, k1=k1, b=b), expected)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_lucenes_ranking_of_random_texts(tmp_path: Path, seed: int) -> None:
+    """Three pools that overlap, one of them small: their frequencies and lengths are their own."""
+    texts = random_texts(2_500, seed)
+    rng = np.random.default_rng(seed)
+    everyone = np.arange(len(texts))
+    queries = rng.choice(everyone, 60, replace=False)
+    lists = [[int(q), *rng.choice(everyone, n % 5, replace=False).tolist()] for n, q in enumerate(np.sort(queries))]
+    pools = [
+        Asked.of(rng.choice(everyone, 30, replace=False), rng.choice(everyone, 700, replace=False)),
+        Asked.of(queries, everyone, exclusions([sorted(set(each)) for each in lists])),
+        Asked.of(queries, everyone[everyone % 3 == 0]),
+    ]
+    check(tmp_path, texts, pools, POINTS)
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("name", ["beir-scifact", "s2orc-real"])
+def test_lucenes_ranking_of_real_papers(tmp_path: Path, name: str) -> None:
+    texts = real_texts(name)[:6_000]
+    rows = np.random.default_rng(8).permutation(len(texts))
+    asked = [Asked.of(rows[:80], rows[40:5_000]), Asked.of(rows[60:120], rows[3_000:3_900])]
+    check(tmp_path, texts, asked, POINTS[:3])
+
+
+_WORDS = st.sampled_from(["kiwi", "plum", "fig", "melon", "lime", "pear"])
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(
+    documents=st.lists(st.lists(_WORDS, max_size=80), min_size=1, max_size=12),
+    k1=st.floats(0, 4),
+    b=st.floats(0, 1),
+)
+def test_the_formula_in_plain_python(
+    tmp_path_factory: pytest.TempPathFactory, documents: list[list[str]], k1: float, b: float
+) -> None:
+    texts = [" ".join(words) for words in documents]
+    root = tmp_path_factory.mktemp("formula")
+    everyone = Asked.of(range(len(texts)), range(len(texts)))
+    index = analysed(root, publish(root, [Text("", text) for text in texts]), everyone)
+    ranking = by_index(index, everyone, k1=k1, b=b)
+    for number, query in enumerate(texts):
+        mine = ranking.query == number
+        found = dict(zip(ranking.row[mine].tolist(), ranking.score[mine].tolist(), strict=True))
+        assert found == pytest.approx(bm25_scores(texts, query, k1, b), rel=1e-5, abs=1e-6)
+        order = list(zip(ranking.score[mine].tolist(), ranking.row[mine].tolist(), strict=True))
+        assert order == sorted(order, reverse=True)
+
+
+def test_ties_go_by_row_at_every_cut(tmp_path: Path) -> None:
+    """More equal documents than are asked for, spread over blocks, while the threshold rises."""
+    texts = [Text("", "apple pear" if n % 3 else "apple") for n in range(1_500)]
+    asked = Asked.of([0, 1], range(2, 1_500))
+    index = analysed(tmp_path, publish(tmp_path, texts), asked)
+    for depth in (1, 5, 499, 1_000, 1_400):
+        (lucene,) = by_lucene(tmp_path / "index", texts, asked, (0.9, 0.4), depth=depth)
+        assert same(by_index(index, asked, depth=depth), lucene)
+
+
+def test_queries_and_documents_without_terms(tmp_path: Path) -> None:
+    texts = [Text("", ""), Text("the of", "and"), Text("kiwi", ""), Text("", "kiwi fig"), Text("…", "!?")]
+    asked = Asked.of(range(5), range(5))
+    index = analysed(tmp_path, publish(tmp_path, texts), asked, Asked.of([0], [1, 4]), Asked.of([], [0, 1]))
+    found = by_index(index, asked)
+    (lucene,) = by_lucene(tmp_path / "index", texts, asked, (0.9, 0.4))
+    assert same(found, lucene)
+    assert sorted(set(found.query.tolist())) == [2, 3]
+    others = [Asked.of([2], [0, 1]), Asked.of([0, 2], []), Asked.of([], [0, 1]), Asked.of([1], [0])]
+    assert [len(by_index(index, each)) for each in others] == [0, 0, 0, 0]
+
+
+def test_frequencies_beyond_a_byte_and_beyond_two(tmp_path: Path) -> None:
+    """Weights that are no power of two as well: each text is a query."""
+    texts = [Text("", " ".join(["kiwi"] * n + ["fig"] * (n % 7))) for n in (1, 2, 3, 5, 6, 7, 63, 64, 65, 300, 70_000)]
+    for number, count in enumerate((9, 10, 11)):
+        asked = Asked.of(range(count), range(count))
+        check(tmp_path / str(number), texts[:count], [asked], POINTS)
+
+
+def test_whole_papers_of_thousands_of_terms(tmp_path: Path) -> None:
+    texts = [Text("", " ".join(f"word{n}" for n in range(5_000))), Text("word7", "word8"), Text("other", "")]
+    check(tmp_path, texts, [Asked.of([0, 1], [0, 1, 2])], POINTS[:2])
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[Text]:
+    return random_texts(2_500, 11)
+
+
+@pytest.fixture(scope="module")
+def asked(texts: list[Text]) -> Asked:
+    queries = range(0, len(texts), 41)
+    return Asked.of(queries, range(len(texts) - 20), exclusions([[q, q + 1] for q in queries]))
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory, texts: list[Text], asked: Asked) -> ForwardIndex:
+    root = tmp_path_factory.mktemp("index")
+    return analysed(root, publish(root, texts), asked)
+
+
+@pytest.mark.parametrize(("block", "threads", "memory"), [(1, 2, 1 << 20), (33, 3, 1), (64, 1, 1), (1_000, 3, 1 << 20)])
+def test_blocks_threads_and_memory_change_no_byte(
+    monkeypatch: pytest.MonkeyPatch, index: ForwardIndex, asked: Asked, block: int, threads: int, memory: int
+) -> None:
+    """With a byte of memory, sixteen queries are searched in each pass."""
+    whole = by_index(index, asked, depth=50, threads=1, memory=1 << 30)
+    monkeypatch.setattr(collection, "BLOCK_DOCUMENTS", block)
+    assert same(by_index(index, asked, depth=50, threads=threads, memory=memory), whole)
+
+
+def test_blocks_of_the_index_change_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: list[Text], index: ForwardIndex, asked: Asked
+) -> None:
+    from pipeline.retrieve.bm25 import forward_index
+
+    expected = by_index(index, asked)
+    monkeypatch.setattr(forward_index, "BLOCK_PAPERS", 700)
+    other = analysed(tmp_path, publish(tmp_path, texts, shard_rows=900), asked)
+    assert same(by_index(other, asked), expected)
+
+
+def opened(index: ForwardIndex, asked: Asked) -> tuple[Collection, Queries]:
+    queries = Queries.read(index, asked.queries)
+    return Collection.read(index, asked.candidates, queries.vocabulary, 2), queries
+
+
+@pytest.mark.parametrize("memory", [1, 1 << 30])
+def test_progress_counts_every_document_once(
+    monkeypatch: pytest.MonkeyPatch, index: ForwardIndex, asked: Asked, memory: int
+) -> None:
+    monkeypatch.setattr(collection, "BLOCK_DOCUMENTS", 100)
+    seen: list[int] = []
+    found = search.search(
+        *opened(index, asked), asked.excluded, k1=0.9, b=0.4, depth=5, threads=2, memory=memory, done=seen.append
+    )
+    assert len(found) == 5 * len(set(found.query.tolist()))
+    assert sum(seen) == len(asked.candidates)
+    assert min(seen) >= 0
+
+
+def test_memory_bounds_the_lists_of_all_queries(index: ForwardIndex) -> None:
+    """300 lists of 40,000 keys take 96 MB; the ranking and the keys it is made of take less than 30 MB."""
+    everyone = Asked.of(range(300), range(2_480))
+    read, peaks = opened(index, everyone), []
+    for memory in (1 << 20, 1 << 30):
+        tracemalloc.start()
+        search.search(*read, everyone.excluded, k1=0.9, b=0.4, depth=20_000, threads=1, memory=memory)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[0] < 60e6 < 96e6 < peaks[1], peaks
+
+
+def test_a_cut_is_a_prefix(index: ForwardIndex, asked: Asked) -> None:
+    whole = by_index(index, asked, depth=2_500)
+    for depth in (1, 7, 200):
+        kept = whole.rank <= depth
+        cut = Ranking(whole.query[kept], whole.row[kept], whole.score[kept], whole.rank[kept])
+        assert same(by_index(index, asked, depth=depth), cut)
+
+
+def test_what_is_excluded_is_not_found_and_changes_no_score(index: ForwardIndex, asked: Asked) -> None:
+    free = by_index(index, asked._replace(excluded=no_exclusions(len(asked.queries))), depth=2_500)
+    held = by_index(index, asked, depth=2_500)
+    offsets, rows = asked.excluded
+    removed = {(q, int(row)) for q in range(len(asked.queries)) for row in rows[offsets[q] : offsets[q + 1]]}
+    pairs = zip(free.query.tolist(), free.row.tolist(), strict=True)
+    kept = np.array([pair not in removed for pair in pairs])
+    assert np.count_nonzero(~kept) > 0
+    assert [free.query[kept].tolist(), free.row[kept].tolist()] == [held.query.tolist(), held.row.tolist()]
+    assert free.score[kept].tobytes() == held.score.tobytes()
+
+
+def test_papers_without_terms_are_named(tmp_path: Path) -> None:
+    index = analysed(tmp_path, publish(tmp_path, random_texts(30, 6)), Asked.of([1], range(10)))
+    rows = np.arange(8, 13, dtype=np.uint32)
+    assert index.missing(rows).tolist() == [10, 11, 12]
+    with pytest.raises(StageError, match=r"3 of 5 papers have no terms.*the first: row 10"):
+        list(index.parts(rows))
+
+
+@pytest.mark.parametrize("settings", [{"k1": -0.1}, {"b": 1.1}, {"k1": float("nan")}, {"depth": 0}])
+def test_parameters_out_of_range(index: ForwardIndex, asked: Asked, settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="BM25 has no|depth 0"):
+        by_index(index, asked, **settings)
+
+
+def test_as_many_queries_as_exclusions_and_relevant_lists(index: ForwardIndex, asked: Asked) -> None:
+    with pytest.raises(InputError, match=f"exclusions are of 2 queries, there are {len(asked.queries)}"):
+        by_index(index, asked._replace(excluded=no_exclusions(2)))
+    with pytest.raises(InputError, match="relevant papers are of 1 queries"):
+        grid_ranks(index, asked, exclusions([[1]]), GRID[:1])
+    with pytest.raises(InputError, match="BM25 has no k1="):
+        grid_ranks(index, asked, asked.excluded, [(0.9, 0.4), (0.9, 1.1)])
+
+
+@pytest.mark.parametrize(
+    ("module", "kernel"),
+    [(collection, "count"), (collection, "invert"), (search, "search_block"), (grid, "count_above")],
+)
+@pytest.mark.parametrize("calls", [0, 2])
+def test_an_error_in_a_thread_reaches_the_caller(
+    monkeypatch: pytest.MonkeyPatch, index: ForwardIndex, asked: Asked, module: Any, kernel: str, calls: int
+) -> None:
+    whole, left = getattr(module, kernel), iter(range(calls))
+
+    def failing(*arguments: Any) -> Any:
+        if next(left, None) is None:
+            raise MemoryError("injected")
+        return whole(*arguments)
+
+    monkeypatch.setattr(collection, "BLOCK_DOCUMENTS", 100)
+    monkeypatch.setattr(module, kernel, failing)
+    with pytest.raises(MemoryError, match="injected"):
+        for _ in range(3):
+            by_index(index, asked)
+            grid_ranks(index, asked, random_relevant(asked, 2_500, 1), GRID[:2])
+
+
+def searched_ranks(ranking: Ranking, relevant: Exclusions) -> npt.NDArray[np.int64]:
+    """Return what the grid should: ranks of each query's relevant rows, those not found first, then the lowest."""
+    offsets, rows = relevant
+    rank_of = {
+        (q, r): k for q, r, k in zip(ranking.query.tolist(), ranking.row.tolist(), ranking.rank.tolist(), strict=True)
+    }
+    found = []
+    for query, (first, last) in enumerate(itertools.pairwise(offsets)):
+        ranks = [rank_of.get((query, row), 0) for row in rows[first:last].tolist()]
+        found += sorted(ranks, key=lambda rank: (rank > 0, -rank))
+    return np.array(found, np.int64)
+
+
+def random_relevant(asked: Asked, rows: int, seed: int, most: int = 40) -> Exclusions:
+    """Some candidates, some rows that are none; for one query in six nothing."""
+    rng = np.random.default_rng(seed)
+    counts = [0 if n % 6 == 5 else int(rng.integers(1, most)) for n in range(len(asked.queries))]
+    return exclusions([np.unique(rng.integers(0, rows + 5, count)).tolist() for count in counts])
+
+
+def with_near_ones(relevant: Exclusions, ranking: Ranking, depth: int) -> Exclusions:
+    """Add rows from the top and around the depth, where a rank more or less shows."""
+    offsets, rows = relevant
+    lists = []
+    for query, (first, last) in enumerate(itertools.pairwise(offsets)):
+        near = ranking.row[(ranking.query == query) & np.isin(ranking.rank, [1, 2, 9, depth - 1, depth, depth + 1])]
+        lists.append(sorted({*rows[first:last].tolist(), *(near.tolist() if last > first else ())}))
+    return exclusions(lists)
+
+
+def check_grid(
+    index: ForwardIndex, asked: Asked, relevant: Exclusions, points: Sequence[tuple[float, float]], depth: int
+) -> None:
+    found = grid_ranks(index, asked, relevant, points, depth=depth)
+    assert found.shape == (len(relevant[1]), len(points))
+    for number, (k1, b) in enumerate(points):
+        ranking = by_index(index, asked, k1=k1, b=b, depth=depth)
+        np.testing.assert_array_equal(found[:, number], searched_ranks(ranking, relevant), str((k1, b)))
+
+
+@pytest.mark.parametrize(("seed", "depth"), [(1, 500), (2, 3), (3, 2_499)])
+def test_the_grid_gives_the_ranks_of_separate_searches(
+    index: ForwardIndex, asked: Asked, seed: int, depth: int
+) -> None:
+    near = by_index(index, asked, depth=depth + 1)
+    relevant = with_near_ones(random_relevant(asked, 2_500, seed), near, depth)
+    check_grid(index, asked, relevant, [*GRID[seed::6], *ODD], depth)
+
+
+def test_the_grid_ranks_documents_that_tie_by_the_hundred(tmp_path: Path) -> None:
+    """Copies of a few texts: ranks go by row, at every point."""
+    rng = np.random.default_rng(4)
+    kinds = [Text("", " ".join(f"w{n}x" for n in rng.integers(0, 12, length))) for length in (2, 3, 5, 8, 30, 31, 90)]
+    texts = [kinds[n] for n in rng.integers(0, len(kinds), 1_200)]
+    asked = Asked.of(range(9), range(1_200), exclusions([[q] for q in range(9)]))
+    index = analysed(tmp_path, publish(tmp_path, texts), asked)
+    relevant = random_relevant(asked, 1_200, 4, most=150)
+    for depth in (10, 300):
+        check_grid(index, asked, relevant, GRID[::9], depth)
+
+
+def test_blocks_threads_and_other_points_change_no_rank(
+    monkeypatch: pytest.MonkeyPatch, index: ForwardIndex, asked: Asked
+) -> None:
+    relevant = random_relevant(asked, 2_500, 9)
+    whole = grid_ranks(index, asked, relevant, GRID, depth=100, threads=1)
+    order = np.random.default_rng(1).permutation(len(GRID))
+    for block, threads in ((2_500, 1), (33, 3), (1, 2)):
+        monkeypatch.setattr(grid, "BLOCK_DOCUMENTS", block)
+        again = grid_ranks(index, asked, relevant, [GRID[n] for n in order], depth=100, threads=threads)
+        np.testing.assert_array_equal(again, whole[:, order])
+    for number in (0, 44, 89):
+        alone = grid_ranks(index, asked, relevant, [GRID[number]], depth=100)
+        np.testing.assert_array_equal(alone[:, 0], whole[:, number])
+
+
+def test_the_grid_without_relevant_papers_queries_or_documents(index: ForwardIndex, asked: Asked) -> None:
+    nothing = exclusions([[]] * len(asked.queries))
+    assert grid_ranks(index, asked, nothing, GRID).shape == (0, 90)
+    nobody = Asked.of([], asked.candidates)
+    assert grid_ranks(index, nobody, exclusions([]), GRID).shape == (0, 90)
+    empty = Asked.of([41], [])
+    assert grid_ranks(index, empty, exclusions([[7, 8]]), GRID[:2]).tolist() == [[0, 0], [0, 0]]
+    assert not grid_ranks(index, asked, asked.excluded, GRID[:3]).any()  # relevant and excluded
+
+
+@pytest.mark.realdata
+def test_average_precision_of_the_grid_is_trec_evals_of_lucenes_rankings(tmp_path: Path) -> None:
+    texts = real_texts("s2orc-real")[:4_000]
+    rng = np.random.default_rng(3)
+    queries = np.sort(rng.choice(len(texts), 60, replace=False))
+    asked = Asked.of(queries, range(len(texts)), exclusions([[int(q)] for q in queries]))
+    index = analysed(tmp_path, publish(tmp_path, texts), asked)
+    near = by_index(index, asked, k1=1.5, b=0.9, depth=900)
+    lists = [sorted({q, *rng.permutation(near.row[near.query == q])[:25].tolist()}) for q in range(len(queries))]
+    relevant = exclusions(lists)
+    found = grid_ranks(index, asked, relevant, GRID)
+    values = average_precision(found, relevant[0])
+    points = [0, 13, 34, 57, 89]
+    qrels = {str(q): {f"{row:08d}": 1 for row in rows} for q, rows in enumerate(lists)}
+    for number, ranking in zip(
+        points, by_lucene(tmp_path / "index", texts, asked, *(GRID[n] for n in points)), strict=True
+    ):
+        np.testing.assert_array_equal(found[:, number], searched_ranks(ranking, relevant))
+        run: dict[str, dict[str, float]] = {query: {} for query in qrels}
+        for query, row, score in zip(ranking.query.tolist(), ranking.row.tolist(), ranking.score.tolist(), strict=True):
+            run[str(query)][f"{row:08d}"] = score
+        theirs = pytrec_eval.RelevanceEvaluator(qrels, {"map"}).evaluate(run)
+        expected = [theirs[str(q)]["map"] for q in range(len(queries))]
+        np.testing.assert_allclose(values[:, number], expected, rtol=0, atol=1e-12)
