@@ -44,7 +44,6 @@ from pipeline.core import progress, provenance
 from pipeline.core.config import parse_bytes, parse_count
 from pipeline.core.resources import available_cores, available_memory
 from pipeline.core.schema import NO_YEAR
-from pipeline.sources import s2orc2020
 from pipeline.sources.lines import read_blocks
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.sources.synthetic import Synthetic
@@ -69,7 +68,6 @@ Result = tuple[int, int, float]
 
 def ours(folder: Path, part: str) -> Result:
     started = time.process_time()
-    s2orc2020.LARGE = 0
     read = kept = 0
     for batch in S2orc2020(folder).read(part):
         papers = batch.papers

@@ -14,19 +14,13 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba.extending import intrinsic
 
-Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
-
-BLOCK = 64
-"""Bytes looked at or copied together: arrays read or written by such kernels have as many to spare at their end."""
 
 signed = cast("Callable[[Any], int]", np.int64)
 """Turns an unsigned number into a signed one in kernels: Numba makes a float of a sum of the two."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_LANES = ir.VectorType(ir.IntType(8), BLOCK)
-_MASK = ir.IntType(BLOCK)
 
 
 def compiled(function: _Function) -> _Function:
@@ -68,58 +62,6 @@ def as_bits(_typing: Any, value: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(32))
 
     return numba.types.int32(value), generate
-
-
-def _load(context: Any, builder: Any, array: Any, at: Any, kind: Any) -> Any:
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.load(builder.bitcast(builder.gep(data, [at]), _LANES.as_pointer()), align=1)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def text_masks(_typing: Any, data: Any, at: Any) -> Any:
-    """Look at 64 bytes of JSON: masks, bit ``i`` for byte ``at + i``, of ends, oddities and spaces.
-
-    An end is a quotation mark; an oddity is a backslash, a control character or a byte over 127.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        lanes = _load(context, builder, arguments[0], arguments[1], signature.args[0])
-
-        def same(character: str) -> Any:
-            return builder.icmp_unsigned("==", lanes, ir.Constant(_LANES, [ord(character)] * BLOCK))
-
-        # As signed numbers, bytes over 127 are below 32 too.
-        low = builder.icmp_signed("<", lanes, ir.Constant(_LANES, [32] * BLOCK))
-        masks = [builder.bitcast(m, _MASK) for m in (same('"'), builder.or_(same("\\"), low), same(" "))]
-        return context.make_tuple(builder, signature.return_type, masks)
-
-    return numba.types.UniTuple(numba.types.uint64, 3)(data, at), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def newline_mask(_typing: Any, data: Any, at: Any) -> Any:
-    """Look at 64 bytes: the mask of newlines, bit ``i`` for byte ``at + i``."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        lanes = _load(context, builder, arguments[0], arguments[1], signature.args[0])
-        found = builder.icmp_unsigned("==", lanes, ir.Constant(_LANES, [10] * BLOCK))
-        return builder.bitcast(found, _MASK)
-
-    return numba.types.uint64(data, at), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def copy_block(_typing: Any, source: Any, at: Any, target: Any, to: Any) -> Any:
-    """Copy 64 bytes from ``source[at:]`` to ``target[to:]``."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        lanes = _load(context, builder, arguments[0], arguments[1], signature.args[0])
-        data = context.make_array(signature.args[2])(context, builder, arguments[2]).data
-        place = builder.bitcast(builder.gep(data, [arguments[3]]), _LANES.as_pointer())
-        builder.store(lanes, place, align=1)
-        return context.get_dummy_value()
-
-    return numba.types.void(source, at, target, to), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pipeline.core import files
 from pipeline.core.text import id_keys, title_keys
 from pipeline.corpus.spill import Columns, ColumnWriter
-from pipeline.sources.base import Batch, Release
+from pipeline.sources.base import PaperBatch, Release
 
 STRINGS = ("paper_id", "title", "abstract")
 LISTS = ("cited",)
@@ -78,7 +78,7 @@ class Extraction:
         return total
 
 
-def _write_run(path: Path, batches: list[Batch]) -> None:
+def _write_run(path: Path, batches: list[PaperBatch]) -> None:
     table = pa.Table.from_batches([batch.papers for batch in batches])
     order = pc.sort_indices(table.column("paper_id").combine_chunks())
 
@@ -105,8 +105,8 @@ def _write_run(path: Path, batches: list[Batch]) -> None:
             run.add(name, np.asarray(column(name)))
 
 
-def _grouped(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
-    group: list[Batch] = []
+def _grouped(batches: Iterator[PaperBatch], size: int) -> Iterator[list[PaperBatch]]:
+    group: list[PaperBatch] = []
     held = 0
     for batch in batches:
         group.append(batch)

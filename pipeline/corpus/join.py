@@ -25,7 +25,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.text import id_keys
 from pipeline.corpus.belongings import abstracts_of, inbound_of, references_of
 from pipeline.corpus.partition import CutWriter, read_cut
-from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Batch, QuerySet
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch, QuerySet
 from pipeline.sources.tables import Abstracts, Citations, JoinedRelease
 
 _KEY = pa.field("key", pa.uint64(), nullable=False)
@@ -72,7 +72,7 @@ class Joined:
         """Return the numbers of the cuts, and before them a part that holds nothing but the counts of the cutting."""
         return ["counts", *map(str, range(self.cuts))]
 
-    def read(self, part: str) -> Iterator[Batch]:
+    def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of one cut, in the release's order, with their abstracts and references."""
         if part == "counts":
             yield _counts([json.loads(path.read_text()) for path in sorted(self.folder.glob("part-*.json"))])
@@ -93,9 +93,9 @@ class Joined:
             columns["outbound"] = references.lists(rows)
             columns["n_inbound"] = pa.array(inbound[rows])
             batch = pa.RecordBatch.from_arrays([columns[f.name] for f in RAW_PAPERS], schema=RAW_PAPERS)
-            yield Batch(batch, batch.num_rows, noted=noted if start == 0 else Counter())
+            yield PaperBatch(batch, batch.num_rows, noted=noted if start == 0 else Counter())
         if not len(papers):
-            yield Batch(_NO_PAPERS, 0, noted=noted)
+            yield PaperBatch(_NO_PAPERS, 0, noted=noted)
 
     def _table(self, table: str, part: str) -> pa.Table:
         paths = sorted(self.folder.glob("part-*.cut"))
@@ -114,14 +114,14 @@ def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
 
     Args:
         release: what is cut.
-        scratch: where the cuts go (``tables/``), about as many bytes as :meth:`JoinedRelease.spill_bytes` says.
+        scratch: where the cuts go (``tables/``), about as many bytes as :meth:`JoinedRelease.joined_bytes` says.
         resources: limits of the run.
     """
     folder = scratch / "tables"
     folder.mkdir(exist_ok=True)
     record = folder / "cuts.json"
     if not record.is_file():
-        wanted = -(-release.spill_bytes() // max(1, resources.memory // (4 * resources.workers)))
+        wanted = -(-release.joined_bytes() // max(1, resources.memory // (4 * resources.workers)))
         files.write_text(record, json.dumps(min(max(1, wanted), _MOST_CUTS)))
     cuts: int = json.loads(record.read_text())
     held = min(_HELD_BYTES, resources.memory // (8 * resources.workers))
@@ -148,13 +148,12 @@ def _cut(release: JoinedRelease, folder: Path, cuts: int, held: int, numbered: t
             total[kind]["kept"] += kept
             total[kind]["dropped"] += batch.dropped
             total["examples"] += batch.examples
-            if isinstance(batch, Batch):
-                total["noted"] += batch.noted
+            total["noted"] += batch.noted
     files.write_text(record, json.dumps(total))
 
 
-def _write(writer: CutWriter, batch: Batch | Abstracts | Citations) -> tuple[str, int]:
-    if isinstance(batch, Batch):
+def _write(writer: CutWriter, batch: PaperBatch | Abstracts | Citations) -> tuple[str, int]:
+    if isinstance(batch, PaperBatch):
         writer.add("papers", batch.papers, id_keys(batch.papers.column("paper_id")))
         return "papers", batch.papers.num_rows
     if isinstance(batch, Abstracts):
@@ -171,7 +170,7 @@ def _write(writer: CutWriter, batch: Batch | Abstracts | Citations) -> tuple[str
     return "citations", len(batch.citing)
 
 
-def _counts(parts: list[dict[str, Any]]) -> Batch:
+def _counts(parts: list[dict[str, Any]]) -> PaperBatch:
     """Return a batch without papers that carries what was counted while the tables were cut."""
     dropped: Counter[str] = Counter()
     noted: Counter[str] = Counter()
@@ -184,4 +183,4 @@ def _counts(parts: list[dict[str, Any]]) -> Batch:
             noted[f"{kind}: read"] += part[kind]["read"]
             for reason, count in part[kind]["dropped"].items():
                 noted[f"{kind}: dropped, {reason}"] += count
-    return Batch(_NO_PAPERS, dropped.total(), dropped, noted, examples)
+    return PaperBatch(_NO_PAPERS, dropped.total(), dropped, noted, examples)

@@ -29,7 +29,7 @@ def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[i
             continue
         for line in block.removesuffix(b"\n").split(b"\n"):
             number += 1
-            if line.strip():
+            if line and not line.isspace():
                 yield number, line
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.sources.base import BATCH_ROWS, Batch, QuerySet
+from pipeline.sources.base import BATCH_ROWS, PaperBatch, QuerySet
 
 VERSION = 2
 """Raised when the generator's code changes what it writes."""
@@ -51,7 +51,7 @@ class Synthetic:
         count = min(-(-self.papers // BATCH_ROWS), max(_PARTS, -(-self.papers // _PART_ROWS)))
         return [f"{number:05d}-of-{count:05d}" for number in range(count)]
 
-    def read(self, part: str) -> Iterator[Batch]:
+    def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of one part.
 
         The first call in a process also counts who is cited how often, for the whole release: about 6 seconds a million

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pipeline.core.compiled import compiled
 from pipeline.core.rng import priorities
 from pipeline.core.schema import NO_YEAR
-from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Batch
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch
 from pipeline.sources.synthetic_graph import inbound_counts, references
 from pipeline.sources.synthetic_layout import FIRST_YEAR, Graph, Ints, Keys, graph, lists_references, paper_id
 from pipeline.sources.synthetic_lexicon import lexicon
@@ -89,7 +89,7 @@ def make(papers: int, seed: int, rows: Ints) -> Papers:
     )
 
 
-def read_range(papers: int, seed: int, start: int, end: int) -> Iterator[Batch]:
+def read_range(papers: int, seed: int, start: int, end: int) -> Iterator[PaperBatch]:
     """Yield the papers at places ``start`` to ``end`` of a release as batches."""
     inbound = inbound_counts(papers, seed)
     for rows in blocks(papers, start, end):
@@ -105,7 +105,7 @@ def read_range(papers: int, seed: int, start: int, end: int) -> Iterator[Batch]:
             pa.array(inbound[rows]),
             pa.array(np.zeros(len(rows), np.uint64)),
         ]
-        yield Batch(pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS), read=len(rows))
+        yield PaperBatch(pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS), read=len(rows))
 
 
 @compiled

@@ -14,8 +14,8 @@ from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.runner import Runner
 from pipeline.sources.base import Release
 from pipeline.sources.openalex import OpenAlex
-from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.sources.s2ag import S2ag
+from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.sources.tables import JoinedRelease
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.pool import pool_task

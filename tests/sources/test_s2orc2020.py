@@ -13,18 +13,18 @@ from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, id_key
 from pipeline.sources import lines
-from pipeline.sources.base import Batch
+from pipeline.sources.base import PaperBatch
 from pipeline.sources.s2orc2020 import S2orc2020
 from tests.releases import s2orc_record, write_s2orc
 from tests.shared import real
 
 
-def read(release: S2orc2020) -> Batch:
+def read(release: S2orc2020) -> PaperBatch:
     """Return everything of a release as one batch's worth of rows and counts."""
     import pyarrow as pa
 
     batches = [batch for part in release.parts() for batch in release.read(part)]
-    total = Batch(pa.Table.from_batches([b.papers for b in batches]), sum(b.read for b in batches))
+    total = PaperBatch(pa.Table.from_batches([b.papers for b in batches]), sum(b.read for b in batches))
     for batch in batches:
         total.dropped += batch.dropped
         total.noted += batch.noted
