@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 Keys = npt.NDArray[np.uint64]
 
 _NOT_ALPHANUMERIC = {code: None for code in range(128) if not chr(code).isalnum()}
-_DECIMAL = r"\A(0|[1-9][0-9]{0,17})\z"
 _LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
 
 
@@ -30,13 +29,9 @@ def normalise(text: str | None) -> str:
 def normalise_all(texts: Sequence[str | None]) -> pa.LargeStringArray:
     """Return :func:`normalise` of each text. Printable ASCII without superfluous spaces is left as it is."""
     array = pc.fill_null(pa.array(texts, pa.large_string()), "")
-    unclean = pc.invert(pc.ascii_is_printable(array))
-    for extra_space in (
-        pc.match_substring_regex(array, "  "),
-        pc.starts_with(array, " "),
-        pc.ends_with(array, " "),
-    ):
-        unclean = pc.or_(unclean, extra_space)
+    double_space = pc.match_substring_regex(array, "  ")
+    edge_space = pc.or_(pc.starts_with(array, " "), pc.ends_with(array, " "))
+    unclean = pc.or_(pc.or_(pc.invert(pc.ascii_is_printable(array)), double_space), edge_space)
     changed = [normalise(text) for text in array.filter(unclean).to_pylist()]
     return pc.replace_with_mask(array, unclean, pa.array(changed, pa.large_string()))
 
@@ -86,7 +81,7 @@ def id_keys(paper_ids: Sequence[str] | pa.Array) -> Keys:
     """Return :func:`id_key` of each id, uint64 ``[n]``; decimal and lettered ids are converted together."""
     ids = paper_ids if isinstance(paper_ids, pa.Array) else pa.array(paper_ids, pa.large_string())
     keys = np.empty(len(ids), np.uint64)
-    decimal = pc.match_substring_regex(ids, _DECIMAL)
+    decimal = _is_decimal(ids)
     keys[np.asarray(decimal)] = _numbers(ids.filter(decimal))
     rest = np.flatnonzero(pc.invert(decimal))
     ids = ids.take(rest)
@@ -99,6 +94,12 @@ def id_keys(paper_ids: Sequence[str] | pa.Array) -> Keys:
     others = pc.invert(lettered)
     keys[rest[np.asarray(others)]] = [_hash(each) | 1 << 63 for each in ids.filter(others).to_pylist()]
     return keys
+
+
+def _is_decimal(ids: pa.LargeStringArray) -> pa.BooleanArray:
+    """Return which ids are canonical decimal numbers of at most 18 digits."""
+    digits = pc.and_(pc.ascii_is_decimal(ids), pc.less_equal(pc.binary_length(ids), 18))
+    return pc.and_(digits, pc.or_(pc.invert(pc.starts_with(ids, "0")), pc.equal(ids, "0")))
 
 
 def _numbers(digits: pa.LargeStringArray) -> Keys:

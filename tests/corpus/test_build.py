@@ -100,11 +100,11 @@ def test_memory_shards_and_workers_change_no_byte(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(build, "_RUN_BYTES", 20_000)
     monkeypatch.setattr(order, "_SMALLEST_WINDOW", 3)
     monkeypatch.setattr(graph, "_BLOCK_BITS", 5)
-    tables, ranges = Counted(graph.CitationGraph._table), Counted(graph.CitationGraph._incoming)
+    tables, ranges = Counted(graph.CitationGraph._index), Counted(graph.CitationGraph._incoming)
     runs, windows = Counted(extract._write_run), Counted(order._is_first)
     monkeypatch.setattr(extract, "_write_run", runs)
     monkeypatch.setattr(order, "_is_first", windows)
-    monkeypatch.setattr(graph.CitationGraph, "_table", lambda *arguments: tables(*arguments))
+    monkeypatch.setattr(graph.CitationGraph, "_index", lambda *arguments: tables(*arguments))
     monkeypatch.setattr(graph.CitationGraph, "_incoming", lambda *arguments: ranges(*arguments))
     tight = Runner(tmp_path / "c", Resources(12_000, 1)).make(corpus_task("c", S2orc2020(release)))
     assert min(runs.calls, windows.calls, tables.calls, ranges.calls) > 6
@@ -162,8 +162,8 @@ def test_a_build_that_was_stopped_goes_on_with_what_is_finished(
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(owner, name, stop)
             corpus_of(tmp_path / "b", release)
-    written = Counted(merge._Slices)
-    monkeypatch.setattr(merge, "_Slices", written)
+    written = Counted(merge._count_repeated)
+    monkeypatch.setattr(merge, "_count_repeated", written)
     resumed = corpus_of(tmp_path / "b", release, workers=2)
     assert written.calls == 0
     assert contents(resumed) == contents(whole)
