@@ -61,9 +61,9 @@ class Beir:
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the documents as papers without year, field or references."""
         papers = PaperBuffer(self.folder / part)
-        for number, line, document in _texts(self.folder / part, papers):
+        for number, document in _texts(self.folder / part, papers):
             if document.id in (None, ""):
-                papers.drop("no_paper_id", number, line)
+                papers.drop("no_paper_id", number)
             else:
                 papers.add(Paper(id=str(document.id), title=document.title, abstract=document.text))
             if papers.full:
@@ -77,7 +77,7 @@ class Beir:
         path = self._file("queries")
         texts = {
             str(query.id): normalise(query.text)
-            for _, _, query in _texts(path, _RefusingTally(path))
+            for _, query in _texts(path, _RefusingTally(path))
             if str(query.id) in judged
         }
         missing = sorted(judged - texts.keys())
@@ -114,8 +114,8 @@ class _RefusingTally(Tally):
         raise InputError(f"{self._path}:{line} is not a query ({reason}: {excerpt!r:.60})", "Fetch the data set again")
 
 
-def _texts(path: Path, tally: Tally) -> Iterator[tuple[int, bytes, _Text]]:
-    """Yield (line number, line, text) of each line of documents or queries."""
+def _texts(path: Path, tally: Tally) -> Iterator[tuple[int, _Text]]:
+    """Yield (line number, text) of each line of documents or queries."""
     if ".tsv" not in path.suffixes:
         yield from read_records(path, _Text, tally)
         return
@@ -128,4 +128,4 @@ def _texts(path: Path, tally: Tally) -> Iterator[tuple[int, bytes, _Text]]:
         if line is None or len(columns) not in (2, 3):
             tally.drop("line_too_long" if line is None else "bad_columns", number, line or b"")
         else:
-            yield number, line, _Text(columns[0], columns[1] if len(columns) == 3 else None, columns[-1])
+            yield number, _Text(columns[0], columns[1] if len(columns) == 3 else None, columns[-1])

@@ -101,11 +101,11 @@ class Collection:
         keys: set[str] = set()
         with_id = 0
         mapped = {theirs for ours, theirs in self.columns.items() if ours != theirs}
-        for number, line, record in self._records(path, papers):
+        for number, record in self._records(path, papers):
             value = _lookup(record, self.columns["paper_id"])
             if value is None or value == "":
                 keys.update(record)
-                papers.drop("no_paper_id", number, line)
+                papers.drop("no_paper_id", number)
                 continue
             with_id += 1
             if mapped:
@@ -124,7 +124,7 @@ class Collection:
         papers.noted.update({f"column_never_found: {name}": 1 for name in mapped})
         yield papers.flush()
 
-    def _records(self, path: Path, papers: PaperBuffer) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
+    def _records(self, path: Path, papers: PaperBuffer) -> Iterator[tuple[int, dict[str, Any]]]:
         if self.format == "jsonl":
             return read_records(path, dict[str, Any], papers, allow_truncated=self.allow_truncated)
         there = open_parquet(path).schema_arrow.names
@@ -133,7 +133,7 @@ class Collection:
             raise InputError(
                 f"{path} has no column {self.columns['paper_id']!r}", nearest(self.columns["paper_id"], there)
             )
-        return ((number, b"", row) for number, row in read_columns(path, [name for name in there if name in wanted]))
+        return read_columns(path, [name for name in there if name in wanted])
 
     def _paper(self, record: Mapping[str, Any]) -> Paper:
         values = {name: _lookup(record, theirs) for name, theirs in self.columns.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.core.errors import CorruptError
 
 _READ = 2**18
-_BLOCK = 2**20
+_BLOCK = 2**17  # fits in the cache of a core with the records decoded from it
 MAX_LINE = 32 * 2**20
 """Bytes of the longest line that is read; a longer one comes back as None."""
 
@@ -61,7 +61,7 @@ def read_line_blocks(path: Path, *, allow_truncated: bool = False, padding: int 
 
 
 def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]:
-    """Yield the content of a file in blocks of at most 1 MiB, decompressing ``.gz``, whose members may be many.
+    """Yield the content of a file in blocks of at most 128 KiB, decompressing ``.gz``, whose members may be many.
 
     Raises:
         CorruptError: the file breaks off, or is damaged.

@@ -134,10 +134,10 @@ class OpenAlex:
             works = read_rows(path, Work, papers, needed="id")
         else:
             works = read_records(path, Work, papers, allow_truncated=self.allow_truncated)
-        for number, line, work in works:
+        for number, work in works:
             paper_id = short_id(work.id or "")
             if reason := self._reason_to_drop(work):
-                papers.drop(reason, number, paper_id or line)
+                papers.drop(reason, number, paper_id)
                 continue
             try:
                 papers.add(self._paper(paper_id, work))

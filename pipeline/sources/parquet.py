@@ -29,8 +29,8 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         raise CorruptError(f"{path} cannot be read as Parquet ({error})", "Fetch it again") from error
 
 
-def read_rows(path: Path, kind: type[_T], tally: Tally, *, needed: str) -> Iterator[tuple[int, bytes, _T]]:
-    """Yield (row number from 1, an empty line, record) of each row that converts to ``kind``; others are dropped.
+def read_rows(path: Path, kind: type[_T], tally: Tally, *, needed: str) -> Iterator[tuple[int, _T]]:
+    """Yield (row number from 1, record) of each row that converts to ``kind``; others are dropped.
 
     Args:
         path: the file; columns that ``kind`` does not name are not read.
@@ -52,7 +52,7 @@ def read_rows(path: Path, kind: type[_T], tally: Tally, *, needed: str) -> Itera
         except msgspec.ValidationError as error:
             tally.drop("wrong_type", number, str(error))
             continue
-        yield number, b"", record
+        yield number, record
 
 
 def read_columns(path: Path, columns: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:

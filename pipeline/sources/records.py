@@ -64,8 +64,8 @@ class Tally:
 
 def read_records(
     path: Path, kind: type[_T], tally: Tally, *, allow_truncated: bool = False
-) -> Iterator[tuple[int, bytes, _T]]:
-    """Yield (line number, line, record) of each line that decodes as ``kind``; the others are dropped.
+) -> Iterator[tuple[int, _T]]:
+    """Yield (line number, record) of each line that decodes as ``kind``; the others are dropped.
 
     Args:
         path: JSON lines, plain or gzip.
@@ -82,14 +82,13 @@ def read_records(
             tally.drop("line_too_long", number)
             continue
         try:
-            record = decode(line)
+            yield number, decode(line)
         except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
             mended = _mended(line, decode, error)
             if isinstance(mended, str):
                 tally.drop(mended, number, str(error) if mended == "wrong_type" else line)
-                continue
-            record = mended[0]
-        yield number, line, record
+            else:
+                yield number, mended[0]
 
 
 def _mended(line: bytes, decode: Callable[[bytes], _T], error: Exception) -> tuple[_T] | str:

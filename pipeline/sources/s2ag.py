@@ -133,9 +133,9 @@ class S2ag:
 
     def _papers(self, path: Path) -> Iterator[PaperBatch]:
         papers = PaperBuffer(path)
-        for number, line, record in read_records(path, PaperRecord, papers, allow_truncated=self.allow_truncated):
+        for number, record in read_records(path, PaperRecord, papers, allow_truncated=self.allow_truncated):
             if not record.corpusid and record.corpusid != 0:
-                papers.drop("no_paper_id", number, line)
+                papers.drop("no_paper_id", number)
                 continue
             fields = [_field(each) for each in record.s2fieldsofstudy or () if self._counts(each)]
             doi = record.externalids.DOI if record.externalids else None
@@ -151,9 +151,9 @@ class S2ag:
         tally = Tally(path)
         ids: list[str] = []
         texts: list[str] = []
-        for number, line, record in read_records(path, Abstract, tally, allow_truncated=self.allow_truncated):
+        for number, record in read_records(path, Abstract, tally, allow_truncated=self.allow_truncated):
             if not record.corpusid and record.corpusid != 0:
-                tally.drop("no_paper_id", number, line)
+                tally.drop("no_paper_id", number)
             elif text := normalise(record.abstract):
                 tally.read += 1
                 ids.append(str(record.corpusid))
@@ -169,7 +169,7 @@ class S2ag:
         tally = Tally(path)
         citing: list[str] = []
         cited: list[str] = []
-        for _, _, edge in read_records(path, Citation, tally, allow_truncated=self.allow_truncated):
+        for _, edge in read_records(path, Citation, tally, allow_truncated=self.allow_truncated):
             if edge.citingcorpusid is None:
                 tally.pass_over("null_citing_id")
             elif edge.citedcorpusid is None:

@@ -60,11 +60,9 @@ class S2orc2020:
             CorruptError: the file is truncated or damaged.
         """
         papers = PaperBuffer(self.folder / part)
-        for number, line, record in read_records(
-            self.folder / part, Record, papers, allow_truncated=self.allow_truncated
-        ):
+        for number, record in read_records(self.folder / part, Record, papers, allow_truncated=self.allow_truncated):
             if not record.id:
-                papers.drop("no_paper_id", number, line)
+                papers.drop("no_paper_id", number)
                 continue
             papers.add(record)
             if papers.full:
