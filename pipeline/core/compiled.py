@@ -1,4 +1,4 @@
-"""Compiled kernels, and the operations they are made of that Python does not have.
+"""Decorators of compiled kernels.
 
 Loading Numba takes half a second: import this module, and modules of kernels, where a kernel is called.
 """
@@ -10,12 +10,8 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba.extending import intrinsic
-
-Ints = npt.NDArray[np.int64]
-Keys = npt.NDArray[np.uint64]
 
 signed = cast("Callable[[Any], int]", np.int64)
 """Turns an unsigned number into a signed one in kernels: Numba makes a float of a sum of the two."""
@@ -26,17 +22,17 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def compiled(function: _Function) -> _Function:
     """Compile a kernel at its first call and keep the machine code on disk; divisions follow NumPy, not Python.
 
-    Numba takes kept code for current as long as the file of the kernel itself is unchanged: who edits a kernel that
-    other modules call removes their ``__pycache__/*.nb*``.
+    Numba recompiles when the kernel's own file changes. After editing a kernel that other modules call, remove their
+    ``__pycache__/*.nb*``.
     """
     kernel: _Function = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     return kernel
 
 
 def relaxed(function: _Function) -> _Function:
-    """Compile a kernel whose sums may be taken in any order, so that the compiler can split them into lanes.
+    """Compile a kernel whose sums may be taken in any order, so that the compiler can vectorise them.
 
-    NaN and infinity stay what they are.
+    NaN and infinity keep their meaning.
     """
     kernel: _Function = numba.njit(
         cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"}

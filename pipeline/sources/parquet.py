@@ -21,7 +21,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a Parquet file.
 
     Raises:
-        CorruptError: it is none, or is cut.
+        CorruptError: it is not a Parquet file, or is truncated.
     """
     try:
         return pq.ParquetFile(path)
@@ -39,7 +39,7 @@ def read_rows(path: Path, kind: type[_T], tally: Tally, *, needed: str) -> Itera
         needed: a column that has to be there.
 
     Raises:
-        CorruptError: it is no Parquet file, or is damaged.
+        CorruptError: it is not a Parquet file, or is damaged.
         InputError: the needed column is not there.
     """
     there = open_parquet(path).schema_arrow.names
@@ -59,7 +59,7 @@ def read_columns(path: Path, columns: list[str]) -> Iterator[tuple[int, dict[str
     """Yield (row number from 1, values by column) of each row.
 
     Raises:
-        CorruptError: it is no Parquet file, or is damaged.
+        CorruptError: it is not a Parquet file, or is damaged.
     """
     number = 0
     try:

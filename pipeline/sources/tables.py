@@ -79,7 +79,7 @@ class JoinedRelease(Protocol):
         """Yield what one part holds: papers (with what abstracts and references they bring), abstracts, citations."""
 
     def joined_bytes(self) -> int:
-        """Return about how many bytes of memory the whole would take; it decides how finely the join is cut."""
+        """Return roughly the bytes of memory of all tables together; it decides the number of partitions."""
 
     def queries(self) -> QuerySet | None:
         """Return the queries the release brings, if any."""
