@@ -1,19 +1,14 @@
-"""Documents a second of the S2ORC reader and prefilter against what else reads JSON lines: same files, same filter.
+"""Papers per second of reading and prefiltering S2ORC, compared with other readers of JSON lines.
 
-    python bench/corpus.py [--quick] [--papers 200k] [--input DIR] [--sizes 500k,2M,8M --memory 4G --pool 2M]
+    python bench/corpus.py [--quick] [--papers 200k] [--input DIR] [--sizes 500k,2M,8M --memory 4G]
 
-Without ``--input`` a synthetic release of ``--papers`` is written first, in the layout of S2ORC 2020. Everybody keeps
-the papers with a year from 1500 to 2100, a title that is not blank, an abstract of 30 characters after runs of white
-space are one space, and 3 outbound citations, and gives their columns. We read on 2 processes, which are started
-before the clock is (``start_s`` says how long that takes), and do more for it: texts normalised, references as
-distinct keys without the paper itself, every bad line accounted for. The loops are one process; Polars and DuckDB have
-2 threads. Rounds are interleaved; medians of wall time, and of processor time, which other work on the machine moves
-less. Decompression alone is the limit of all.
+Without ``--input`` a synthetic release in the layout of S2ORC 2020 is written first. All readers keep the papers with a
+year from 1500 to 2100, a title, an abstract of 30 characters and 3 outbound citations. Ours runs in 2 processes,
+started before the clock, and also normalises texts and makes distinct reference keys; Polars and DuckDB have 2 threads;
+the loops are one process. Rounds are interleaved; figures are medians of wall and processor time.
 
-``--sizes`` then builds corpora of synthetic releases by the command itself under ``--memory`` and draws a pool from
-the last: time, and the most memory the process and its children had together, sampled 20 times a second (resident:
-pages of mapped files included; own: without them). A release takes about 0.9 GB a million papers, its corpus and the
-scratch files of its making 3 GB more; all of it goes below ``--folder`` and is removed.
+``--sizes`` builds corpora of synthetic releases with ``mdcr corpus --memory``, and samples the memory of the processes
+20 times a second (resident: with mapped files; own: without). It takes about 4 GB of disk a million papers.
 """
 
 from __future__ import annotations
@@ -21,15 +16,15 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from mmap import PAGESIZE
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -44,24 +39,19 @@ from pipeline.core import progress, provenance
 from pipeline.core.config import parse_bytes, parse_count
 from pipeline.core.resources import available_cores, available_memory
 from pipeline.core.schema import NO_YEAR
-from pipeline.sources import s2orc2020
-from pipeline.sources.lines import read_blocks
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.sources.synthetic import Synthetic
 from pipeline.sources.synthetic_s2orc import write_s2orc
 
 PROCESSES = 2
-COLUMNS = {
-    "paper_id": pl.String,
-    "title": pl.String,
-    "abstract": pl.String,
+OURS = "ours, 2 processes"
+LISTS = ("mag_field_of_study", "outbound_citations", "inbound_citations")
+POLARS = {
+    **dict.fromkeys(("paper_id", "title", "abstract", "doi"), pl.String),
     "year": pl.Int64,
-    "mag_field_of_study": pl.List(pl.String),
-    "outbound_citations": pl.List(pl.String),
-    "inbound_citations": pl.List(pl.String),
-    "doi": pl.String,
+    **dict.fromkeys(LISTS, pl.List(pl.String)),
 }
-DUCKDB_TYPES = {pl.String: "VARCHAR", pl.Int64: "BIGINT", pl.List(pl.String): "VARCHAR[]"}
+DUCKDB = {name: "VARCHAR[]" if name in LISTS else "BIGINT" if name == "year" else "VARCHAR" for name in POLARS}
 
 Result = tuple[int, int, float]
 """Papers read (0 where the engine does not say), papers kept, seconds of processor time in other processes."""
@@ -69,7 +59,6 @@ Result = tuple[int, int, float]
 
 def ours(folder: Path, part: str) -> Result:
     started = time.process_time()
-    s2orc2020.LARGE = 0
     read = kept = 0
     for batch in S2orc2020(folder).read(part):
         papers = batch.papers
@@ -82,17 +71,8 @@ def ours(folder: Path, part: str) -> Result:
     return read, kept, time.process_time() - started
 
 
-def inflate(folder: Path, part: str) -> Result:
-    started = time.process_time()
-    for _ in read_blocks(folder / part):
-        pass
-    return 0, 0, time.process_time() - started
-
-
-def spread(
-    function: Callable[[Path, str], Result], pool: ProcessPoolExecutor, folder: Path, parts: list[str]
-) -> Result:
-    read, kept, seconds = zip(*pool.map(partial(function, folder), parts), strict=True)
+def in_processes(pool: ProcessPoolExecutor, folder: Path, parts: list[str]) -> Result:
+    read, kept, seconds = zip(*pool.map(partial(ours, folder), parts), strict=True)
     return sum(read), sum(kept), sum(seconds)
 
 
@@ -118,7 +98,7 @@ def loop(loads: Callable[[bytes], Any], folder: Path, parts: list[str]) -> Resul
 
 def in_polars(folder: Path, parts: list[str]) -> Result:
     abstract = pl.col("abstract").str.replace_all(r"\s+", " ").str.strip_chars()
-    papers = pl.scan_ndjson([folder / part for part in parts], schema=COLUMNS).filter(
+    papers = pl.scan_ndjson([folder / part for part in parts], schema=POLARS).filter(
         pl.col("year").is_between(1500, 2100),
         pl.col("title").str.strip_chars() != "",
         abstract.str.len_chars() >= 30,
@@ -128,9 +108,8 @@ def in_polars(folder: Path, parts: list[str]) -> Result:
 
 
 def in_duckdb(folder: Path, parts: list[str]) -> Result:
-    columns = {name: DUCKDB_TYPES[kind] for name, kind in COLUMNS.items()}
     query = f"""
-        SELECT * FROM read_ndjson(?, columns = {columns}, maximum_object_size = 67108864)
+        SELECT * FROM read_ndjson(?, columns = {DUCKDB}, maximum_object_size = 67108864)
         WHERE year BETWEEN 1500 AND 2100 AND trim(title) <> ''
         AND length(trim(regexp_replace(abstract, '\\s+', ' ', 'g'))) >= 30 AND len(outbound_citations) >= 3
     """  # noqa: S608
@@ -143,13 +122,11 @@ def read_bench(folder: Path, rounds: int) -> dict[str, Any]:
     parts = list(S2orc2020(folder).parts())
     started = time.perf_counter()
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
-        sizes = {part: (folder / part).stat().st_size for part in parts}
-        smallest = [min(parts, key=sizes.__getitem__)] * PROCESSES
-        spread(ours, pool, folder, smallest)
+        smallest = min(parts, key=lambda part: (folder / part).stat().st_size)
+        in_processes(pool, folder, [smallest] * PROCESSES)
         start_s = time.perf_counter() - started
         engines: dict[str, Callable[[], Result]] = {
-            "ours, 2 processes": partial(spread, ours, pool, folder, parts),
-            "decompression alone, 2 processes": partial(spread, inflate, pool, folder, parts),
+            OURS: partial(in_processes, pool, folder, parts),
             "gzip + json.loads": partial(loop, json.loads, folder, parts),
             "gzip + orjson.loads": partial(loop, orjson.loads, folder, parts),
             "polars scan_ndjson, 2 threads": partial(in_polars, folder, parts),
@@ -164,114 +141,62 @@ def read_bench(folder: Path, rounds: int) -> dict[str, Any]:
                 found[name] = engine()
                 wall[name].append(time.perf_counter() - clock)
                 processor[name].append(time.process_time() - own + found[name][2])
-    papers = found["ours, 2 processes"][0]
-    ratios = {
-        name: [theirs / mine for theirs, mine in zip(wall[name], wall["ours, 2 processes"], strict=True)]
+    papers = found[OURS][0]
+    rows = {
+        name: {
+            "wall_s": round(statistics.median(wall[name]), 3),
+            "cpu_s": round(statistics.median(processor[name]), 3),
+            "papers_per_s": round(papers / statistics.median(wall[name])),
+            "times_ours": round(statistics.median(np.divide(wall[name], wall[OURS])), 2),
+            "kept": found[name][1],
+        }
         for name in engines
     }
-    return {
-        "papers": papers,
-        "files": len(parts),
-        "compressed_bytes": sum(sizes.values()),
-        "rounds": rounds,
-        "start_s": round(start_s, 2),
-        "engines": {
-            name: {
-                "wall_s": round(statistics.median(wall[name]), 3),
-                "cpu_s": round(statistics.median(processor[name]), 3),
-                "papers_per_s": round(papers / statistics.median(wall[name])),
-                "times_ours": round(statistics.median(ratios[name]), 2),
-                "kept": found[name][1],
-            }
-            for name in engines
-        },
-    }
+    return {"papers": papers, "rounds": rounds, "start_s": round(start_s, 2), "engines": rows}
 
 
-def memory_of(root: int) -> tuple[int, int]:
-    """Return resident bytes of a process and all below it, and how many of them are no pages of files."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except OSError:
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
+def memory_of(session: int) -> tuple[int, int]:
+    """Return the resident bytes of the processes of a session, and those that are not pages of files."""
     resident = own = 0
-    todo = [root]
-    while todo:
-        process = todo.pop()
-        todo += children.get(process, [])
+    for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            status = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
-        except OSError:
+            if int(stat.read_text().rsplit(")", 1)[1].split()[3]) == session:
+                _, pages, shared, *_ = map(int, stat.with_name("statm").read_text().split())
+                resident, own = resident + pages, own + pages - shared
+        except OSError:  # the process ended
             continue
-        resident += int(status.get("VmRSS", "0").split()[0]) * 1024
-        own += int(status.get("RssAnon", "0").split()[0]) * 1024
-    return resident, own
+    return resident * PAGESIZE, own * PAGESIZE
 
 
-def command(*arguments: str) -> dict[str, float]:
-    """Run ``mdcr`` and return its wall time and peak memory."""
-    started = time.perf_counter()
-    running = subprocess.Popen([sys.executable, "-m", "pipeline", *arguments, "--quiet"], stdout=subprocess.DEVNULL)
-    peaks = [0, 0]
-    while running.poll() is None:
-        peaks = [max(pair) for pair in zip(peaks, memory_of(running.pid), strict=True)]
-        time.sleep(0.05)
-    if running.returncode:
-        raise SystemExit(f"mdcr {' '.join(arguments)} ended with {running.returncode}")
-    resident, own = (round(peak / 2**30, 2) for peak in peaks)
-    return {"wall_s": round(time.perf_counter() - started, 1), "resident_gib": resident, "own_gib": own}
-
-
-def size_bench(sizes: list[str], memory: str, pool: str | None, folder: Path) -> Iterator[dict[str, Any]]:
-    for size in sizes:
-        with tempfile.TemporaryDirectory(dir=folder) as name:
-            work = Path(name)
-            release, root = work / "release", work / "root"
-            papers = parse_count(size, "--sizes")
-            clock = time.perf_counter()
-            citations = write_s2orc(Synthetic(papers), release, workers=PROCESSES)
-            written = time.perf_counter() - clock
-            limits = ("--root", str(root), "--memory", memory, "--workers", str(PROCESSES))
-            built = command("corpus", "--source", "s2orc2020", "--input", str(release), "--corpus", "c", *limits)
-            (manifest,) = root.glob("corpora/*/manifest.json")
-            found = {
-                "papers": papers,
-                "citations": citations,
-                "release_s": round(written, 1),
-                "release_bytes": sum(path.stat().st_size for path in release.iterdir()),
-                "corpus_bytes": sum(path.stat().st_size for path in manifest.parent.iterdir()),
-                "build": built,
-                "counts": {k: v for k, v in json.loads(manifest.read_text())["counts"].items() if k != "examples"},
-            }
-            if pool and size == sizes[-1]:
-                shutil.rmtree(release)
-                found["pool"] = command("pool", "--corpus", "c", "--size", pool, "--samples", "1", *limits)
-            yield found
+def size_bench(size: str, memory: str, folder: Path | None) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        release, root = Path(name) / "release", Path(name) / "root"
+        citations = write_s2orc(Synthetic(parse_count(size, "--sizes")), release, workers=PROCESSES)
+        started = time.perf_counter()
+        arguments = f"corpus --source s2orc2020 --input {release} --corpus c --root {root} --memory {memory}"
+        running = subprocess.Popen(
+            [sys.executable, "-m", "pipeline", *arguments.split(), "--workers", str(PROCESSES), "--quiet"],
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        peaks = [0, 0]
+        while running.poll() is None:
+            peaks = [max(pair) for pair in zip(peaks, memory_of(running.pid), strict=True)]
+            time.sleep(0.05)
+        if running.returncode:
+            raise SystemExit(f"mdcr {arguments} ended with {running.returncode}")
+        resident, own = (round(peak / 2**30, 2) for peak in peaks)
+        seconds = round(time.perf_counter() - started, 1)
+    figures = {"wall_s": seconds, "resident_gib": resident, "own_gib": own, "memory": memory}
+    return {"papers": size, "citations": citations, **figures}
 
 
 def print_read(found: dict[str, Any]) -> None:
-    print(
-        f"{found['papers']:,} papers in {found['files']} files, {found['compressed_bytes'] / 2**20:,.0f} MiB; median of"
-    )
-    print(f"{found['rounds']} interleaved rounds; processes started in {found['start_s']} s, not counted\n")
+    print(f"{found['papers']:,} papers, median of {found['rounds']} interleaved rounds\n")
     print(f"{'':34}{'wall s':>9}{'cpu s':>9}{'papers/s':>12}{'x ours':>8}{'kept':>12}")
     for name, row in found["engines"].items():
         rate = f"{row['papers_per_s']:,}"
         print(f"{name:34}{row['wall_s']:9.2f}{row['cpu_s']:9.2f}{rate:>12}{row['times_ours']:8.2f}{row['kept']:12,}")
-
-
-def print_size(found: dict[str, Any], memory: str) -> None:
-    for what, figures in (("corpus", found["build"]), ("pool", found.get("pool"))):
-        if figures:
-            print(
-                f"{what:7}{found['papers']:>12,} papers {found['citations']:>13,} citations  --memory {memory}  "
-                f"{figures['wall_s']:8.1f} s  {figures['resident_gib']:.2f} GiB resident, {figures['own_gib']:.2f} own",
-                flush=True,
-            )
 
 
 def main() -> None:
@@ -279,15 +204,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small release and two rounds")
     parser.add_argument("--papers", default=None, help="papers of the synthetic release (default: 200k)")
     parser.add_argument("--input", type=Path, default=None, help="a folder of S2ORC metadata instead")
-    parser.add_argument("--rounds", type=int, default=None, help="interleaved rounds (default: 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default: 5)")
     parser.add_argument("--sizes", default="", help="build corpora of these sizes too")
     parser.add_argument("--memory", default="4G", help="what the builds may hold")
-    parser.add_argument("--pool", default=None, help="draw a pool of this size from the last corpus")
     parser.add_argument("--folder", type=Path, default=None, help="where releases and corpora go for a while")
     options = parser.parse_args()
     parse_bytes(options.memory)
     progress.set_quiet(True)
-    rounds = options.rounds or (2 if options.quick else 5)
+    rounds = 2 if options.quick else options.rounds
     papers = parse_count(options.papers or ("20k" if options.quick else "200k"), "--papers")
     report: dict[str, Any] = {
         "machine": {"processor": provenance.processor(), "cores": available_cores(), "memory": available_memory()},
@@ -300,10 +224,9 @@ def main() -> None:
             write_s2orc(Synthetic(papers), folder, workers=PROCESSES)
         report["read"] = read_bench(folder, rounds)
     print_read(report["read"])
-    report["sizes"] = []
-    for found in size_bench([s for s in options.sizes.split(",") if s], options.memory, options.pool, options.folder):
-        print_size(found, options.memory)
-        report["sizes"].append(found | {"memory": options.memory})
+    report["sizes"] = [size_bench(size, options.memory, options.folder) for size in options.sizes.split(",") if size]
+    for found in report["sizes"]:
+        print(*(f"{name} {value}" for name, value in found.items()), sep="  ")
     print(json.dumps(report))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.sources.base import Batch, Release
+from pipeline.sources.base import PaperBatch, Release
 
 
 def s2orc_record(paper_id: str, **values: Any) -> dict[str, Any]:
@@ -178,17 +178,17 @@ def openalex_work(number: int, **values: Any) -> dict[str, Any]:
     return _with(record, values)
 
 
-def read(release: Release) -> tuple[list[dict[str, Any]], Batch]:
+def read(release: Release) -> tuple[list[dict[str, Any]], PaperBatch]:
     """Return all papers of a release, and what was counted in reading it."""
     rows, total = gathered(batch for part in release.parts() for batch in release.read(part))
     assert total.read == len(rows) + total.dropped.total()
     return rows, total
 
 
-def gathered(found: Iterable[Batch]) -> tuple[list[dict[str, Any]], Batch]:
+def gathered(found: Iterable[PaperBatch]) -> tuple[list[dict[str, Any]], PaperBatch]:
     """Return the papers of batches, and what all of them counted."""
     batches = list(found)
-    total = Batch(batches[0].papers, 0)
+    total = PaperBatch(batches[0].papers, 0)
     for batch in batches:
         total.read += batch.read
         total.dropped += batch.dropped

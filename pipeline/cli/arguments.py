@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 import pipeline
+from pipeline.sources.registry import SOURCES, all_options
 
 _SELECTION = "which pools"
 
@@ -106,30 +107,20 @@ def _fetch(command: argparse.ArgumentParser) -> None:
 
 
 def _corpus(command: argparse.ArgumentParser) -> None:
-    sources = "s2orc2020, s2ag, openalex, beir, jsonl, parquet or synthetic"
-    command.add_argument("--source", required=True, help=sources)
+    command.add_argument("--source", required=True, help=", ".join(SOURCES))
     command.add_argument("--input", type=Path, help="folder of the release")
     command.add_argument("--corpus", help="name to give it (default: the source's)")
-    command.add_argument(
-        "--allow-truncated", action="store_true", help="keep the whole lines of a gzip file that breaks off"
-    )
     command.add_argument("--engine", default="local", help="local (default), or ray: read the parts on a Ray cluster")
     command.add_argument("--ray-address", default="auto", help="cluster of --engine ray (default: auto, else local)")
     group = command.add_argument_group("papers that stand there more than once")
     group.add_argument("--duplicates", default="keep", help="keep (default), drop, or merge with their citations")
     group.add_argument("--duplicates-by", default="doi,title", help="doi, title (and year), or both (default)")
-    group = command.add_argument_group("rules of one source")
-    group.add_argument(
-        "--fields-from", help="s2ag: s2-fos-model (default), external, any; openalex: auto (default), concepts, topics"
-    )
-    group.add_argument(
-        "--min-concept-score", type=float, default=0.3, help="openalex: score that a concept needs (default: 0.3)"
-    )
-    group.add_argument("--include-xpac", action="store_true", help="openalex: keep the works its interface leaves out")
-    group.add_argument("--columns", help="jsonl, parquet: your names, as in paper_id=id,title=headline,references=refs")
-    group.add_argument("--judged", default="test", metavar="SPLIT", help="beir: which qrels (default: test)")
-    group.add_argument("--papers", default="30k", help="synthetic: how many papers (default: 30k)")
-    group.add_argument("--seed", type=int, default=13, help="synthetic: seed (default: 13)")
+    group = command.add_argument_group("options of some sources")
+    for name, found in all_options().items():
+        about = {option.help: [source for source, other in found if other.help == option.help] for _, option in found}
+        text = "; ".join(f"{', '.join(sources)}: {what}" for what, sources in about.items())
+        action = "store" if found[0][1].parse else "store_true"
+        group.add_argument("--" + name.replace("_", "-"), action=action, help=text)
 
 
 def _selection(command: argparse.ArgumentParser) -> None:

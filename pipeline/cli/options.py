@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from pipeline.core.artifact import published
-from pipeline.core.config import parse_bytes, parse_count
+from pipeline.core.config import parse_bytes
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say, set_quiet
 from pipeline.core.resources import Resources
@@ -17,7 +18,7 @@ from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.encode.spec import Role
 from pipeline.measure.measures import DEFAULT, parse_measures
 from pipeline.runner import Runner
-from pipeline.sources.registry import SourceOptions
+from pipeline.sources.registry import all_options
 from pipeline.stages.bm25 import stored_terms_tasks
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.chain import evaluations as make_evaluations
@@ -45,18 +46,9 @@ def runner(options: argparse.Namespace) -> Runner:
     return Runner(options.root, resources, repair=options.repair)
 
 
-def source_options(options: argparse.Namespace) -> SourceOptions:
-    """Return the options of the source of a corpus."""
-    return SourceOptions(
-        allow_truncated=options.allow_truncated,
-        judged=options.judged,
-        columns=options.columns,
-        fields_from=options.fields_from,
-        min_concept_score=options.min_concept_score,
-        include_xpac=options.include_xpac,
-        papers=parse_count(options.papers, "--papers"),
-        seed=options.seed,
-    )
+def source_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the options say of the source of a corpus."""
+    return {name: getattr(options, name) for name in all_options()}
 
 
 def selection(options: argparse.Namespace) -> Selection:

@@ -1,14 +1,20 @@
-"""The text rules: how a title or an abstract is normalised, and when two titles are the same (protocol 1, 2)."""
+"""Text rules: how titles and abstracts are normalised, when two titles are the same (protocol 1, 2), keys of ids."""
 
 from __future__ import annotations
 
 import hashlib
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+Keys = npt.NDArray[np.uint64]
+
+_NOT_ALPHANUMERIC = {code: None for code in range(128) if not chr(code).isalnum()}
+_LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
 
 
 def normalise(text: str | None) -> str:
@@ -20,35 +26,41 @@ def normalise(text: str | None) -> str:
     return " ".join(text.split())
 
 
+def normalise_all(texts: Sequence[str | None]) -> pa.LargeStringArray:
+    """Return :func:`normalise` of each text. Printable ASCII without superfluous spaces is left as it is."""
+    array = pc.fill_null(pa.array(texts, pa.large_string()), "")
+    double_space = pc.match_substring_regex(array, "  ")
+    edge_space = pc.or_(pc.starts_with(array, " "), pc.ends_with(array, " "))
+    unclean = pc.or_(pc.or_(pc.invert(pc.ascii_is_printable(array)), double_space), edge_space)
+    changed = [normalise(text) for text in array.filter(unclean).to_pylist()]
+    return pc.replace_with_mask(array, unclean, pa.array(changed, pa.large_string()))
+
+
 def same_title_form(title: str) -> str:
     """Return the form in which two titles are compared: NFKC, casefolded, letters and digits only."""
-    if not title.isascii():
-        title = unicodedata.normalize("NFKC", title)
-    return "".join(filter(str.isalnum, title.casefold()))
+    if title.isascii():
+        return title.lower().translate(_NOT_ALPHANUMERIC)
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", title).casefold()))
 
 
 def title_key(title: str) -> int:
     """Return a 64-bit key of the compared form of a title; 0 where nothing of it remains."""
     form = same_title_form(title)
-    if not form:
-        return 0
-    return _hash(form) or 1
+    return (_hash(form) or 1) if form else 0
+
+
+def title_keys(titles: pa.LargeStringArray) -> Keys:
+    """Return :func:`title_key` of each title, uint64 ``[n]``."""
+    return np.fromiter(map(title_key, titles.to_pylist()), np.uint64, len(titles))
 
 
 def doi_key(doi: str) -> int:
-    """Return a 64-bit key of a DOI, whatever its case and prefix (``https://doi.org/``, ``doi:``); 0: it is none."""
+    """Return a 64-bit key of a DOI, whatever its case and prefix (``https://doi.org/``); 0 where it is not a DOI."""
     form = doi.strip().lower()
     start = form.find("10.")
     if start < 0 or "/" not in form[start:]:
         return 0
     return _hash(form[start:]) or 1
-
-
-_MANY = 30_000
-"""Strings from which on loading compiled code is worth it."""
-
-_DECIMAL = r"\A(0|[1-9][0-9]{0,17})\z"
-_LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
 
 
 def id_key(paper_id: str) -> int:
@@ -65,39 +77,39 @@ def id_key(paper_id: str) -> int:
     return _hash(paper_id) | 1 << 63
 
 
+def id_keys(paper_ids: Sequence[str] | pa.Array) -> Keys:
+    """Return :func:`id_key` of each id, uint64 ``[n]``; decimal and lettered ids are converted together."""
+    ids = paper_ids if isinstance(paper_ids, pa.Array) else pa.array(paper_ids, pa.large_string())
+    keys = np.empty(len(ids), np.uint64)
+    decimal = _is_decimal(ids)
+    keys[np.asarray(decimal)] = _numbers(ids.filter(decimal))
+    rest = np.flatnonzero(pc.invert(decimal))
+    ids = ids.take(rest)
+    lettered = pc.match_substring_regex(ids, _LETTERED)
+    with_letter = ids.filter(lettered)
+    letters = pc.binary_slice(with_letter.cast(pa.large_binary()), 0, 1)
+    codes = np.frombuffer(b"".join(letters.to_pylist()), np.uint8).astype(np.uint64) - np.uint64(64)
+    numbers = _numbers(pc.utf8_slice_codeunits(with_letter, 1))
+    keys[rest[np.asarray(lettered)]] = np.uint64(1 << 62) | codes << np.uint64(56) | numbers
+    others = pc.invert(lettered)
+    keys[rest[np.asarray(others)]] = [_hash(each) | 1 << 63 for each in ids.filter(others).to_pylist()]
+    return keys
+
+
+def _is_decimal(ids: pa.LargeStringArray) -> pa.BooleanArray:
+    """Return which ids are canonical decimal numbers of at most 18 digits."""
+    digits = pc.and_(pc.ascii_is_decimal(ids), pc.less_equal(pc.binary_length(ids), 18))
+    return pc.and_(digits, pc.or_(pc.invert(pc.starts_with(ids, "0")), pc.equal(ids, "0")))
+
+
+def _numbers(digits: pa.LargeStringArray) -> Keys:
+    numbers: Keys = np.asarray(pc.cast(digits, pa.uint64()))
+    return numbers
+
+
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def _canonical(digits: str, most: int) -> bool:
     return 0 < len(digits) <= most and digits.isascii() and digits.isdecimal() and (digits[0] != "0" or digits == "0")
-
-
-def id_keys(paper_ids: list[str] | pa.Array) -> npt.NDArray[np.uint64]:
-    """Return :func:`id_key` of each id, uint64 ``[n]``; ids with a number in them are converted together."""
-    ids = pa.array(paper_ids, pa.large_string()) if isinstance(paper_ids, list) else paper_ids
-    if pc.all(pc.match_substring_regex(ids, _DECIMAL), min_count=0).as_py():
-        return np.asarray(pc.cast(ids, pa.uint64()))
-    if len(ids) and pc.all(pc.match_substring_regex(ids, _LETTERED)).as_py():
-        characters = np.frombuffer(ids.buffers()[2], np.uint8)
-        starts = np.frombuffer(ids.buffers()[1], np.int64)[ids.offset : ids.offset + len(ids)]
-        letters = characters[starts].astype(np.uint64) - np.uint64(64)
-        numbers = np.asarray(pc.cast(pc.utf8_slice_codeunits(ids, 1), pa.uint64()))
-        keys: npt.NDArray[np.uint64] = np.uint64(1 << 62) | letters << np.uint64(56) | numbers
-        return keys
-    if len(ids) >= _MANY:
-        from pipeline.core import keykernels
-
-        return keykernels.id_keys(ids)
-    return np.fromiter(map(id_key, ids.to_pylist()), dtype=np.uint64, count=len(ids))
-
-
-def title_keys(titles: pa.LargeStringArray) -> npt.NDArray[np.uint64]:
-    """Return :func:`title_key` of each title, uint64 ``[n]``."""
-    if len(titles) < _MANY:
-        return np.fromiter(map(title_key, titles.to_pylist()), np.uint64, len(titles))
-    from pipeline.core import keykernels
-
-    keys, others = keykernels.title_keys(titles)
-    keys[others] = np.fromiter(map(title_key, titles.take(others).to_pylist()), np.uint64, len(others))
-    return keys

@@ -23,7 +23,6 @@ from pipeline.corpus.join import Joined, join
 from pipeline.corpus.merge import Merge
 from pipeline.corpus.order import order_papers
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
-from pipeline.corpus.spill import Columns
 from pipeline.sources.base import QuerySet, Release
 from pipeline.sources.tables import JoinedRelease
 
@@ -34,10 +33,8 @@ _SHOWN = 5
 def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Resources) -> dict[str, Any]:
     """Write the corpus of a release into ``out`` and return its counts.
 
-    Holds at most ``resources.memory`` bytes, beside about 300 MB for each process and, in the one process of the passes
-    after the first, the pages of the one file that is being published by memory map (attributes: 49 bytes a paper;
-    a direction of the citation graph: 8 bytes a paper and 4 bytes a citation), which the system takes back at need.
-    Scratch files take about the size of the corpus twice.
+    Holds at most ``resources.memory`` bytes, beside about 300 MB for each process and the pages of memory-mapped
+    scratch files, which the system takes back at need. Scratch files take about the size of the corpus twice.
     """
     scratch = out.scratch()
     if isinstance(release, JoinedRelease):
@@ -48,15 +45,13 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
     if isinstance(release, Joined):
         release.discard()
 
-    runs = [Columns(path) for path in run_files(scratch, [part["runs"] for part in extracted])]
+    runs = run_files(scratch, [part["runs"] for part in extracted])
     order = order_papers(runs, scratch, SHARD_ROWS, resources.memory // 2)
     merge = Merge(runs, order, SHARD_ROWS, scratch)
     dropped = Counter(counts["dropped"]) + merge.write(out, resources.workers, resources.memory)
     counts |= {"kept": order.papers, "dropped": dict(dropped), "shards": -(-order.papers // SHARD_ROWS)}
-
-    shards = [merge.shard(number) for number in range(merge.shards)]
-    counts |= CitationGraph(shards, scratch, resources.workers, resources.memory // 2).write(out)
-    counts["prefilter"] = _prefilter(shards)
+    counts |= CitationGraph(merge.shards, scratch, resources.workers, resources.memory // 2).write(out)
+    counts["prefilter"] = _prefilter(merge.shards)
     brought = release.queries()
     if brought is not None:
         counts |= _write_queries(out, brought, order.papers)
@@ -95,11 +90,12 @@ def _total(parts: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _prefilter(shards: list[Columns]) -> dict[str, int]:
+def _prefilter(shards: list[Path]) -> dict[str, int]:
     """Return what the prefilter drops and keeps under its default settings."""
     total: Counter[str] = Counter()
-    for shard in shards:
-        attributes = {field.name: shard.read(field.name) for field in ATTRIBUTES}
+    for path in shards:
+        shard = files.read_arrow(path)
+        attributes = {field.name: shard.column(field.name).to_numpy() for field in ATTRIBUTES}
         total.update(prefilter(attributes, PrefilterConfig())[1])
     return dict(total)
 

@@ -14,11 +14,11 @@ from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.schema import ATTRIBUTES, INDICES, INDPTR, PAPERS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
+from pipeline.corpus.arrays import GrowingArray, write_arrays
 from pipeline.corpus.duplicates import Duplicates, DuplicatesConfig, Rows, find_duplicates
 from pipeline.corpus.merge import field_lists
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus, Graph
-from pipeline.corpus.spill import Spill, write_columns
 
 _BLOCK = 262_144
 """Papers whose citations are rewritten at a time."""
@@ -61,27 +61,27 @@ def write_without_duplicates(
     scratch = out.scratch()
     edges = {}
     for name, graph in (("outgoing", corpus.outgoing), ("incoming", corpus.incoming)):
-        indices = Spill(scratch / f"{name}-indices.bin", np.uint32)
+        indices = GrowingArray(scratch / f"{name}-indices.bin", np.uint32)
         edges[name] = np.diff(offsets := _rewrite(graph, renumbering, indices, name))
-        write_columns(out, f"{name}-indptr.arrow", INDPTR, [offsets])
-        write_columns(out, f"{name}-indices.arrow", INDICES, [indices.array()])
+        write_arrays(out, f"{name}-indptr.arrow", INDPTR, [offsets])
+        write_arrays(out, f"{name}-indices.arrow", INDICES, [indices.array()])
         indices.close()
-    spills = {name: Spill(scratch / f"{name}.bin", column.dtype) for name, column in old.items()}
+    growing = {name: GrowingArray(scratch / f"{name}.bin", column.dtype) for name, column in old.items()}
     new: dict[str, Any] = {}
-    for name, spill in spills.items():
+    for name, array in growing.items():
         for start in range(0, len(corpus), _BLOCK):
-            spill.append(old[name][start : start + _BLOCK][renumbering.kept[start : start + _BLOCK]])
-        new[name] = spill.array()
+            array.append(old[name][start : start + _BLOCK][renumbering.kept[start : start + _BLOCK]])
+        new[name] = array.array()
     if config.action == "merge":
         new |= {name: np.array(new[name]) for name in ("fields", "n_outbound", "n_inbound")}
         _merge(new, old, found, renumbering)
         new["n_outbound"] = np.maximum(new["n_outbound"], edges["outgoing"].astype(np.int32))
         new["n_inbound"] = np.maximum(new["n_inbound"], edges["incoming"].astype(np.int32))
-    write_columns(out, "attributes.arrow", ATTRIBUTES, [new[name] for name in ATTRIBUTES.names])
+    write_arrays(out, "attributes.arrow", ATTRIBUTES, [new[name] for name in ATTRIBUTES.names])
     _write_shards(corpus, renumbering.kept, new, out)
     counted = prefilter(new, PrefilterConfig())[1]
-    for spill in spills.values():
-        spill.close()
+    for array in growing.values():
+        array.close()
     by_doi = int(np.count_nonzero(found.by_doi))
     return {
         "read": len(corpus),
@@ -102,7 +102,7 @@ def _renumber(papers: int, found: Duplicates, merge: bool) -> _Renumbering:
     return _Renumbering(of, kept, found.rows[np.argsort(of[found.rows], kind="stable")] if merge else found.rows[:0])
 
 
-def _rewrite(graph: Graph, renumbering: _Renumbering, indices: Spill, name: str) -> npt.NDArray[np.int64]:
+def _rewrite(graph: Graph, renumbering: _Renumbering, indices: GrowingArray, name: str) -> npt.NDArray[np.int64]:
     """Append one direction of the graph under the new rows to ``indices`` and return its offsets."""
     of, kept, merged = renumbering
     into = of[merged]

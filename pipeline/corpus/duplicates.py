@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.schema import NO_YEAR
-from pipeline.corpus.partition import cut_of
+from pipeline.corpus.partition import partition_of
 from pipeline.corpus.prefilter import Attributes
 
 Rows = npt.NDArray[np.int64]
@@ -84,15 +84,15 @@ def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int)
         memory: bytes to hold at once, about; the columns are read once for each ``memory / 40`` papers.
     """
     papers = len(attributes["key"])
-    cuts = max(1, -(-papers * 40 // max(memory, 1)))
+    partitions = max(1, -(-papers * 40 // max(memory, 1)))
     block = max(1, min(papers, 4_000_000))
     found: list[Groups] = []
-    for cut in range(cuts):
+    for partition in range(partitions):
         taken: list[tuple[Keys, Rows]] = []
         for start in range(0, papers, block):
             rows = slice(start, start + block)
             keys = doi_keys(attributes, rows) if rule == "doi" else title_keys(attributes, rows, min_title_chars)
-            mine = np.flatnonzero((cut_of(keys, cuts) == cut) & (keys != 0))
+            mine = np.flatnonzero((partition_of(keys, partitions) == partition) & (keys != 0))
             taken.append((keys[mine], mine + start))
         if taken:
             found.append(_repeated(np.concatenate([k for k, _ in taken]), np.concatenate([r for _, r in taken])))

@@ -9,43 +9,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
+from pipeline.core.schema import ATTRIBUTES
 from pipeline.core.text import id_keys, title_keys
-from pipeline.corpus.spill import Columns, ColumnWriter
-from pipeline.sources.base import Batch, Release
+from pipeline.sources.base import RAW_PAPERS, PaperBatch, Release
 
-STRINGS = ("paper_id", "title", "abstract")
-LISTS = ("cited",)
-NUMBERS = (
-    "key",
-    "title_key",
-    "fields",
-    "year",
-    "n_outbound",
-    "n_inbound",
-    "title_chars",
-    "abstract_chars",
-    "doi_key",
-)
-"""Columns of a run. Of strings and lists ``NAME`` holds the elements of all papers (UTF-8 bytes, uint64 keys) and
-``NAME_ends`` int64 ``[papers + 1]`` where each paper's begin, and the last one's end. ``cited`` are the keys of the
-references; the numbers are as in :data:`pipeline.core.schema.ATTRIBUTES`."""
+CITED = RAW_PAPERS.field("outbound").with_name("cited")
+RUN = pa.schema([*(RAW_PAPERS.field(name) for name in ("paper_id", "title", "abstract")), CITED, *ATTRIBUTES])
+"""Schema of a run: texts, keys of the cited papers, and the attributes of the corpus."""
 
 
 @dataclass(frozen=True)
 class Extraction:
     """Turns one part into runs; travels to worker processes.
 
-    A run, ``run-PART-NUMBER.columns``, holds papers sorted by id; those of one id stand in the order of the release.
+    A run, ``run-PART-NUMBER.arrow``, holds papers sorted by id; papers with the same id keep the release's order.
 
     Attributes:
         release: what is read.
         scratch: where the runs go.
-        run_bytes: bytes of the papers of a run, about; three times as many are held. It changes no result.
+        run_bytes: approximate bytes of a run; three times as many are held in memory. The result does not depend on it.
     """
 
     release: Release
@@ -71,42 +57,30 @@ class Extraction:
                 dropped += batch.dropped
                 noted += batch.noted
             if any(batch.papers.num_rows for batch in batches):
-                _write_run(self.scratch / f"run-{number:05d}-{runs:05d}.columns", batches)
+                _write_run(self.scratch / f"run-{number:05d}-{runs:05d}.arrow", batches)
                 runs += 1
         total |= {"runs": runs, "dropped": dropped, "noted": noted}
         files.write_text(record, json.dumps(total))
         return total
 
 
-def _write_run(path: Path, batches: list[Batch]) -> None:
-    table = pa.Table.from_batches([batch.papers for batch in batches])
-    order = pc.sort_indices(table.column("paper_id").combine_chunks())
-
-    def column(name: str) -> pa.Array:
-        return table.column(name).combine_chunks().take(order)
-
-    with ColumnWriter(path) as run:
-        for name in STRINGS:
-            values = column(name)
-            _, ends, characters = values.buffers()
-            run.add(f"{name}_ends", ends.slice(0, 8 * (len(values) + 1)), np.int64)
-            run.add(name, characters or pa.py_buffer(b""), np.uint8)
-            if name == "paper_id":
-                run.add("key", id_keys(values))
-                continue
-            run.add(f"{name}_chars", np.asarray(pc.utf8_length(values)).astype(np.int32))
-            if name == "title":
-                run.add("title_key", title_keys(values))
-        outbound = column("outbound")
-        run.add("cited_ends", np.asarray(outbound.offsets))
-        run.add("cited", np.asarray(outbound.values))
-        run.add("n_outbound", np.diff(np.asarray(outbound.offsets)).astype(np.int32))
-        for name in ("fields", "year", "n_inbound", "doi_key"):
-            run.add(name, np.asarray(column(name)))
+def _write_run(path: Path, batches: list[PaperBatch]) -> None:
+    table = pa.Table.from_batches([batch.papers for batch in batches]).combine_chunks()
+    order = pc.sort_indices(table.column("paper_id").chunk(0))
+    columns = {name: table.column(name).chunk(0).take(order) for name in table.column_names}
+    columns |= {
+        "cited": columns["outbound"],
+        "key": pa.array(id_keys(columns["paper_id"])),
+        "title_key": pa.array(title_keys(columns["title"])),
+        "n_outbound": pc.list_value_length(columns["outbound"]).cast(pa.int32()),
+        "title_chars": pc.utf8_length(columns["title"]).cast(pa.int32()),
+        "abstract_chars": pc.utf8_length(columns["abstract"]).cast(pa.int32()),
+    }
+    files.write_arrow(path, [pa.RecordBatch.from_arrays([columns[name] for name in RUN.names], schema=RUN)], RUN)
 
 
-def _grouped(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
-    group: list[Batch] = []
+def _grouped(batches: Iterator[PaperBatch], size: int) -> Iterator[list[PaperBatch]]:
+    group: list[PaperBatch] = []
     held = 0
     for batch in batches:
         group.append(batch)
@@ -119,7 +93,7 @@ def _grouped(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
 
 
 def part_record(number: int) -> str:
-    """Return the name of the file that says, once it is there, what part ``number`` of a release gave."""
+    """Return the name of the file that records the counts of part ``number``; it is written when the part is done."""
     return f"part-{number:05d}.json"
 
 
@@ -130,12 +104,4 @@ def run_files(scratch: Path, runs_of_parts: list[int]) -> list[Path]:
         scratch: where they are.
         runs_of_parts: number of runs of each part.
     """
-    return [scratch / f"run-{p:05d}-{r:05d}.columns" for p, runs in enumerate(runs_of_parts) for r in range(runs)]
-
-
-def read_strings(run: Columns, name: str, start: int, stop: int) -> pa.LargeStringArray:
-    """Return the strings of one column of a run, of the papers from ``start`` to ``stop``."""
-    ends = run.read(f"{name}_ends", start, stop + 1)
-    characters = run.read(name, ends[0], ends[-1])
-    buffers = [None, pa.py_buffer(ends - ends[0]), pa.py_buffer(characters)]
-    return pa.Array.from_buffers(pa.large_string(), stop - start, buffers)
+    return [scratch / f"run-{p:05d}-{r:05d}.arrow" for p, runs in enumerate(runs_of_parts) for r in range(runs)]

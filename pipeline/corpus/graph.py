@@ -6,132 +6,162 @@ import functools
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core import files
 from pipeline.core.errors import StageError
 from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
 from pipeline.core.schema import INDICES, INDPTR
+from pipeline.core.text import Keys
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.spill import Columns, Spill, write_columns
+from pipeline.corpus.arrays import GrowingArray, write_arrays
+
+NOWHERE = np.uint32(0xFFFF_FFFF)
+"""Row of a reference to a paper that is not in the corpus."""
+
+_KEY_BYTES = 32
+"""Bytes of memory for each key of an index, while it is sorted."""
+
+_EDGE_BYTES = 24
+"""Bytes of memory for each citation that is transposed."""
 
 _BLOCK_BITS = 16
-"""Rows that the incoming direction keeps together, as a power of two."""
-
-_CURSOR_BYTES = 24
+"""Rows whose citing papers are listed together, as a power of two."""
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
+
+
+class KeyIndex(NamedTuple):
+    """Rows by key.
+
+    Attributes:
+        keys: uint64 ``[n]``, rising.
+        rows: uint32 ``[n]``, the row of each key.
+    """
+
+    keys: Keys
+    rows: Rows
+
+    def find(self, keys: Keys) -> Rows:
+        """Return the row of each key, :data:`NOWHERE` where the index has none."""
+        rows = np.full(len(keys), NOWHERE)
+        if len(self.keys):
+            order = np.argsort(keys)  # sorted look-ups stay in the processor's caches
+            rising = keys[order]
+            place = np.minimum(np.searchsorted(self.keys, rising), len(self.keys) - 1)
+            found = self.keys[place] == rising
+            rows[order[found]] = self.rows[place[found]]
+        return rows
 
 
 class CitationGraph:
     """Builds both directions of the graph of a corpus.
 
     Args:
-        shards: of each shard the columns ``key``, ``n_outbound`` and ``cited``.
+        shards: files of the columns ``key`` and ``cited`` (:data:`pipeline.corpus.merge.SHARD`), in the order of rows.
         scratch: where intermediate files go.
         workers: threads.
         memory: bytes this may hold at once.
     """
 
-    def __init__(self, shards: Sequence[Columns], scratch: Path, workers: int, memory: int) -> None:
+    def __init__(self, shards: Sequence[Path], scratch: Path, workers: int, memory: int) -> None:
         self._shards, self._scratch, self._workers, self._memory = shards, scratch, workers, memory
-        sizes = [shard.length("key") for shard in shards]
+        sizes = [len(self._keys(number)) for number in range(len(shards))]
         self._starts: list[int] = np.concatenate([[0], np.cumsum(sizes)]).tolist()
         self._papers = self._starts[-1]
+
+    def _keys(self, shard: int) -> Keys:
+        keys: Keys = files.read_arrow(self._shards[shard]).column("key").to_numpy()
+        return keys
+
+    def _cited(self, shard: int) -> tuple[Ints, Keys]:
+        """Return the number of references of each paper of a shard, and their keys."""
+        cited = files.read_arrow(self._shards[shard]).column("cited").combine_chunks()
+        return np.diff(np.asarray(cited.offsets)), np.asarray(cited.flatten())
 
     def write(self, out: Workdir) -> dict[str, int]:
         """Write ``outgoing-*`` and ``incoming-*`` into ``out``.
 
         Returns:
-            How many references there are, and how many of them are papers of the corpus.
+            The number of references, and of those whose cited paper is in the corpus.
 
         Raises:
             StageError: two ids have one key.
         """
-        listed = sum(shard.length("cited") for shard in self._shards)
-        directions = {name: self._spills(name) for name in ("outgoing", "incoming")}
+        listed = sum(len(self._cited(number)[1]) for number in range(len(self._shards)))
+        directions = {name: self._arrays(name) for name in ("outgoing", "incoming")}
         edges = self._resolve(*directions["outgoing"], listed)
         self._transpose(*directions["outgoing"], *directions["incoming"])
         for name, (ends, rows) in directions.items():
-            write_columns(out, f"{name}-indptr.arrow", INDPTR, [ends.array()])
-            write_columns(out, f"{name}-indices.arrow", INDICES, [rows.array()])
+            write_arrays(out, f"{name}-indptr.arrow", INDPTR, [ends.array()])
+            write_arrays(out, f"{name}-indices.arrow", INDICES, [rows.array()])
             ends.close()
             rows.close()
         return {"references": listed, "references_in_corpus": edges}
 
-    def _spills(self, name: str) -> tuple[Spill, Spill]:
-        ends = Spill(self._scratch / f"{name}-indptr.bin", np.int64)
+    def _arrays(self, name: str) -> tuple[GrowingArray, GrowingArray]:
+        ends = GrowingArray(self._scratch / f"{name}-indptr.bin", np.int64)
         ends.append(np.zeros(1, np.int64))
-        return ends, Spill(self._scratch / f"{name}-indices.bin", np.uint32)
+        return ends, GrowingArray(self._scratch / f"{name}-indices.bin", np.uint32)
 
-    def _resolve(self, ends: Spill, rows: Spill, listed: int) -> int:
+    def _resolve(self, ends: GrowingArray, rows: GrowingArray, listed: int) -> int:
         """Write the rows that each paper cites and return how many there are.
 
-        Where a table of all keys does not fit into memory, there are several, of some shards each, and the references
+        Where an index of all keys does not fit into memory, there are several, each of some shards, and the references
         are looked up in one after the other.
         """
-        tables = self._tables()
+        held = max(1, -(-self._papers * _KEY_BYTES // max(self._memory // 2, 1)))
+        each = -(-len(self._shards) // held)
+        groups = [range(first, min(first + each, len(self._shards))) for first in range(0, len(self._shards), each)]
         edges = 0
-        with Progress(listed * len(tables), "corpus: citations", "refs") as progress:
-            for number, (first, last) in enumerate(tables):
-                table = self._table(first, last)
-                look_up = functools.partial(self._look_up, table, number == 0, number == len(tables) - 1)
-                for shard, found in enumerate(in_order(look_up, range(len(self._shards)), self._workers)):
-                    progress.add(self._shards[shard].length("cited"))
+        with Progress(listed * len(groups), "corpus: citations", "refs") as progress:
+            for group in groups:
+                look_up = functools.partial(self._look_up, self._index(group), group)
+                for found in in_order(look_up, range(len(self._shards)), self._workers):
+                    progress.add(listed // len(self._shards))
                     if found is not None:
                         ends.append(edges + found[0])
                         rows.append(found[1])
                         edges += len(found[1])
         return edges
 
-    def _tables(self) -> list[tuple[int, int]]:
-        """Return the first and the last shard of each table."""
-        from pipeline.corpus.kernels import SLOT_BYTES
+    def _index(self, group: range) -> KeyIndex:
+        """Return the index of the keys of some shards; no later paper may have one of them."""
+        keys = np.concatenate([self._keys(shard) for shard in group])
+        order = np.argsort(keys)
+        index = KeyIndex(keys[order], (order + self._starts[group.start]).astype(np.uint32))
+        repeated = np.flatnonzero(index.keys[1:] == index.keys[:-1])
+        clashing = np.maximum(index.rows[repeated], index.rows[repeated + 1]).tolist()
+        for shard in range(group.stop, len(self._shards)):
+            clashing += (self._starts[shard] + np.flatnonzero(index.find(self._keys(shard)) != NOWHERE)).tolist()
+        if clashing:
+            raise StageError(
+                f"two paper ids share one 64-bit key (row {clashing[0]})", "Rename one of them in the release"
+            )
+        return index
 
-        tables = max(1, -(-self._papers * SLOT_BYTES // max(self._memory // 2, 1)))
-        each = -(-len(self._shards) // tables)
-        return [(first, min(first + each, len(self._shards)) - 1) for first in range(0, len(self._shards), each)]
-
-    def _table(self, first: int, last: int) -> npt.NDArray[np.uint64]:
-        from pipeline.corpus.kernels import NOWHERE, SLOT_BYTES, fill_table, look_up
-
-        papers = self._starts[last + 1] - self._starts[first]
-        table = np.zeros(2 * (papers * SLOT_BYTES // 16 + 1), np.uint64)
-        for shard in range(first, len(self._shards)):
-            keys = self._shards[shard].read("key")
-            if shard <= last:
-                twice = fill_table(keys, self._starts[shard], table)
-            else:
-                rows = np.full(len(keys), NOWHERE)
-                twice = int(np.argmax(rows != NOWHERE)) if look_up(keys, table, rows) else -1
-            if twice >= 0:
-                raise StageError(
-                    f"two paper ids share one 64-bit key (row {self._starts[shard] + twice})",
-                    "Rename one of them in the release",
-                )
-        return table
-
-    def _look_up(self, table: npt.NDArray[np.uint64], first: bool, last: bool, shard: int) -> tuple[Ints, Rows] | None:
-        """Look up the references of a shard; when the last table is through, return ends and rows of what was found."""
-        from pipeline.corpus.kernels import NOWHERE, compact, look_up
-
-        columns = self._shards[shard]
+    def _look_up(self, index: KeyIndex, group: range, shard: int) -> tuple[Ints, Rows] | None:
+        """Look up the references of a shard; after the last group return where each paper's end, and the rows."""
+        lengths, cited = self._cited(shard)
+        found = index.find(cited)
         path = self._scratch / f"found-{shard:05d}.npy"
-        found: Rows = np.full(columns.length("cited"), NOWHERE) if first else np.load(path)
-        look_up(columns.read("cited"), table, found)
-        if not last:
+        if group.start > 0:
+            found = np.minimum(found, np.load(path))
+        if group.stop < len(self._shards):
             np.save(path, found)
             return None
         path.unlink(missing_ok=True)
-        ends = np.empty(columns.length("key"), np.int64)
-        kept = compact(found, columns.read("n_outbound"), ends)
-        return ends, found[:kept]
+        kept = found != NOWHERE
+        owner = np.repeat(np.arange(len(lengths)), lengths)[kept]
+        return _grouped(owner, found[kept], len(lengths))
 
-    def _transpose(self, ends: Spill, rows: Spill, starts: Spill, sources: Spill) -> None:
-        """Write who cites each paper; papers whose lists fit into memory together at a time."""
+    def _transpose(self, ends: GrowingArray, rows: GrowingArray, starts: GrowingArray, sources: GrowingArray) -> None:
+        """Write who cites each paper, for as many papers at a time as fit into memory."""
         edges = 0
         with Progress(self._papers, "corpus: cited by", "papers") as progress:
             step = functools.partial(self._incoming, ends, rows)
@@ -141,37 +171,40 @@ class CitationGraph:
                 edges += len(found[1])
                 progress.add(len(found[0]))
 
-    def _ranges(self, ends: Spill, rows: Spill) -> list[tuple[int, int]]:
+    def _ranges(self, ends: GrowingArray, rows: GrowingArray) -> list[tuple[int, int]]:
         """Return first and last row + 1 of the papers taken together."""
-        from pipeline.corpus.kernels import count_targets
-
         blocks = -(-self._papers >> _BLOCK_BITS)
         counts = np.zeros(blocks, np.int64)
-        for _, _, targets in self._edges(ends, rows):
-            count_targets(targets, 0, counts, _BLOCK_BITS)
-        sizes = np.cumsum(4 * counts + (_CURSOR_BYTES << _BLOCK_BITS))
-        limit = max(1, min(self._memory // (self._workers + 2), -(-int(sizes[-1]) // self._workers) if blocks else 0))
-        cuts = np.searchsorted(sizes, np.arange(limit, int(sizes[-1]) if blocks else 0, limit), side="right")
+        for _, targets in self._edges(ends, rows):
+            counts += np.bincount(targets >> _BLOCK_BITS, minlength=blocks)
+        sizes = np.cumsum(_EDGE_BYTES * (counts + (1 << _BLOCK_BITS)))
+        total = int(sizes[-1]) if blocks else 0
+        limit = max(1, min(self._memory // (self._workers + 2), -(-total // self._workers)))
+        cuts = np.searchsorted(sizes, np.arange(limit, total, limit), side="right")
         bounds = np.unique(np.concatenate([[0], cuts, [blocks]])) << _BLOCK_BITS
-        bounds = np.minimum(bounds, self._papers).tolist()
-        return list(pairwise(bounds))
+        return list(pairwise(np.minimum(bounds, self._papers).tolist()))
 
-    def _incoming(self, ends: Spill, rows: Spill, bounds: tuple[int, int]) -> tuple[Ints, Rows]:
+    def _incoming(self, ends: GrowingArray, rows: GrowingArray, bounds: tuple[int, int]) -> tuple[Ints, Rows]:
         """Return where the list of each paper of a range ends, and the lists."""
-        from pipeline.corpus.kernels import count_targets, transpose
-
         first, last = bounds
-        counts = np.zeros(last - first, np.int64)
-        for _, _, targets in self._edges(ends, rows):
-            count_targets(targets, first, counts, 0)
-        cursors = np.cumsum(counts) - counts
-        sources = np.empty(int(counts.sum()), np.uint32)
-        for source, edges, targets in self._edges(ends, rows):
-            transpose(edges, targets, source, first, cursors, sources)
-        return cursors, sources
+        found = []
+        for sources, targets in self._edges(ends, rows):
+            inside = (targets >= first) & (targets < last)
+            found.append((targets[inside].astype(np.int64) - first, sources[inside]))
+        owner, citing = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return _grouped(owner, citing, last - first)
 
-    def _edges(self, ends: Spill, rows: Spill) -> Iterator[tuple[int, Ints, Rows]]:
-        """Yield of each shard its first row, where in its targets those of each paper begin, and its targets."""
+    def _edges(self, ends: GrowingArray, rows: GrowingArray) -> Iterator[tuple[Rows, Rows]]:
+        """Yield the citing and the cited rows of the papers of each shard."""
         for first, last in pairwise(self._starts):
-            edges = ends.read(first, last + 1)
-            yield first, edges - edges[0], rows.read(int(edges[0]), int(edges[-1]))
+            bounds = ends.read(first, last + 1)
+            citing = np.repeat(np.arange(first, last, dtype=np.uint32), np.diff(bounds))
+            yield citing, rows.read(int(bounds[0]), int(bounds[-1]))
+
+
+def _grouped(owner: Ints, rows: Rows, owners: int) -> tuple[Ints, Rows]:
+    """Return where the rows of each owner end, int64 ``[owners]``, and the rows, rising for each owner."""
+    pairs = owner.astype(np.uint64) << np.uint64(32) | rows
+    pairs.sort()
+    ends = np.cumsum(np.bincount(owner, minlength=owners))
+    return ends, (pairs & np.uint64(0xFFFF_FFFF)).astype(np.uint32)

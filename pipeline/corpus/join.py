@@ -1,7 +1,7 @@
-"""Joining a release that comes in several tables: cut them all by paper, then join one cut after the other.
+"""External hash join of a release in several tables: partition all of them by paper, then join partition by partition.
 
-Neither papers, abstracts nor citations need fit in memory: a cut does, and there are as many as that takes. What comes
-out is a release like any other, whose parts are the cuts, so the rest of corpus building knows nothing of tables.
+Only a partition has to fit in memory, and there are as many partitions as that takes. The result is a release whose
+parts are the partitions, so the rest of corpus building does not know about tables.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.text import id_keys
-from pipeline.corpus.belongings import abstracts_of, inbound_of, references_of
-from pipeline.corpus.partition import CutWriter, read_cut
-from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Batch, QuerySet
+from pipeline.corpus.lookup import abstracts_of, inbound_of, references_of
+from pipeline.corpus.partition import PartitionWriter, read_partition
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch, QuerySet
 from pipeline.sources.tables import Abstracts, Citations, JoinedRelease
 
 _KEY = pa.field("key", pa.uint64(), nullable=False)
@@ -37,23 +37,23 @@ _TABLES = {
     "incoming": pa.schema([_KEY, _OTHER]),
 }
 _NO_PAPERS = pa.RecordBatch.from_pylist([], schema=RAW_PAPERS)
-_MOST_CUTS = 4_096
+_MOST_PARTITIONS = 4_096
 _HELD_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True)
 class Joined:
-    """The cuts of a joined release, as a release: part ``i`` holds the papers of cut ``i`` with all that is theirs.
+    """The partitions of a release, as a release: part ``i`` has the papers of partition ``i`` with all their data.
 
     Attributes:
-        release: what was cut.
-        folder: where the cuts are.
-        cuts: how many there are.
+        release: what was partitioned.
+        folder: where the partitions are.
+        partitions: how many there are.
     """
 
     release: JoinedRelease
     folder: Path
-    cuts: int
+    partitions: int
 
     @property
     def source(self) -> str:
@@ -61,7 +61,7 @@ class Joined:
         return self.release.source
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the identity of the release; the cuts are no part of it."""
+        """Return the identity of the release; it does not depend on the partitions."""
         return self.release.identity()
 
     def queries(self) -> QuerySet | None:
@@ -69,11 +69,11 @@ class Joined:
         return self.release.queries()
 
     def parts(self) -> Sequence[str]:
-        """Return the numbers of the cuts, and before them a part that holds nothing but the counts of the cutting."""
-        return ["counts", *map(str, range(self.cuts))]
+        """Return the numbers of the partitions, after a part that holds only the counts of partitioning."""
+        return ["counts", *map(str, range(self.partitions))]
 
-    def read(self, part: str) -> Iterator[Batch]:
-        """Yield the papers of one cut, in the release's order, with their abstracts and references."""
+    def read(self, part: str) -> Iterator[PaperBatch]:
+        """Yield the papers of one partition, in the release's order, with their abstracts and references."""
         if part == "counts":
             yield _counts([json.loads(path.read_text()) for path in sorted(self.folder.glob("part-*.json"))])
             return
@@ -93,68 +93,67 @@ class Joined:
             columns["outbound"] = references.lists(rows)
             columns["n_inbound"] = pa.array(inbound[rows])
             batch = pa.RecordBatch.from_arrays([columns[f.name] for f in RAW_PAPERS], schema=RAW_PAPERS)
-            yield Batch(batch, batch.num_rows, noted=noted if start == 0 else Counter())
+            yield PaperBatch(batch, batch.num_rows, noted=noted if start == 0 else Counter())
         if not len(papers):
-            yield Batch(_NO_PAPERS, 0, noted=noted)
+            yield PaperBatch(_NO_PAPERS, 0, noted=noted)
 
     def _table(self, table: str, part: str) -> pa.Table:
-        paths = sorted(self.folder.glob("part-*.cut"))
-        return read_cut(paths, _TABLES, self.cuts, table, int(part))
+        stems = [path.with_suffix("") for path in sorted(self.folder.glob("part-*.json"))]
+        return read_partition(stems, table, _TABLES[table], int(part))
 
     def discard(self) -> None:
-        """Remove the cuts, once every part was read for good."""
-        for path in (*self.folder.glob("part-*.cut"), *self.folder.glob("part-*.npy")):
+        """Remove the partitions, once every part is read."""
+        for path in (*self.folder.glob("part-*.arrow"), *self.folder.glob("part-*.npy")):
             path.unlink()
 
 
 def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
-    """Cut the tables of a release, in several processes, and return it as one that can be read part by part.
+    """Partition the tables of a release, in several processes, and return it as one that can be read part by part.
 
-    Holds at most about half of ``resources.memory``; what an earlier, killed run has cut is kept.
+    Holds at most about half of ``resources.memory``; parts that an earlier, killed run finished are kept.
 
     Args:
-        release: what is cut.
-        scratch: where the cuts go (``tables/``), about as many bytes as :meth:`JoinedRelease.spill_bytes` says.
+        release: what is partitioned.
+        scratch: where the partitions go (``tables/``), about as many bytes as :meth:`JoinedRelease.joined_bytes` says.
         resources: limits of the run.
     """
     folder = scratch / "tables"
     folder.mkdir(exist_ok=True)
-    record = folder / "cuts.json"
+    record = folder / "partitions.json"
     if not record.is_file():
-        wanted = -(-release.spill_bytes() // max(1, resources.memory // (4 * resources.workers)))
-        files.write_text(record, json.dumps(min(max(1, wanted), _MOST_CUTS)))
-    cuts: int = json.loads(record.read_text())
+        wanted = -(-release.joined_bytes() // max(1, resources.memory // (4 * resources.workers)))
+        files.write_text(record, json.dumps(min(max(1, wanted), _MOST_PARTITIONS)))
+    partitions: int = json.loads(record.read_text())
     held = min(_HELD_BYTES, resources.memory // (8 * resources.workers))
     parts = list(enumerate(release.parts()))
-    cut = functools.partial(_cut, release, folder, cuts, held)
-    with Progress(len(parts), f"corpus: cut {release.source} by paper", "parts") as progress:
-        for _ in unordered(cut, parts, resources.workers):
+    partition = functools.partial(_partition, release, folder, partitions, held)
+    with Progress(len(parts), f"corpus: partition {release.source} by paper", "parts") as progress:
+        for _ in unordered(partition, parts, resources.workers):
             progress.add(1)
-    return Joined(release, folder, cuts)
+    return Joined(release, folder, partitions)
 
 
-def _cut(release: JoinedRelease, folder: Path, cuts: int, held: int, numbered: tuple[int, str]) -> None:
-    """Cut one part of a release: ``part-NUMBER.cut``, and last ``part-NUMBER.json`` with its counts."""
+def _partition(release: JoinedRelease, folder: Path, partitions: int, held: int, numbered: tuple[int, str]) -> None:
+    """Partition one part of a release: ``part-NUMBER.TABLE.arrow``, and last ``part-NUMBER.json`` with its counts."""
     number, part = numbered
     record = folder / f"part-{number:05d}.json"
     if record.is_file():
         return
     counts = {kind: {"read": 0, "kept": 0, "dropped": Counter[str]()} for kind in ("papers", "abstracts", "citations")}
     total: dict[str, Any] = {**counts, "noted": Counter[str](), "examples": []}
-    with CutWriter(folder / f"part-{number:05d}.cut", _TABLES, cuts, held) as writer:
+    with PartitionWriter(folder / f"part-{number:05d}", _TABLES, partitions, held) as writer:
         for batch in release.read_table(part):
             kind, kept = _write(writer, batch)
             total[kind]["read"] += batch.read
             total[kind]["kept"] += kept
             total[kind]["dropped"] += batch.dropped
             total["examples"] += batch.examples
-            if isinstance(batch, Batch):
-                total["noted"] += batch.noted
+            total["noted"] += batch.noted
     files.write_text(record, json.dumps(total))
 
 
-def _write(writer: CutWriter, batch: Batch | Abstracts | Citations) -> tuple[str, int]:
-    if isinstance(batch, Batch):
+def _write(writer: PartitionWriter, batch: PaperBatch | Abstracts | Citations) -> tuple[str, int]:
+    if isinstance(batch, PaperBatch):
         writer.add("papers", batch.papers, id_keys(batch.papers.column("paper_id")))
         return "papers", batch.papers.num_rows
     if isinstance(batch, Abstracts):
@@ -171,8 +170,8 @@ def _write(writer: CutWriter, batch: Batch | Abstracts | Citations) -> tuple[str
     return "citations", len(batch.citing)
 
 
-def _counts(parts: list[dict[str, Any]]) -> Batch:
-    """Return a batch without papers that carries what was counted while the tables were cut."""
+def _counts(parts: list[dict[str, Any]]) -> PaperBatch:
+    """Return a batch without papers that carries what was counted while the tables were partitioned."""
     dropped: Counter[str] = Counter()
     noted: Counter[str] = Counter()
     examples: list[str] = []
@@ -184,4 +183,4 @@ def _counts(parts: list[dict[str, Any]]) -> Batch:
             noted[f"{kind}: read"] += part[kind]["read"]
             for reason, count in part[kind]["dropped"].items():
                 noted[f"{kind}: dropped, {reason}"] += count
-    return Batch(_NO_PAPERS, dropped.total(), dropped, noted, examples)
+    return PaperBatch(_NO_PAPERS, dropped.total(), dropped, noted, examples)

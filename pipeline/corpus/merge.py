@@ -16,27 +16,29 @@ from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
 from pipeline.core.schema import ATTRIBUTES, NO_YEAR, PAPERS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.extract import LISTS, NUMBERS, STRINGS
+from pipeline.corpus.arrays import GrowingArray, write_arrays
+from pipeline.corpus.extract import CITED, RUN
 from pipeline.corpus.order import REPEATED, Order
-from pipeline.corpus.spill import Array, Columns, ColumnWriter, Spill, write_columns
+
+SHARD = pa.schema([CITED, *ATTRIBUTES])
+"""Scratch table of a shard: keys of the cited papers, and attributes."""
 
 
 class Merge:
-    """Writes the shards of a corpus; each is written apart from the others.
+    """Writes the shards of a corpus, each on its own.
 
-    Beside a shard, ``papers-NUMBER.arrow``, goes ``shard-NUMBER.columns`` into scratch: the attributes of its papers,
-    and ``cited``, the keys of their references.
+    Beside a shard, ``papers-NUMBER.arrow``, goes ``shard-NUMBER.arrow`` of schema :data:`SHARD` into scratch.
 
     Args:
-        runs: columns of :mod:`pipeline.corpus.extract`, in the order of the release.
+        runs: files of :mod:`pipeline.corpus.extract`, in the order of the release.
         order: the rows of their papers.
         shard_rows: rows of a shard.
-        scratch: where the columns of each shard go.
+        scratch: where the scratch tables go.
     """
 
-    def __init__(self, runs: list[Columns], order: Order, shard_rows: int, scratch: Path) -> None:
+    def __init__(self, runs: list[Path], order: Order, shard_rows: int, scratch: Path) -> None:
         self._runs, self._order, self._shard_rows, self._scratch = runs, order, shard_rows, scratch
-        self.shards = len(order.cuts) - 1
+        self.shards = [scratch / f"shard-{number:05d}.arrow" for number in range(len(order.cuts) - 1)]
 
     def write(self, out: Workdir, workers: int, memory: int) -> Counter[str]:
         """Write shards and attributes into ``out`` and return how many papers were dropped, by reason.
@@ -44,113 +46,73 @@ class Merge:
         Args:
             out: where they go.
             workers: threads.
-            memory: bytes this may hold at once, but for one shard it always may.
+            memory: bytes this may hold at once; one shard always fits.
         """
-        largest = 3 * sum(run.path.stat().st_size for run in self._runs) // self.shards
+        largest = 3 * sum(run.stat().st_size for run in self._runs) // len(self.shards)
         workers = max(1, min(workers, memory // max(largest, 1)))
         dropped: Counter[str] = Counter()
-        with Progress(self.shards, "corpus: write", "shards") as progress:
-            for found in in_order(lambda number: self._write(out, number), range(self.shards), workers):
+        with Progress(len(self.shards), "corpus: write", "shards") as progress:
+            for found in in_order(lambda number: self._write(out, number), range(len(self.shards)), workers):
                 dropped.update(found)
                 progress.add(1)
         self._write_attributes(out)
         return dropped
 
-    def shard(self, number: int) -> Columns:
-        """Return the attributes and references of the papers of a shard that is written."""
-        return Columns(self._path(number))
-
-    def _path(self, number: int) -> Path:
-        return self._scratch / f"shard-{number:05d}.columns"
-
     def _write(self, out: Workdir, number: int) -> dict[str, int]:
         name = f"papers-{number:05d}.arrow"
-        if out.done(name) and self._path(number).is_file():
+        if out.done(name) and self.shards[number].is_file():
             return out.counts(name)
-        read = _Slices(self._runs, self._order, number)
-        order, dropped = read.order(number * self._shard_rows)
-        columns = {column: read.strings(column).take(order) for column in STRINGS}
-        numbers = {column: read.numbers(column)[order] for column in NUMBERS}
-        with files.replacing(self._path(number)) as path, ColumnWriter(path) as writer:
-            for column, values in numbers.items():
-                writer.add(column, values)
-            for column in LISTS:
-                writer.add(column, np.asarray(read.lists(column).take(order).values))
-        columns |= {column: pa.array(numbers[column]) for column in ("n_outbound", "n_inbound")}
-        columns["year"] = pa.array(numbers["year"], mask=numbers["year"] == NO_YEAR)
-        columns["fields"] = field_lists(numbers["fields"])
-        shard = pa.RecordBatch.from_arrays([columns[field.name] for field in PAPERS], schema=PAPERS)
-        out.arrow(name, [shard], PAPERS, **dropped)
+        papers, rows = self._papers_and_rows(number)
+        kept = rows < REPEATED
+        first_row = number * self._shard_rows
+        places = np.empty(np.count_nonzero(kept), np.int64)
+        places[rows[kept].astype(np.int64) - first_row] = np.flatnonzero(kept)
+        repeated = np.flatnonzero(~kept)
+        dropped = _count_repeated(papers, repeated, places[(rows[repeated] ^ REPEATED).astype(np.int64) - first_row])
+        shard = papers.take(places).combine_chunks()
+        with files.replacing(self.shards[number]) as path:
+            files.write_arrow(path, shard.select(SHARD.names).to_batches(), SHARD)
+        years = shard.column("year").to_numpy()
+        columns = {column: shard.column(column) for column in ("paper_id", "title", "abstract")}
+        columns |= {column: shard.column(column) for column in ("n_outbound", "n_inbound")}
+        columns["year"] = pa.array(years, mask=years == NO_YEAR)
+        columns["fields"] = field_lists(shard.column("fields").to_numpy())
+        out.arrow(name, pa.table([columns[field.name] for field in PAPERS], schema=PAPERS), PAPERS, **dropped)
         return dropped
 
-    def _write_attributes(self, out: Workdir) -> None:
-        spills = [Spill(self._scratch / f"{field.name}.bin", field.type.to_pandas_dtype()) for field in ATTRIBUTES]
-        for number in range(self.shards):
-            shard = self.shard(number)
-            for field, spill in zip(ATTRIBUTES, spills, strict=True):
-                spill.append(shard.read(field.name))
-        write_columns(out, "attributes.arrow", ATTRIBUTES, [spill.array() for spill in spills])
-        for spill in spills:
-            spill.close()
-
-
-class _Slices:
-    """What each run has of one shard, one run's after the other's."""
-
-    def __init__(self, runs: list[Columns], order: Order, shard: int) -> None:
-        starts, stops = order.cuts[shard].tolist(), order.cuts[shard + 1].tolist()
-        self._slices = [
-            (run, start, stop) for run, start, stop in zip(runs, starts, stops, strict=True) if start < stop
-        ]
-        rows = [
-            order.rows(number, start, stop)
-            for number, (start, stop) in enumerate(zip(starts, stops, strict=True))
-            if start < stop
-        ]
-        self._rows = np.concatenate(rows) if rows else np.empty(0, np.uint32)
-
-    def order(self, first_row: int) -> tuple[npt.NDArray[np.int64], dict[str, int]]:
-        """Return the place of each row, int64 ``[rows]``, and how many papers have none, by reason."""
-        kept = self._rows < REPEATED
-        order = np.empty(np.count_nonzero(kept), np.int64)
-        order[self._rows[kept].astype(np.int64) - first_row] = np.flatnonzero(kept)
-        repeated = np.flatnonzero(~kept)
-        if not len(repeated):
-            return order, {}
-        originals = order[(self._rows[repeated] ^ REPEATED).astype(np.int64) - first_row]
-        same = np.ones(len(repeated), dtype=bool)
-        for name in ("title", "abstract"):
-            texts = self.strings(name)
-            same &= np.asarray(pc.equal(texts.take(repeated), texts.take(originals)))
-        counts = {"duplicate_id": int(same.sum()), "duplicate_id_other_text": int((~same).sum())}
-        return order, {reason: count for reason, count in counts.items() if count}
-
-    def numbers(self, name: str) -> Array:
-        """Return a column of numbers."""
-        parts = [run.read(name, start, stop) for run, start, stop in self._slices]
-        return np.concatenate(parts) if parts else np.empty(0, ATTRIBUTES.field(name).type.to_pandas_dtype())
-
-    def strings(self, name: str) -> pa.LargeStringArray:
-        """Return a column of strings."""
-        ends, characters = self._varied(name, np.uint8)
-        return pa.Array.from_buffers(
-            pa.large_string(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(characters)]
+    def _papers_and_rows(self, shard: int) -> tuple[pa.Table, npt.NDArray[np.uint32]]:
+        """Return the papers of a shard, one run's after the other's, with their rows."""
+        bounds = zip(self._order.cuts[shard].tolist(), self._order.cuts[shard + 1].tolist(), strict=True)
+        slices = [(run, start, stop) for run, (start, stop) in enumerate(bounds) if start < stop]
+        if not slices:
+            return RUN.empty_table(), np.empty(0, np.uint32)
+        tables = [files.read_arrow(self._runs[run]).slice(start, stop - start) for run, start, stop in slices]
+        return pa.concat_tables(tables).combine_chunks(), np.concatenate(
+            [self._order.rows(run, start, stop) for run, start, stop in slices]
         )
 
-    def lists(self, name: str) -> pa.LargeListArray:
-        """Return a column of lists."""
-        return pa.LargeListArray.from_arrays(*self._varied(name, np.uint64))
+    def _write_attributes(self, out: Workdir) -> None:
+        types = {field.name: field.type.to_pandas_dtype() for field in ATTRIBUTES}
+        arrays = {name: GrowingArray(self._scratch / f"{name}.bin", dtype) for name, dtype in types.items()}
+        for path in self.shards:
+            shard = files.read_arrow(path)
+            for name, array in arrays.items():
+                array.append(shard.column(name).to_numpy())
+        write_arrays(out, "attributes.arrow", ATTRIBUTES, [array.array() for array in arrays.values()])
+        for array in arrays.values():
+            array.close()
 
-    def _varied(self, name: str, dtype: npt.DTypeLike) -> tuple[npt.NDArray[np.int64], Array]:
-        parts = [run.read(f"{name}_ends", start, stop + 1) for run, start, stop in self._slices]
-        ends = np.cumsum(np.concatenate([[0], *(np.diff(part) for part in parts)]), dtype=np.int64)
-        elements = np.empty(ends[-1], dtype)
-        place = 0
-        for (run, _, _), part in zip(self._slices, parts, strict=True):
-            size = part[-1] - part[0]
-            run.read(name, part[0], part[-1], into=elements[place : place + size])
-            place += size
-        return ends, elements
+
+def _count_repeated(
+    papers: pa.Table, repeated: npt.NDArray[np.int64], originals: npt.NDArray[np.int64]
+) -> dict[str, int]:
+    """Return how many papers repeat an id, by whether their texts are those of the first paper with it."""
+    same = np.ones(len(repeated), dtype=bool)
+    for name in ("title", "abstract"):
+        texts = papers.column(name)
+        same &= np.asarray(pc.equal(texts.take(repeated), texts.take(originals)))
+    counts = {"duplicate_id": int(same.sum()), "duplicate_id_other_text": int((~same).sum())}
+    return {reason: count for reason, count in counts.items() if count}
 
 
 def field_lists(masks: npt.NDArray[np.uint32]) -> pa.ListArray:

@@ -11,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.core import files
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress
-from pipeline.corpus.extract import read_strings
-from pipeline.corpus.spill import Columns, read_at
+from pipeline.corpus.arrays import Array, read_array
 
 REPEATED = np.uint32(1 << 31)
-"""Set in the row of a paper whose id another record, before it in the release, has too."""
+"""Flag in the row of a paper whose id an earlier record of the release has too."""
 
 _HELD_IDS = 4_000_000
 _SMALLEST_WINDOW = 64
@@ -30,10 +30,10 @@ class Order:
     """Which row each paper of each run has.
 
     Attributes:
-        papers: how many rows there are.
+        papers: number of rows.
         cuts: int64 ``[shards + 1, runs]``, where in each run the papers of each shard begin.
-        path: file of uint32, the row of each paper, run after run; of a repeated one that of the first, with
-            :data:`REPEATED`.
+        path: file of uint32, the row of each paper, run after run; for a repeated id the row of the first paper, with
+            :data:`REPEATED` set.
         starts: int64 ``[runs]``, where in the file each run begins.
     """
 
@@ -44,19 +44,19 @@ class Order:
 
     def rows(self, run: int, start: int, stop: int) -> npt.NDArray[np.uint32]:
         """Return the rows of the papers of one run from ``start`` to ``stop``."""
-        rows = np.empty(stop - start, np.uint32)
-        read_at(self.path, 4 * (int(self.starts[run]) + start), rows)
+        first = int(self.starts[run])
+        rows: npt.NDArray[np.uint32] = read_array(self.path, np.uint32, first + start, first + stop)
         return rows
 
 
-def order_papers(runs: list[Columns], scratch: Path, shard_rows: int, memory: int) -> Order:
-    """Merge the ids of sorted runs; of one id the first paper in the order of the runs gets the row.
+def order_papers(runs: list[Path], scratch: Path, shard_rows: int, memory: int) -> Order:
+    """Merge the ids of sorted runs; of several papers with one id, the first in the order of the runs gets the row.
 
-    Each turn takes from every run the ids up to the smallest of the last ids held, so that none that belongs before
-    them can be missing.
+    Each step takes a window of ids from every run, up to the smallest last id of the windows: no run has a smaller id
+    left.
 
     Args:
-        runs: columns of :mod:`pipeline.corpus.extract`, in the order of the release.
+        runs: files of :mod:`pipeline.corpus.extract`, in the order of the release.
         scratch: where the rows go.
         shard_rows: rows of a shard.
         memory: bytes this may hold at once.
@@ -64,10 +64,10 @@ def order_papers(runs: list[Columns], scratch: Path, shard_rows: int, memory: in
     Raises:
         InputError: there are more papers than rows.
     """
-    windows = [_Window(run) for run in runs]
-    size = max(_SMALLEST_WINDOW, min(_HELD_IDS, memory // _ID_BYTES) // max(len(runs), 1))
-    sizes = np.array([window.papers for window in windows], np.int64)
+    ids = [files.read_arrow(run).column("paper_id").combine_chunks() for run in runs]
+    sizes = np.array([len(each) for each in ids], np.int64)
     starts = np.cumsum(sizes) - sizes
+    window = max(_SMALLEST_WINDOW, min(_HELD_IDS, memory // _ID_BYTES) // max(len(runs), 1))
     path = scratch / "rows.bin"
     taken = np.zeros(len(runs), np.int64)
     cuts = [taken]
@@ -75,15 +75,12 @@ def order_papers(runs: list[Columns], scratch: Path, shard_rows: int, memory: in
     previous: str | None = None
     with Progress(int(sizes.sum()), "corpus: sort", "papers") as progress, path.open("wb") as handle:
         while np.any(taken < sizes):
-            for window in windows:
-                window.fill(size)
-            bound = min((window.last for window in windows if not window.complete), default=None)
-            parts = [window.take(bound) for window in windows]
-            lengths = np.array([len(part) for part in parts], np.int64)
-            ids = pa.concat_arrays(parts)
-            rising = np.asarray(pc.sort_indices(ids)).astype(np.int64)
-            ids = ids.take(rising)
-            first = _is_first(ids, previous)
+            stops = _window_ends(ids, taken, np.minimum(taken + window, sizes))
+            lengths = stops - taken
+            merged = pa.concat_arrays([each[start:stop] for each, start, stop in zip(ids, taken, stops, strict=True)])
+            rising = np.asarray(pc.sort_indices(merged)).astype(np.int64)
+            merged = merged.take(rising)
+            first = _is_first(merged, previous)
             row = papers + np.cumsum(first) - 1
             rows = np.empty(len(rising), np.uint32)
             rows[rising] = np.where(first, row, row | int(REPEATED))
@@ -93,65 +90,44 @@ def order_papers(runs: list[Columns], scratch: Path, shard_rows: int, memory: in
             owner = np.repeat(np.arange(len(runs)), lengths)[rising]
             begun = np.flatnonzero(first & (row % shard_rows == 0) & (row > 0))
             cuts += [taken + np.bincount(owner[:place], minlength=len(runs)) for place in begun]
-            taken = taken + lengths
+            taken = stops
             papers = int(row[-1]) + 1
-            previous = ids[-1].as_py()
+            previous = merged[-1].as_py()
             progress.add(len(rising))
     if papers > REPEATED:
         raise InputError(f"{papers:,} papers are more than a corpus can have", f"Give {REPEATED:,} or fewer")
     return Order(papers, np.array([*cuts, taken]), path, starts)
 
 
-class _Window:
-    """The next ids of one run."""
-
-    def __init__(self, run: Columns) -> None:
-        self._run = run
-        self.papers = run.length("key")
-        self._read = 0
-        self._ids = pa.array([], pa.large_string())
-
-    @property
-    def complete(self) -> bool:
-        """Whether all ids that are left are here."""
-        return self._read == self.papers
-
-    @property
-    def last(self) -> str:
-        """The last id that is here."""
-        last: str = self._ids[-1].as_py()
-        return last
-
-    def fill(self, size: int) -> None:
-        """Have at least ``size`` ids, or all that are left."""
-        if len(self._ids) < size and not self.complete:
-            stop = min(self._read + size, self.papers)
-            self._ids = pa.concat_arrays([self._ids, read_strings(self._run, "paper_id", self._read, stop)])
-            self._read = stop
-
-    def take(self, bound: str | None) -> pa.LargeStringArray:
-        """Return the ids up to ``bound`` (None: all) and go on behind them."""
-        count = len(self._ids) if bound is None else bisect_right(_Ids(self._ids), bound)
-        taken, self._ids = self._ids[:count], self._ids[count:]
-        return taken
+def _window_ends(ids: list[pa.LargeStringArray], starts: Array, stops: Array) -> Array:
+    """Return where in each run the ids up to the smallest last id of the windows end; complete runs set no bound."""
+    bound = min(
+        (each[stop - 1].as_py() for each, stop in zip(ids, stops.tolist(), strict=True) if stop < len(each)),
+        default=None,
+    )
+    if bound is None:
+        return stops
+    return np.array(
+        [
+            _place_after(bound, each, start, stop)
+            for each, start, stop in zip(ids, starts.tolist(), stops.tolist(), strict=True)
+        ],
+        np.int64,
+    )
 
 
-class _Ids:
-    """An Arrow array of strings as :mod:`bisect` wants it, compared like UTF-8 bytes."""
+def _place_after(bound: str, ids: pa.LargeStringArray, start: int, stop: int) -> int:
+    """Return where in ``ids[start:stop]`` the ids after ``bound`` begin; strings compare like their UTF-8 bytes."""
 
-    def __init__(self, ids: pa.LargeStringArray) -> None:
-        self._ids = ids
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __getitem__(self, position: int) -> str:
-        value: str = self._ids[position].as_py()
+    def id_at(place: int) -> str:
+        value: str = ids[place].as_py()
         return value
+
+    return start + bisect_right(range(start, stop), bound, key=id_at)
 
 
 def _is_first(ids: pa.LargeStringArray, previous: str | None) -> npt.NDArray[np.bool_]:
-    """Return at which places of a sorted array an id stands that does not stand before, nor is ``previous``."""
+    """Return where a sorted array has an id that differs from the one before it; ``previous`` precedes the array."""
     first = np.ones(len(ids), dtype=bool)
     first[0] = ids[0].as_py() != previous
     first[1:] = np.asarray(pc.not_equal(ids[1:], ids[:-1]))

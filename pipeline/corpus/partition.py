@@ -1,8 +1,8 @@
-"""Tables cut by key into files that are read back one cut at a time: what an external join needs of the disk."""
+"""Tables partitioned by key on disk and read back one partition at a time, as an external hash join needs them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -11,60 +11,61 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core import files
+from pipeline.core.text import Keys
 
-_INDEX = np.dtype([("slot", np.int64), ("offset", np.int64), ("bytes", np.int64)])
 
-
-def cut_of(keys: npt.NDArray[np.uint64], cuts: int) -> npt.NDArray[np.int64]:
-    """Return the cut of each key, from 0 to ``cuts`` - 1: ids that are near each other go apart."""
+def partition_of(keys: Keys, partitions: int) -> npt.NDArray[np.int64]:
+    """Return the partition of each key, from 0 to ``partitions`` - 1; neighbouring keys go to different ones."""
     with np.errstate(over="ignore"):
         mixed = keys * np.uint64(0x9E3779B97F4A7C15)
-    return ((mixed >> np.uint64(32)) % np.uint64(cuts)).astype(np.int64)
+    return ((mixed >> np.uint64(32)) % np.uint64(partitions)).astype(np.int64)
 
 
-class CutWriter:
-    """Writes the rows of several tables into one file, those of each (table, cut) in pieces that can be found again.
+class PartitionWriter:
+    """Writes the rows of several tables, partition by partition, to ``STEM.TABLE.arrow`` each.
+
+    A record batch holds rows of one partition; ``STEM.TABLE.npy`` lists the partition of each batch.
 
     Args:
-        path: the file; its index goes beside it, as ``.npy``.
+        stem: path of the files without their ends.
         schemas: the tables, by name.
-        cuts: number of cuts.
-        held_bytes: rows held in memory before they are written, about.
+        partitions: number of partitions.
+        held_bytes: approximate bytes of rows held in memory before they are written.
     """
 
-    def __init__(self, path: Path, schemas: Mapping[str, pa.Schema], cuts: int, held_bytes: int) -> None:
-        self._path, self._cuts, self._held_bytes = path, cuts, held_bytes
-        self._schemas = dict(schemas)
+    def __init__(self, stem: Path, schemas: Mapping[str, pa.Schema], partitions: int, held_bytes: int) -> None:
+        self._stem, self._partitions, self._held_bytes = stem, partitions, held_bytes
         self._pending: dict[str, list[tuple[pa.RecordBatch, npt.NDArray[np.int64]]]] = {name: [] for name in schemas}
         self._held = 0
-        self._index: list[tuple[int, int, int]] = []
-        self._handle = path.open("wb", buffering=2**20)
+        self._written: dict[str, list[int]] = {name: [] for name in schemas}
+        self._sinks = {name: pa.OSFile(str(_path(stem, name)), "wb") for name in schemas}
+        self._files = {name: pa.ipc.new_file(self._sinks[name], schema) for name, schema in schemas.items()}
 
-    def __enter__(self) -> CutWriter:
+    def __enter__(self) -> PartitionWriter:
         return self
 
-    def add(self, table: str, rows: pa.RecordBatch, keys: npt.NDArray[np.uint64]) -> None:
-        """Add rows of one table; each goes to the cut of its key, behind those that came before."""
+    def add(self, table: str, rows: pa.RecordBatch, keys: Keys) -> None:
+        """Add rows of one table; each goes to the partition of its key, after the rows added before."""
         if rows.num_rows:
-            self._pending[table].append((rows, cut_of(keys, self._cuts)))
+            self._pending[table].append((rows, partition_of(keys, self._partitions)))
             self._held += rows.nbytes
         if self._held >= self._held_bytes:
             self._write()
 
     def _write(self) -> None:
-        for number, (table, pending) in enumerate(self._pending.items()):
+        for name, pending in self._pending.items():
             if not pending:
                 continue
-            rows = pa.Table.from_batches([batch for batch, _ in pending], self._schemas[table])
-            cuts = np.concatenate([cut for _, cut in pending])
+            rows = pa.Table.from_batches([batch for batch, _ in pending])
+            partitions = np.concatenate([partition for _, partition in pending])
             pending.clear()
-            order = np.argsort(cuts, kind="stable")
+            order = np.argsort(partitions, kind="stable")
             rows = rows.take(order).combine_chunks().to_batches()[0]
-            bounds = np.searchsorted(cuts[order], np.arange(self._cuts + 1))
-            for cut in np.flatnonzero(np.diff(bounds)).tolist():
-                piece = rows.slice(bounds[cut], bounds[cut + 1] - bounds[cut]).serialize()
-                self._index.append((number * self._cuts + cut, self._handle.tell(), piece.size))
-                self._handle.write(piece)
+            bounds = np.searchsorted(partitions[order], np.arange(self._partitions + 1))
+            for partition in np.flatnonzero(np.diff(bounds)).tolist():
+                start, stop = bounds[partition], bounds[partition + 1]
+                self._files[name].write_batch(rows.slice(start, stop - start))
+                self._written[name].append(partition)
         self._held = 0
 
     def __exit__(
@@ -72,34 +73,31 @@ class CutWriter:
     ) -> None:
         if kind is None:
             self._write()
-        self._handle.close()
-        if kind is None:
-            index = np.array(self._index, _INDEX)
-            np.save(self._path.with_suffix(".npy"), index[np.argsort(index["slot"], kind="stable")])
-            files.sync(self._path)
+        for name, written in self._written.items():
+            self._files[name].close()
+            self._sinks[name].close()
+            if kind is None:
+                np.save(_path(self._stem, name).with_suffix(".npy"), np.array(written, np.int64))
+                files.sync(_path(self._stem, name))
 
 
-def read_cut(paths: Sequence[Path], schemas: Mapping[str, pa.Schema], cuts: int, table: str, cut: int) -> pa.Table:
-    """Return the rows of one cut of one table, file after file, in the order they were written in.
+def read_partition(stems: Sequence[Path], table: str, schema: pa.Schema, partition: int) -> pa.Table:
+    """Return the rows of one partition of a table, file after file, in the order they were added in.
 
     Args:
-        paths: files of :class:`CutWriter`.
-        schemas: the tables, by name, as they were written.
-        cuts: number of cuts.
-        table: name of one of them.
-        cut: from 0 to ``cuts`` - 1.
+        stems: of :class:`PartitionWriter`.
+        table: its name.
+        schema: of the table.
+        partition: from 0.
     """
-    slot = list(schemas).index(table) * cuts + cut
-    batches = [batch for path in paths for batch in _pieces(path, schemas[table], slot)]
-    return pa.Table.from_batches(batches, schemas[table])
+    batches = []
+    for stem in stems:
+        written = np.flatnonzero(np.load(_path(stem, table).with_suffix(".npy")) == partition)
+        if len(written):
+            reader = pa.ipc.open_file(pa.memory_map(str(_path(stem, table))))
+            batches += [reader.get_batch(number) for number in written.tolist()]
+    return pa.Table.from_batches(batches, schema)
 
 
-def _pieces(path: Path, schema: pa.Schema, slot: int) -> Iterator[pa.RecordBatch]:
-    index = np.load(path.with_suffix(".npy"), mmap_mode="r")
-    start, end = np.searchsorted(index["slot"], [slot, slot + 1])
-    if start == end:
-        return
-    with pa.memory_map(str(path)) as source:
-        for _, offset, size in index[start:end].tolist():
-            source.seek(offset)
-            yield pa.ipc.read_record_batch(source.read_buffer(size), schema)
+def _path(stem: Path, table: str) -> Path:
+    return stem.with_name(f"{stem.name}.{table}.arrow")

@@ -38,12 +38,9 @@ BATCH_ROWS = 8_192
 UNFINISHED = ".fetching"
 """A file in a release's folder for as long as it is being fetched."""
 
-EXAMPLES = 3
-"""Bad lines shown of each reason in each part."""
-
 
 @dataclass
-class Batch:
+class PaperBatch:
     """Some papers, and what was read for them.
 
     Attributes:
@@ -89,7 +86,7 @@ class Release(Protocol):
     def parts(self) -> Sequence[str]:
         """Return the names of the parts, in the release's order; each is read on its own, in any process."""
 
-    def read(self, part: str) -> Iterator[Batch]:
+    def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of one part, in its order."""
 
     def queries(self) -> QuerySet | None:

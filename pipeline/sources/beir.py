@@ -15,11 +15,10 @@ import msgspec
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import normalise
-from pipeline.sources.base import Batch, QuerySet, find_files, fingerprint
-from pipeline.sources.decode import Drops
+from pipeline.sources.base import PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.lines import read_lines
-from pipeline.sources.records import read_records
-from pipeline.sources.rows import Kept, RowBuffer
+from pipeline.sources.papers import Paper, PaperBuffer
+from pipeline.sources.records import Tally, read_records
 
 
 @dataclass(frozen=True)
@@ -28,15 +27,15 @@ class Beir:
 
     Attributes:
         folder: holds documents, queries and judgements.
-        split: which judgements: ``qrels/SPLIT.tsv``, ``qrels/SPLIT.txt``, ``qrels.SPLIT.tsv`` or ``qrels.SPLIT.txt``.
+        judged: split of the judgements, which are ``qrels/SPLIT`` or ``qrels.SPLIT``, with ``.tsv`` or ``.txt``.
     """
 
     folder: Path
-    split: str = "test"
+    judged: str = "test"
     source: str = field(default="beir", init=False)
 
     def _file(self, stem: str) -> Path:
-        stems = {"corpus": ("corpus", "collection"), "queries": ("queries", f"queries.{self.split}")}[stem]
+        stems = {"corpus": ("corpus", "collection"), "queries": ("queries", f"queries.{self.judged}")}[stem]
         names = [f"{each}.{end}" for each in stems for end in ("jsonl", "jsonl.gz", "tsv", "tsv.gz")]
         there = [self.folder / name for name in names if (self.folder / name).is_file()]
         return there[0] if there else find_files(self.folder, names, f"BEIR {stem}")[0]
@@ -44,31 +43,32 @@ class Beir:
     def _qrels(self) -> Path:
         there = find_files(self.folder, ("qrels/*.t*", "qrels.*.t*"), "BEIR judgements")
         of_split = {path.name.removeprefix("qrels.").partition(".t")[0]: path for path in reversed(there)}
-        if self.split not in of_split:
-            raise InputError(f"{self.folder} has no judgements of split {self.split!r}", nearest(self.split, of_split))
-        return of_split[self.split]
+        if self.judged not in of_split:
+            raise InputError(
+                f"{self.folder} has no judgements of split {self.judged!r}", nearest(self.judged, of_split)
+            )
+        return of_split[self.judged]
 
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums and the split."""
         paths = [self._file("corpus"), self._file("queries"), self._qrels()]
-        return {"files": fingerprint(paths, self.folder), "split": self.split}
+        return {"files": fingerprint(paths, self.folder), "split": self.judged}
 
     def parts(self) -> Sequence[str]:
         """Return the one file of documents."""
         return [self._file("corpus").name]
 
-    def read(self, part: str) -> Iterator[Batch]:
+    def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the documents as papers without year, field or references."""
-        path = self.folder / part
-        rows = RowBuffer(path)
-        for number, line, document in _texts(path, rows):
+        papers = PaperBuffer(self.folder / part)
+        for number, document in _texts(self.folder / part, papers):
             if document.id in (None, ""):
-                rows.drop("no_paper_id", number, line)
+                papers.drop("no_paper_id", number)
             else:
-                rows.add(Kept(str(document.id), document.title, document.text))
-            if rows.full:
-                yield rows.flush()
-        yield rows.flush()
+                papers.add(Paper(id=str(document.id), title=document.title, abstract=document.text))
+            if papers.full:
+                yield papers.flush()
+        yield papers.flush()
 
     def queries(self) -> QuerySet | None:
         """Return the queries that the split judges, and their judgements."""
@@ -77,7 +77,7 @@ class Beir:
         path = self._file("queries")
         texts = {
             str(query.id): normalise(query.text)
-            for _, _, query in _texts(path, _Refusing(path))
+            for _, query in _texts(path, _RefusingTally(path))
             if str(query.id) in judged
         }
         missing = sorted(judged - texts.keys())
@@ -95,7 +95,7 @@ class Beir:
                 continue
             if len(columns) not in (3, 4) or not columns[-1].strip().lstrip("-").isdecimal():
                 raise InputError(
-                    f"{path}:{number} is no judgement",
+                    f"{path}:{number} is not a judgement",
                     "Each line needs query-id, corpus-id, score, or the four columns of TREC qrels",
                 )
             yield columns[0], columns[-2], int(columns[-1])
@@ -107,28 +107,25 @@ class _Text(msgspec.Struct, rename={"id": "_id"}):
     text: str | None = None
 
 
-class _Refusing:
-    """Counts no bad query: a benchmark that lacks one is none."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
+class _RefusingTally(Tally):
+    """Refuses bad queries: a benchmark needs all of them."""
 
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
-        raise InputError(f"{self._path}:{line} is no query ({reason}: {excerpt!r:.60})", "Fetch the data set again")
+        raise InputError(f"{self._path}:{line} is not a query ({reason}: {excerpt!r:.60})", "Fetch the data set again")
 
 
-def _texts(path: Path, drops: Drops) -> Iterator[tuple[int, bytes, _Text]]:
-    """Yield (line number, line, text) of each line of documents or queries."""
+def _texts(path: Path, tally: Tally) -> Iterator[tuple[int, _Text]]:
+    """Yield (line number, text) of each line of documents or queries."""
     if ".tsv" not in path.suffixes:
-        yield from read_records(path, _Text, drops)
+        yield from read_records(path, _Text, tally)
         return
     for number, line in read_lines(path):
         try:
             columns = (line or b"").decode().rstrip("\r").split("\t")
         except UnicodeDecodeError:
-            drops.drop("bad_utf8", number, line or b"")
+            tally.drop("bad_utf8", number, line or b"")
             continue
         if line is None or len(columns) not in (2, 3):
-            drops.drop("line_too_long" if line is None else "bad_columns", number, line or b"")
+            tally.drop("line_too_long" if line is None else "bad_columns", number, line or b"")
         else:
-            yield number, line, _Text(columns[0], columns[1] if len(columns) == 3 else None, columns[-1])
+            yield number, _Text(columns[0], columns[1] if len(columns) == 3 else None, columns[-1])

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.core.errors import CorruptError
 
 _READ = 2**18
-_BLOCK = 2**20
+_BLOCK = 2**17  # fits in the cache of a core with the records decoded from it
 MAX_LINE = 32 * 2**20
 """Bytes of the longest line that is read; a longer one comes back as None."""
 
@@ -16,31 +16,26 @@ MAX_LINE = 32 * 2**20
 def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[int, bytes | None]]:
     """Yield (line number from 1, line without its end) of each line; None for a line over :data:`MAX_LINE`.
 
-    Blank lines are passed over. With ``allow_truncated`` a compressed file that breaks off gives its whole lines.
+    Blank lines are skipped. With ``allow_truncated`` the whole lines of a truncated gzip file are read.
 
     Raises:
-        CorruptError: the file breaks off, or is damaged.
+        CorruptError: the file is truncated or damaged.
     """
     number = 0
-    for block in read_line_blocks(path, allow_truncated=allow_truncated):
+    for block in _line_blocks(path, allow_truncated):
         if block is None:
             number += 1
             yield number, None
             continue
         for line in block.removesuffix(b"\n").split(b"\n"):
             number += 1
-            if line.strip():
+            if line and not line.isspace():
                 yield number, line
 
 
-def read_line_blocks(path: Path, *, allow_truncated: bool = False, padding: int = 0) -> Iterator[bytes | None]:
-    """Yield whole lines, many at a time, each block with ``padding`` zero bytes at its end; None as :func:`read_lines`.
-
-    Raises:
-        CorruptError: the file breaks off, or is damaged.
-    """
-    zeros = bytes(padding)
-    rest: list[bytes] = []  # of a line whose end is not read yet; kept no further than what shows it to be too long
+def _line_blocks(path: Path, allow_truncated: bool) -> Iterator[bytes | None]:
+    """Yield whole lines, many at a time; None for a line over :data:`MAX_LINE`."""
+    rest: list[bytes] = []  # of a line whose end is not read yet; no longer kept once it is too long
     held = 0
     for block in read_blocks(path, allow_truncated=allow_truncated):
         first, end = block.find(b"\n"), block.rfind(b"\n") + 1
@@ -52,19 +47,19 @@ def read_line_blocks(path: Path, *, allow_truncated: bool = False, padding: int 
         if held + first > MAX_LINE:
             yield None
             if first + 1 < end:
-                yield block[first + 1 : end] + zeros
+                yield block[first + 1 : end]
         else:
-            yield b"".join((*rest, memoryview(block)[:end], zeros))
+            yield b"".join((*rest, memoryview(block)[:end]))
         rest, held = [block[end:]], len(block) - end
     if held:
-        yield b"".join((*rest, zeros)) if held <= MAX_LINE else None
+        yield b"".join(rest) if held <= MAX_LINE else None
 
 
 def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]:
-    """Yield the content of a file in blocks of at most 1 MiB, decompressing ``.gz``, whose members may be many.
+    """Yield the content of a file in blocks of at most 128 KiB, decompressing ``.gz``, whose members may be many.
 
     Raises:
-        CorruptError: the file breaks off, or is damaged.
+        CorruptError: the file is truncated or damaged.
     """
     if path.suffix != ".gz":
         with path.open("rb") as handle:

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from pipeline.core.errors import CorruptError, InputError, nearest
-from pipeline.sources.base import Batch, QuerySet, fingerprint
+from pipeline.sources.base import PaperBatch, QuerySet, fingerprint
 from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS
 from pipeline.sources.openalex_layout import Layout
 from pipeline.sources.openalex_merged import read_merged
+from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.sources.parquet import read_rows
 from pipeline.sources.records import read_records
-from pipeline.sources.rows import Kept, RowBuffer
 
 _MOST = 2**31 - 1
 
@@ -71,7 +71,7 @@ class OpenAlex:
         fields_from: where a work's fields come from, one of :data:`pipeline.sources.fieldmaps.OPENALEX_SOURCES`.
         min_concept_score: score from which a level-0 concept counts; ancestors that nothing chose have 0.
         include_xpac: keep the works that OpenAlex's own interface leaves out for their quality.
-        allow_truncated: keep the whole lines of a gzip file that breaks off, instead of refusing it.
+        allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
     """
 
     folder: Path
@@ -107,14 +107,14 @@ class OpenAlex:
         return [path.relative_to(self.layout.works).as_posix() for path in self.layout.files()]
 
     def queries(self) -> QuerySet | None:
-        """OpenAlex brings no queries."""
+        """Return None: OpenAlex brings no queries."""
         return None
 
-    def read(self, part: str) -> Iterator[Batch]:
+    def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the works of one file.
 
         Raises:
-            CorruptError: the file breaks off, is damaged, or holds fewer or more works than the manifest says.
+            CorruptError: the file is truncated, is damaged, or holds fewer or more works than the manifest says.
         """
         merged = read_merged(self.layout.merged)
         read = 0
@@ -128,46 +128,45 @@ class OpenAlex:
                 "Fetch it again",
             )
 
-    def _works(self, path: Path) -> Iterator[Batch]:
-        rows = RowBuffer(path)
+    def _works(self, path: Path) -> Iterator[PaperBatch]:
+        papers = PaperBuffer(path)
         if path.suffix == ".parquet":
-            works = read_rows(path, Work, rows, needed="id")
+            works = read_rows(path, Work, papers, needed="id")
         else:
-            works = read_records(path, Work, rows, allow_truncated=self.allow_truncated)
-        for number, line, work in works:
-            self._add(rows, number, line, work)
-            if rows.full:
-                yield rows.flush()
-        yield rows.flush()
-
-    def _add(self, rows: RowBuffer, number: int, line: bytes, work: Work) -> None:
-        paper_id = short_id(work.id or "")
-        if not paper_id:
-            rows.drop("no_paper_id", number, line)
-        elif work.is_retracted:
-            rows.drop("retracted", number, paper_id)
-        elif work.is_paratext:
-            rows.drop("paratext", number, paper_id)
-        elif work.is_xpac and not self.include_xpac:
-            rows.drop("xpac", number, paper_id)
-        else:
+            works = read_records(path, Work, papers, allow_truncated=self.allow_truncated)
+        for number, work in works:
+            paper_id = short_id(work.id or "")
+            if reason := self._reason_to_drop(work):
+                papers.drop(reason, number, paper_id)
+                continue
             try:
-                abstract, fields = plain_abstract(work.abstract_inverted_index), self._fields(work)
+                papers.add(self._paper(paper_id, work))
             except (ValueError, msgspec.DecodeError) as error:
-                rows.drop("wrong_type", number, str(error))
-                return
-            rows.add(
-                Kept(
-                    paper_id,
-                    work.title or work.display_name,
-                    abstract,
-                    work.publication_year,
-                    fields,
-                    [short_id(each) for each in work.referenced_works or ()],
-                    min(max(work.cited_by_count or 0, 0), _MOST),
-                    work.doi,
-                )
-            )
+                papers.drop("wrong_type", number, str(error))
+            if papers.full:
+                yield papers.flush()
+        yield papers.flush()
+
+    def _reason_to_drop(self, work: Work) -> str | None:
+        reasons = {
+            "no_paper_id": not short_id(work.id or ""),
+            "retracted": work.is_retracted,
+            "paratext": work.is_paratext,
+            "xpac": work.is_xpac and not self.include_xpac,
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
+
+    def _paper(self, paper_id: str, work: Work) -> Paper:
+        return Paper(
+            id=paper_id,
+            title=work.title or work.display_name,
+            abstract=plain_abstract(work.abstract_inverted_index),
+            year=work.publication_year,
+            fields=self._fields(work),
+            outbound=[short_id(each) for each in work.referenced_works or ()],
+            inbound=min(max(work.cited_by_count or 0, 0), _MOST),
+            doi=work.doi,
+        )
 
     def _fields(self, work: Work) -> list[str]:
         fields = []

@@ -12,10 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from pipeline.core.errors import CorruptError
-from pipeline.core.text import id_keys
-from pipeline.sources.base import Batch
-from pipeline.sources.rows import distinct_references
-from pipeline.sources.tables import Keys
+from pipeline.core.text import Keys, id_keys
+from pipeline.sources.base import PaperBatch
+from pipeline.sources.papers import distinct_references
 
 
 class Merged(NamedTuple):
@@ -31,7 +30,7 @@ class Merged(NamedTuple):
         place = np.minimum(np.searchsorted(self.ids, keys), len(self.ids) - 1)
         return place, self.ids[place] == keys
 
-    def apply(self, batch: Batch) -> Batch:
+    def apply(self, batch: PaperBatch) -> PaperBatch:
         """Drop the merged works of a batch, and let references to merged works mean what they became part of."""
         papers = batch.papers
         keys = id_keys(papers.column("paper_id"))

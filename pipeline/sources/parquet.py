@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import CorruptError, InputError, nearest
-from pipeline.sources.decode import Drops
+from pipeline.sources.records import Tally
 
 _ROWS = 4_096
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -21,7 +21,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a Parquet file.
 
     Raises:
-        CorruptError: it is none, or is cut.
+        CorruptError: it is not a Parquet file, or is truncated.
     """
     try:
         return pq.ParquetFile(path)
@@ -29,17 +29,17 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         raise CorruptError(f"{path} cannot be read as Parquet ({error})", "Fetch it again") from error
 
 
-def read_rows(path: Path, kind: type[_T], drops: Drops, *, needed: str) -> Iterator[tuple[int, bytes, _T]]:
-    """Yield (row number from 1, an empty line, record) of each row that converts to ``kind``; others are dropped.
+def read_rows(path: Path, kind: type[_T], tally: Tally, *, needed: str) -> Iterator[tuple[int, _T]]:
+    """Yield (row number from 1, record) of each row that converts to ``kind``; others are dropped.
 
     Args:
         path: the file; columns that ``kind`` does not name are not read.
         kind: a struct whose fields are columns.
-        drops: counts ``wrong_type``.
+        tally: counts ``wrong_type``.
         needed: a column that has to be there.
 
     Raises:
-        CorruptError: it is no Parquet file, or is damaged.
+        CorruptError: it is not a Parquet file, or is damaged.
         InputError: the needed column is not there.
     """
     there = open_parquet(path).schema_arrow.names
@@ -50,16 +50,16 @@ def read_rows(path: Path, kind: type[_T], drops: Drops, *, needed: str) -> Itera
         try:
             record = msgspec.convert(row, kind)
         except msgspec.ValidationError as error:
-            drops.drop("wrong_type", number, str(error))
+            tally.drop("wrong_type", number, str(error))
             continue
-        yield number, b"", record
+        yield number, record
 
 
 def read_columns(path: Path, columns: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (row number from 1, values by column) of each row.
 
     Raises:
-        CorruptError: it is no Parquet file, or is damaged.
+        CorruptError: it is not a Parquet file, or is damaged.
     """
     number = 0
     try:

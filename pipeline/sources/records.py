@@ -1,102 +1,119 @@
-"""Typed records from JSON lines, for every source but the fastest path: each bad line is dropped by reason."""
+"""Typed records from JSON lines, and the counts of those that cannot be read: each bad line is dropped by reason."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from pipeline.sources.base import EXAMPLES
-from pipeline.sources.decode import Drops, decode_line
-from pipeline.sources.lines import read_line_blocks, read_lines
+from pipeline.sources.lines import read_lines
+
+EXAMPLES = 3
+"""Bad records shown of each reason in each part."""
 
 _T = TypeVar("_T")
 
 
-def read_records(
-    path: Path, kind: type[_T], drops: Drops, *, allow_truncated: bool = False
-) -> Iterator[tuple[int, bytes, _T]]:
-    """Yield (line number, line, record) of each line that decodes as ``kind``; the others go to ``drops``.
-
-    Args:
-        path: JSON lines, plain or gzip.
-        kind: a :class:`msgspec.Struct`, or what else :mod:`msgspec` decodes.
-        drops: counts ``line_too_long``, ``bad_utf8``, ``bad_json`` and ``wrong_type``.
-        allow_truncated: keep the whole lines of a gzip file that breaks off.
-
-    Raises:
-        CorruptError: the file breaks off, or is damaged.
-    """
-    decoder = msgspec.json.Decoder(kind)
-    for number, line in read_lines(path, allow_truncated=allow_truncated):
-        if line is None:
-            drops.drop("line_too_long", number)
-        elif (record := decode_line(line, decoder.decode, drops, number)) is not None:
-            yield number, line, record
-
-
-def read_record_blocks(
-    path: Path, kind: type[_T], drops: Drops, *, allow_truncated: bool = False
-) -> Iterator[list[_T]]:
-    """Yield the records of :func:`read_records` many at a time, which is three times as fast for short ones."""
-    decoder = msgspec.json.Decoder(kind)
-    number = 1
-    for block in read_line_blocks(path, allow_truncated=allow_truncated):
-        if block is None:
-            drops.drop("line_too_long", number)
-            number += 1
-            continue
-        lines = block.count(b"\n") + (not block.endswith(b"\n"))
-        try:
-            records = decoder.decode_lines(block)
-        except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
-            records = []
-        if len(records) != lines:  # a bad line, a blank one, or a line with more than one value: one after the other
-            numbered = enumerate(block.split(b"\n"), number)
-            found = (decode_line(line, decoder.decode, drops, at) for at, line in numbered if line.strip())
-            records = [record for record in found if record is not None]
-        number += lines
-        yield records
-
-
 class Tally:
-    """Counts the records of a table that holds no papers.
+    """Counts the records of a file.
 
     Args:
-        path: the file they come from, named in examples of bad records.
+        path: the file, named in examples of bad records.
+
+    Attributes:
+        read: records read, kept or not.
+        dropped: records that are not kept, by reason.
+        noted: other things worth counting, by name.
+        examples: the first bad records of each reason, each as ``reason: file:line: excerpt``.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._shown: Counter[str] = Counter()
-        self.clear()
+        self._restart()
 
-    def clear(self) -> None:
-        """Start counting anew; examples of a reason stay shown."""
+    def _restart(self) -> None:
         self.read = 0
         self.dropped: Counter[str] = Counter()
+        self.noted: Counter[str] = Counter()
         self.examples: list[str] = []
 
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
-        """Count one record that is not kept, and keep the first few of each reason to be shown."""
-        self.read += 1
-        self.dropped[reason] += 1
+        """Count one record that is not kept, and show the first few of each reason."""
+        self.pass_over(reason)
         self._shown[reason] += 1
         if self._shown[reason] <= EXAMPLES:
             text = excerpt[:80].decode("utf-8", "replace") if isinstance(excerpt, bytes) else excerpt[:80]
             self.examples.append(f"{reason}: {self._path.name}:{line}: {text}")
 
-    def pass_over(self, reason: str, count: int = 1) -> None:
-        """Count records that are not kept for a reason that is usual in the release, and needs no example."""
-        if count:
-            self.read += count
-            self.dropped[reason] += count
+    def pass_over(self, reason: str) -> None:
+        """Count one record that is not kept for a reason that is usual in the release and needs no example."""
+        self.read += 1
+        self.dropped[reason] += 1
 
     def counts(self) -> dict[str, Any]:
-        """Return what was counted since the last call, as arguments of a table batch, and start anew."""
-        found = {"read": self.read, "dropped": self.dropped, "examples": self.examples}
-        self.clear()
+        """Return what was counted since the last call, as arguments of a batch, and start anew."""
+        found = {"read": self.read, "dropped": self.dropped, "noted": +self.noted, "examples": self.examples}
+        self._restart()
         return found
+
+
+def read_records(
+    path: Path, kind: type[_T], tally: Tally, *, allow_truncated: bool = False
+) -> Iterator[tuple[int, _T]]:
+    """Yield (line number, record) of each line that decodes as ``kind``; the others are dropped.
+
+    Args:
+        path: JSON lines, plain or gzip.
+        kind: a :class:`msgspec.Struct`, or another type that :mod:`msgspec` decodes.
+        tally: counts ``line_too_long``, ``bad_utf8``, ``bad_json`` and ``wrong_type``.
+        allow_truncated: keep the whole lines of a truncated gzip file.
+
+    Raises:
+        CorruptError: the file is truncated or damaged.
+    """
+    decode = msgspec.json.Decoder(kind).decode
+    for number, line in read_lines(path, allow_truncated=allow_truncated):
+        if line is None:
+            tally.drop("line_too_long", number)
+            continue
+        try:
+            yield number, decode(line)
+        except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+            mended = _mended(line, decode, error)
+            if isinstance(mended, str):
+                tally.drop(mended, number, str(error) if mended == "wrong_type" else line)
+            else:
+                yield number, mended[0]
+
+
+def _mended(line: bytes, decode: Callable[[bytes], _T], error: Exception) -> tuple[_T] | str:
+    """Return the record of a line that failed to decode, with lone surrogates replaced, or the reason to drop it."""
+    if isinstance(error, UnicodeDecodeError):
+        return "bad_utf8"
+    if isinstance(error, msgspec.ValidationError):
+        return "wrong_type"
+    try:
+        return (decode(_replace_surrogates(line)),)
+    except msgspec.ValidationError:
+        return "wrong_type"
+    except (ValueError, RecursionError):
+        return "bad_json"
+
+
+def _replace_surrogates(line: bytes) -> bytes:
+    """Return a JSON line with lone surrogates replaced by U+FFFD.
+
+    Raises:
+        ValueError: the line is not JSON.
+    """
+    text = json.dumps(json.loads(line, parse_constant=_refuse), ensure_ascii=False)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")

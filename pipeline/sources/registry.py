@@ -1,82 +1,136 @@
-"""The sources there are, by the names users type."""
+"""The sources, by the names users type, with the options each has on the command line.
+
+Reader modules are loaded when a release is opened: the command line imports this module to print its help.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import importlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.core.config import parse_count
 from pipeline.core.errors import InputError, nearest
-from pipeline.sources.base import Release
-from pipeline.sources.beir import Beir
-from pipeline.sources.columns import Collection, parse_columns
-from pipeline.sources.openalex import OpenAlex
-from pipeline.sources.s2ag import S2ag
-from pipeline.sources.s2orc2020 import S2orc2020
-from pipeline.sources.synthetic import Synthetic
-from pipeline.sources.tables import JoinedRelease
 
-SOURCES: Mapping[str, str] = {
-    "s2orc2020": "S2ORC 2020-07-05 metadata shards (metadata_*.jsonl.gz)",
-    "s2ag": "Semantic Scholar Academic Graph datasets: papers/, abstracts/, citations/",
-    "openalex": "an OpenAlex snapshot: data/works/, data/jsonl/works/ or data/parquet/works/",
-    "beir": "a BEIR or TREC folder: corpus, queries, qrels",
-    "jsonl": "your own JSON lines, with --columns",
-    "parquet": "your own Parquet files, with --columns",
-    "synthetic": "a generated corpus of any size; needs no input",
+if TYPE_CHECKING:
+    from pipeline.sources.base import Release
+    from pipeline.sources.tables import JoinedRelease
+
+
+class Option(NamedTuple):
+    """An option of a source: a parameter of its release.
+
+    Attributes:
+        name: the parameter; users type ``--fields-from`` for ``fields_from``.
+        help: what it does, and its default.
+        parse: makes a value of the text; None: a flag without a value.
+        default: used where the option is not given; None: the release's own default.
+    """
+
+    name: str
+    help: str
+    parse: Callable[[str], Any] | None = str
+    default: Any = None
+
+
+class Source(NamedTuple):
+    """A kind of release.
+
+    Attributes:
+        opener: ``module:callable`` below ``pipeline.sources``; it takes the folder (if any) and the options.
+        help: what the folder holds.
+        options: of this source.
+        has_folder: whether the release is read from a folder.
+    """
+
+    opener: str
+    help: str
+    options: tuple[Option, ...] = ()
+    has_folder: bool = True
+
+
+_TRUNCATED = Option("allow_truncated", "keep the whole lines of a truncated gzip file", None)
+_COLUMNS = Option("columns", "your names, as in paper_id=id,title=headline,references=refs")
+
+SOURCES: Mapping[str, Source] = {
+    "s2orc2020": Source("s2orc2020:S2orc2020", "S2ORC 2020-07-05 metadata shards (metadata_*.jsonl.gz)", (_TRUNCATED,)),
+    "s2ag": Source(
+        "s2ag:S2ag",
+        "Semantic Scholar Academic Graph datasets: papers/, abstracts/, citations/",
+        (_TRUNCATED, Option("fields_from", "s2-fos-model (default), external or any")),
+    ),
+    "openalex": Source(
+        "openalex:OpenAlex",
+        "an OpenAlex snapshot: data/works/, data/jsonl/works/ or data/parquet/works/",
+        (
+            _TRUNCATED,
+            Option("fields_from", "auto (default), concepts or topics"),
+            Option("min_concept_score", "score a level-0 concept needs (default: 0.3)", float),
+            Option("include_xpac", "keep the works that OpenAlex's own interface leaves out", None),
+        ),
+    ),
+    "beir": Source(
+        "beir:Beir",
+        "a BEIR or TREC folder: corpus, queries, qrels",
+        (Option("judged", "split of the qrels (default: test)"),),
+    ),
+    "jsonl": Source("collection:open_jsonl", "your own JSON lines, with --columns", (_COLUMNS, _TRUNCATED)),
+    "parquet": Source("collection:open_parquet_files", "your own Parquet files, with --columns", (_COLUMNS,)),
+    "synthetic": Source(
+        "synthetic:Synthetic",
+        "a generated corpus of any size; needs no input",
+        (
+            Option("papers", "how many papers (default: 30k)", lambda text: parse_count(text, "--papers"), 30_000),
+            Option("seed", "seed (default: 13)", int),
+        ),
+        has_folder=False,
+    ),
 }
 
 
-@dataclass(frozen=True)
-class SourceOptions:
-    """What a user can say of a source; each source looks at its own.
-
-    Attributes:
-        allow_truncated: keep the whole lines of a gzip file that breaks off.
-        judged: beir: which judgements.
-        columns: jsonl, parquet: the map from our columns to the collection's.
-        fields_from: s2ag, openalex: whose fields of study count; None: the source's default.
-        min_concept_score: openalex: score from which a level-0 concept counts.
-        include_xpac: openalex: keep the works its own interface leaves out.
-        papers: synthetic: how many.
-        seed: synthetic: seed.
-    """
-
-    allow_truncated: bool = False
-    judged: str = "test"
-    columns: str | None = None
-    fields_from: str | None = None
-    min_concept_score: float = 0.3
-    include_xpac: bool = False
-    papers: int = 30_000
-    seed: int = 13
+def all_options() -> dict[str, list[tuple[str, Option]]]:
+    """Return the options of all sources by name, each with the sources that have it."""
+    found: dict[str, list[tuple[str, Option]]] = {}
+    for name, source in SOURCES.items():
+        for option in source.options:
+            found.setdefault(option.name, []).append((name, option))
+    return found
 
 
-def open_release(source: str, folder: Path | None, options: SourceOptions) -> Release | JoinedRelease:
+def open_release(source: str, folder: Path | None, given: Mapping[str, Any]) -> Release | JoinedRelease:
     """Return the release of a source.
 
     Args:
         source: one of :data:`SOURCES`.
-        folder: where it lies on disk; the synthetic source has none.
-        options: the source's settings.
+        folder: where it is on disk; the synthetic source has none.
+        given: options as users type them: text by name, True for a flag; None where an option is not given.
 
     Raises:
-        InputError: the source is unknown, needs a folder and got none, or a setting is none of its own.
+        InputError: the source is unknown or lacks its folder, or an option is unknown to it or has a bad value.
     """
-    if source == "synthetic":
-        return Synthetic(papers=options.papers, seed=options.seed)
     if source not in SOURCES:
         raise InputError(f"there is no source {source!r}", nearest(source, SOURCES))
-    if folder is None:
+    found = SOURCES[source]
+    if found.has_folder and folder is None:
         raise InputError(f"source {source} needs the folder of the release", "Give it with --input")
-    partial = options.allow_truncated
-    if source == "s2ag":
-        return S2ag(folder, options.fields_from or "s2-fos-model", partial)
-    if source == "openalex":
-        fields_from = options.fields_from or "auto"
-        return OpenAlex(folder, fields_from, options.min_concept_score, options.include_xpac, partial)
-    if source == "beir":
-        return Beir(folder, options.judged)
-    if source == "s2orc2020":
-        return S2orc2020(folder, partial)
-    return Collection(folder, source, parse_columns(options.columns), partial)
+    options = {option.name: option for option in found.options}
+    values = {name: option.default for name, option in options.items() if option.default is not None}
+    for name, text in given.items():
+        if text is None or text is False:
+            continue
+        if name not in options:
+            raise InputError(f"source {source} has no option {_flag(name)}", nearest(_flag(name), map(_flag, options)))
+        parse = options[name].parse
+        try:
+            values[name] = parse(text) if parse else text
+        except ValueError as error:
+            raise InputError(f"{_flag(name)} {text!r} is not valid ({error})", options[name].help) from error
+    module, _, opener = found.opener.partition(":")
+    release = getattr(importlib.import_module(f"pipeline.sources.{module}"), opener)
+    opened: Release | JoinedRelease = release(folder, **values) if found.has_folder else release(**values)
+    return opened
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import id_keys, normalise
-from pipeline.sources.base import BATCH_ROWS, Batch, QuerySet, find_files, fingerprint
+from pipeline.sources.base import BATCH_ROWS, PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.fieldmaps import S2_CATEGORIES, S2_SOURCES
-from pipeline.sources.records import Tally, read_record_blocks, read_records
-from pipeline.sources.rows import Kept, RowBuffer
-from pipeline.sources.tables import BATCH_EDGES, Abstracts, Citations, Keys
+from pipeline.sources.papers import Paper, PaperBuffer
+from pipeline.sources.records import Tally, read_records
+from pipeline.sources.tables import BATCH_EDGES, Abstracts, Citations
 
 _DATASETS = {"papers": (1.5, 0.4), "abstracts": (3.0, 1.0), "citations": (0.6, 0.2)}
 """Bytes the join holds for each byte of a gzip and of a plain file: authors, venues and citation contexts are not
@@ -36,7 +36,7 @@ class FieldOfStudy(msgspec.Struct):
     source: str | None = None
 
 
-class Paper(msgspec.Struct):
+class PaperRecord(msgspec.Struct):
     """What is read of a record of ``papers``."""
 
     corpusid: int | str | None = None
@@ -67,7 +67,7 @@ class S2ag:
     Attributes:
         folder: holds ``papers/``, ``abstracts/`` and ``citations/``, or files of those names (``papers-*.jsonl.gz``).
         fields_from: whose fields of study count, one of :data:`pipeline.sources.fieldmaps.S2_SOURCES`.
-        allow_truncated: keep the whole lines of a gzip file that breaks off, instead of refusing it.
+        allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
     """
 
     folder: Path
@@ -104,10 +104,10 @@ class S2ag:
         ]
 
     def queries(self) -> QuerySet | None:
-        """S2AG brings no queries."""
+        """Return None: S2AG brings no queries."""
         return None
 
-    def spill_bytes(self) -> int:
+    def joined_bytes(self) -> int:
         """Return about what the join holds of the three datasets together."""
         sizes = [
             path.stat().st_size * factors[path.suffix != ".gz"]
@@ -116,11 +116,11 @@ class S2ag:
         ]
         return int(sum(sizes))
 
-    def read_table(self, part: str) -> Iterator[Batch | Abstracts | Citations]:
+    def read_table(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
         """Yield what one file holds.
 
         Raises:
-            CorruptError: the file breaks off, or is damaged.
+            CorruptError: the file is truncated or damaged.
         """
         dataset, _, name = part.partition(":")
         path = self.folder / name
@@ -131,18 +131,18 @@ class S2ag:
         else:
             yield from self._citations(path)
 
-    def _papers(self, path: Path) -> Iterator[Batch]:
-        rows = RowBuffer(path)
-        for number, line, paper in read_records(path, Paper, rows, allow_truncated=self.allow_truncated):
-            if not paper.corpusid and paper.corpusid != 0:
-                rows.drop("no_paper_id", number, line)
+    def _papers(self, path: Path) -> Iterator[PaperBatch]:
+        papers = PaperBuffer(path)
+        for number, record in read_records(path, PaperRecord, papers, allow_truncated=self.allow_truncated):
+            if not record.corpusid and record.corpusid != 0:
+                papers.drop("no_paper_id", number)
                 continue
-            fields = [_field(each) for each in paper.s2fieldsofstudy or () if self._counts(each)]
-            doi = paper.externalids.DOI if paper.externalids else None
-            rows.add(Kept(str(paper.corpusid), paper.title, None, paper.year, fields, doi=doi))
-            if rows.full:
-                yield rows.flush()
-        yield rows.flush()
+            fields = [_field(each) for each in record.s2fieldsofstudy or () if self._counts(each)]
+            doi = record.externalids.DOI if record.externalids else None
+            papers.add(Paper(id=str(record.corpusid), title=record.title, year=record.year, fields=fields, doi=doi))
+            if papers.full:
+                yield papers.flush()
+        yield papers.flush()
 
     def _counts(self, each: FieldOfStudy) -> bool:
         return bool(each.category) and (self.fields_from == "any" or each.source == self.fields_from)
@@ -151,9 +151,9 @@ class S2ag:
         tally = Tally(path)
         ids: list[str] = []
         texts: list[str] = []
-        for number, line, record in read_records(path, Abstract, tally, allow_truncated=self.allow_truncated):
+        for number, record in read_records(path, Abstract, tally, allow_truncated=self.allow_truncated):
             if not record.corpusid and record.corpusid != 0:
-                tally.drop("no_paper_id", number, line)
+                tally.drop("no_paper_id", number)
             elif text := normalise(record.abstract):
                 tally.read += 1
                 ids.append(str(record.corpusid))
@@ -167,26 +167,21 @@ class S2ag:
 
     def _citations(self, path: Path) -> Iterator[Citations]:
         tally = Tally(path)
-        citing: list[int | str | None] = []
-        cited: list[int | str | None] = []
-        for edges in read_record_blocks(path, Citation, tally, allow_truncated=self.allow_truncated):
-            known = [e for e in edges if e.citedcorpusid is not None and e.citingcorpusid is not None]
-            if len(known) < len(edges):
-                nameless = sum(e.citingcorpusid is None for e in edges)
-                tally.pass_over("null_citing_id", nameless)
-                tally.pass_over("null_cited_id", len(edges) - len(known) - nameless)
-            tally.read += len(known)
-            citing += [e.citingcorpusid for e in known]
-            cited += [e.citedcorpusid for e in known]
+        citing: list[str] = []
+        cited: list[str] = []
+        for _, edge in read_records(path, Citation, tally, allow_truncated=self.allow_truncated):
+            if edge.citingcorpusid is None:
+                tally.pass_over("null_citing_id")
+            elif edge.citedcorpusid is None:
+                tally.pass_over("null_cited_id")
+            else:
+                tally.read += 1
+                citing.append(str(edge.citingcorpusid))
+                cited.append(str(edge.citedcorpusid))
             if len(citing) >= BATCH_EDGES:
-                yield Citations(_keys(citing), _keys(cited), **tally.counts())
+                yield Citations(id_keys(citing), id_keys(cited), **tally.counts())
                 citing, cited = [], []
-        yield Citations(_keys(citing), _keys(cited), **tally.counts())
-
-
-def _keys(ids: Sequence[int | str | None]) -> Keys:
-    """Return the keys of ids; the API has shipped both numbers and their digits."""
-    return id_keys(pa.array(ids if set(map(type, ids)) <= {str} else list(map(str, ids)), pa.large_string()))
+        yield Citations(id_keys(citing), id_keys(cited), **tally.counts())
 
 
 def _field(each: FieldOfStudy) -> str:

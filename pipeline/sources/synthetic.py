@@ -29,7 +29,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import generator
 from pipeline.core.schema import NO_YEAR
-from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Batch, QuerySet
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch, QuerySet
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -132,14 +132,14 @@ class Synthetic:
         count = min(self.units, max(_MANY_PARTS, -(-self.units // _PART_UNITS)))
         return [f"{number:05d}-of-{count:05d}" for number in range(count)]
 
-    def read(self, part: str) -> Iterator[Batch]:
+    def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of one part, a unit at a time.
 
         Raises:
             InputError: there is no such part.
         """
         for unit in self.read_units(part):
-            yield Batch(unit.papers(), read=len(unit.ids))
+            yield PaperBatch(unit.papers(), read=len(unit.ids))
 
     def read_units(self, part: str) -> Iterator[Unit]:
         """Return the units of one part.

@@ -7,13 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.sources.base import Batch, QuerySet
-
-Keys = npt.NDArray[np.uint64]
+from pipeline.core.text import Keys
+from pipeline.sources.base import PaperBatch, QuerySet
 
 BATCH_EDGES = 262_144
 """Citations of one batch, about."""
@@ -28,6 +25,7 @@ class Abstracts:
         texts: normalised, not empty.
         read: records read, kept or not.
         dropped: records dropped, by reason; ``read == n + sum(dropped)``.
+        noted: other things worth counting, by name.
         examples: the first bad records, each as ``reason: file:line: excerpt``.
     """
 
@@ -35,6 +33,7 @@ class Abstracts:
     texts: pa.LargeStringArray
     read: int
     dropped: Counter[str] = field(default_factory=Counter)
+    noted: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
 
 
@@ -47,6 +46,7 @@ class Citations:
         cited: uint64 ``[n]``, of the cited ones. An edge may come more than once, in any batch; it counts once.
         read: records read, kept or not.
         dropped: records dropped, by reason; ``read == n + sum(dropped)``.
+        noted: other things worth counting, by name.
         examples: the first bad records, each as ``reason: file:line: excerpt``.
     """
 
@@ -54,6 +54,7 @@ class Citations:
     cited: Keys
     read: int
     dropped: Counter[str] = field(default_factory=Counter)
+    noted: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
 
 
@@ -74,11 +75,11 @@ class JoinedRelease(Protocol):
     def parts(self) -> Sequence[str]:
         """Return the names of all tables' parts, in the release's order; each is read on its own, in any process."""
 
-    def read_table(self, part: str) -> Iterator[Batch | Abstracts | Citations]:
+    def read_table(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
         """Yield what one part holds: papers (with what abstracts and references they bring), abstracts, citations."""
 
-    def spill_bytes(self) -> int:
-        """Return about how many bytes of memory the whole would take; it decides how finely the join is cut."""
+    def joined_bytes(self) -> int:
+        """Return roughly the bytes of memory of all tables together; it decides the number of partitions."""
 
     def queries(self) -> QuerySet | None:
         """Return the queries the release brings, if any."""

@@ -74,7 +74,7 @@ def test_a_users_own_collection(tmp_path: Path) -> None:
         ("corpus --source s2ag", "source s2ag needs the folder of the release"),
         ("corpus --source s2ag --input . --fields-from mag", "no fields of study from 'mag'"),
         ("corpus --source openalex --input . --fields-from mag", "OpenAlex has no fields from 'mag'"),
-        ("corpus --source jsonl --input . --columns id=key", "--columns maps 'id', which is no column"),
+        ("corpus --source jsonl --input . --columns id=key", "--columns maps 'id', which is not a column"),
         ("corpus --source synthetic --duplicates dorp", "--duplicates 'dorp' is unknown"),
         ("corpus --source synthetic --duplicates drop --duplicates-by isbn", "duplicates cannot be told by 'isbn'"),
         ("show corpus", "there are 0 corpora"),

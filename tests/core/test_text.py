@@ -1,9 +1,22 @@
 from __future__ import annotations
 
+import unicodedata
+
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipeline.core.text import doi_key, id_key, id_keys, normalise, same_title_form, title_key
+from pipeline.core.text import (
+    doi_key,
+    id_key,
+    id_keys,
+    normalise,
+    normalise_all,
+    same_title_form,
+    title_key,
+    title_keys,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +62,13 @@ def test_a_doi_is_compared_without_prefix_and_case() -> None:
     assert len({doi_key(doi) for doi in same}) == 1
     assert doi_key("10.1000/abd") != doi_key(same[0]) != 0
     assert [doi_key(nothing) for nothing in ("", "n/a", "10.1000")] == [0, 0, 0]
+
+
+@given(st.lists(st.none() | st.text() | st.text(st.sampled_from(" a.\u0301\t\x1c\u2003é")), max_size=20))
+def test_many_texts_are_normalised_like_one(texts: list[str | None]) -> None:
+    assert normalise_all(texts).to_pylist() == [normalise(text) for text in texts]
+    titles = pa.array([text or "" for text in texts], pa.large_string())
+    assert title_keys(titles).tolist() == [title_key(text or "") for text in texts]
+    for title in titles.to_pylist():
+        folded = unicodedata.normalize("NFKC", title).casefold()
+        assert same_title_form(title) == "".join(filter(str.isalnum, folded))

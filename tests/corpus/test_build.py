@@ -18,7 +18,7 @@ from pipeline.corpus import build, extract, graph, merge, order
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus
 from pipeline.runner import Runner
-from pipeline.sources import rows, s2orc2020
+from pipeline.sources import papers as buffer
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.stages.corpus import corpus_task
 from tests.corpus.oracle import first_drop, papers_of
@@ -96,15 +96,15 @@ def test_memory_shards_and_workers_change_no_byte(tmp_path: Path, monkeypatch: p
     whole = corpus_of(tmp_path / "a", release)
     assert len(whole.outputs("papers-*.arrow")) == 8
     parallel = corpus_of(tmp_path / "b", release, workers=2)
-    monkeypatch.setattr(rows, "BATCH_ROWS", 50)
+    monkeypatch.setattr(buffer, "BATCH_ROWS", 50)
     monkeypatch.setattr(build, "_RUN_BYTES", 20_000)
     monkeypatch.setattr(order, "_SMALLEST_WINDOW", 3)
     monkeypatch.setattr(graph, "_BLOCK_BITS", 5)
-    tables, ranges = Counted(graph.CitationGraph._table), Counted(graph.CitationGraph._incoming)
+    tables, ranges = Counted(graph.CitationGraph._index), Counted(graph.CitationGraph._incoming)
     runs, windows = Counted(extract._write_run), Counted(order._is_first)
     monkeypatch.setattr(extract, "_write_run", runs)
     monkeypatch.setattr(order, "_is_first", windows)
-    monkeypatch.setattr(graph.CitationGraph, "_table", lambda *arguments: tables(*arguments))
+    monkeypatch.setattr(graph.CitationGraph, "_index", lambda *arguments: tables(*arguments))
     monkeypatch.setattr(graph.CitationGraph, "_incoming", lambda *arguments: ranges(*arguments))
     tight = Runner(tmp_path / "c", Resources(12_000, 1)).make(corpus_task("c", S2orc2020(release)))
     assert min(runs.calls, windows.calls, tables.calls, ranges.calls) > 6
@@ -162,8 +162,8 @@ def test_a_build_that_was_stopped_goes_on_with_what_is_finished(
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(owner, name, stop)
             corpus_of(tmp_path / "b", release)
-    written = Counted(merge._Slices)
-    monkeypatch.setattr(merge, "_Slices", written)
+    written = Counted(merge._count_repeated)
+    monkeypatch.setattr(merge, "_count_repeated", written)
     resumed = corpus_of(tmp_path / "b", release, workers=2)
     assert written.calls == 0
     assert contents(resumed) == contents(whole)
@@ -171,11 +171,7 @@ def test_a_build_that_was_stopped_goes_on_with_what_is_finished(
     assert resumed.manifest.counts["dropped"] == {"duplicate_id": 40}
 
 
-@pytest.mark.parametrize("large", [2**60, -1])
-def test_faults_are_counted_or_refused_and_the_rest_is_intact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
-) -> None:
-    monkeypatch.setattr(s2orc2020, "LARGE", large)
+def test_faults_are_counted_or_refused_and_the_rest_is_intact(tmp_path: Path) -> None:
     good = random_s2orc(300, seed=12)
     odd = [
         s2orc_record("x/1", outbound_citations=["x/1", "a b", "nowhere"], title="An id with a slash"),

@@ -6,26 +6,25 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pipeline.core import files
 from pipeline.core.errors import StageError
 from pipeline.core.workdir import Workdir
 from pipeline.corpus import graph
+from pipeline.corpus.extract import CITED
 from pipeline.corpus.graph import CitationGraph
-from pipeline.corpus.spill import Columns, ColumnWriter
 
 
-def write_shards(folder: Path, keys: list[int], cited: list[list[int]], rows: int) -> list[Columns]:
+def write_shards(folder: Path, keys: list[int], cited: list[list[int]], rows: int) -> list[Path]:
+    schema = pa.schema([pa.field("key", pa.uint64()), CITED])
     shards = []
     for start in range(0, max(len(keys), 1), rows):
-        part = cited[start : start + rows]
-        path = folder / f"shard-{start}"
-        with ColumnWriter(path) as writer:
-            writer.add("key", np.array(keys[start : start + rows], np.uint64))
-            writer.add("n_outbound", np.array([len(c) for c in part], np.int32))
-            writer.add("cited", np.array([k for c in part for k in c], np.uint64))
-        shards.append(Columns(path))
+        part = slice(start, start + rows)
+        shards.append(folder / f"shard-{start}")
+        batch = pa.record_batch([pa.array(keys[part], pa.uint64()), pa.array(cited[part], CITED.type)], schema=schema)
+        files.write_arrow(shards[-1], [batch], schema)
     return shards
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.core.resources import Resources
 from pipeline.corpus import join
-from pipeline.corpus.partition import CutWriter, cut_of, read_cut
+from pipeline.corpus.partition import PartitionWriter, partition_of, read_partition
 from pipeline.runner import Runner
 from pipeline.sources.base import RAW_PAPERS
 from pipeline.sources.s2ag import S2ag
@@ -80,7 +80,7 @@ def test_joined_tables_are_what_plain_python_says(tmp_path: Path) -> None:
     assert noted["papers_without_abstract"] == sum(not (r["abstract"] or "").strip() for r in records)
 
 
-def test_cuts_memory_and_workers_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_memory_and_workers_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, records = random_tables(400, seed=5)
     folder = write_s2ag(tmp_path / "release", parts=4, **made)
     whole = build(tmp_path / "a", folder)
@@ -91,7 +91,7 @@ def test_cuts_memory_and_workers_change_no_byte(tmp_path: Path, monkeypatch: pyt
     check_against_oracle(tight, records)
 
 
-def test_a_killed_join_goes_on_with_the_cuts_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_join_resumes_with_its_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = random_tables(200, seed=6)
     folder = write_s2ag(tmp_path / "release", parts=3, **made)
     whole = build(tmp_path / "a", folder)
@@ -133,17 +133,18 @@ def test_the_first_of_several_records_of_a_paper_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("held", [1, 10**9])
-def test_cuts_hold_every_row_once_and_in_order(tmp_path: Path, held: int) -> None:
+def test_partitions_hold_every_row_once_and_in_order(tmp_path: Path, held: int) -> None:
     keys = np.arange(1000, dtype=np.uint64) % 300
-    rows = join._TABLES["outgoing"]
-    with CutWriter(tmp_path / "a.cut", join._TABLES, 7, held) as writer:
+    schema = join._TABLES["outgoing"]
+    stems = [tmp_path / "a"]
+    with PartitionWriter(stems[0], join._TABLES, 7, held) as writer:
         for start in range(0, 1000, 250):
             part = slice(start, start + 250)
             batch = {"key": keys[part], "other": np.arange(1000, dtype=np.uint64)[part]}
-            writer.add("outgoing", join.pa.RecordBatch.from_pydict(batch, schema=rows), keys[part])
-    found = [read_cut([tmp_path / "a.cut"], join._TABLES, 7, "outgoing", cut) for cut in range(7)]
-    for cut, table in enumerate(found):
-        assert np.all(cut_of(table.column("key").to_numpy(), 7) == cut)
+            writer.add("outgoing", join.pa.RecordBatch.from_pydict(batch, schema=schema), keys[part])
+    found = [read_partition(stems, "outgoing", schema, number) for number in range(7)]
+    for number, table in enumerate(found):
+        assert np.all(partition_of(table.column("key").to_numpy(), 7) == number)
         assert np.all(np.diff(table.column("other").to_numpy().astype(int)) > 0)
     assert sorted(i for table in found for i in table.column("other").to_pylist()) == list(range(1000))
-    assert read_cut([tmp_path / "a.cut"], join._TABLES, 7, "papers", 0).schema == RAW_PAPERS
+    assert read_partition(stems, "papers", RAW_PAPERS, 0).schema == RAW_PAPERS

@@ -8,18 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipeline.core import files
 from pipeline.corpus import order
 from pipeline.corpus.order import REPEATED, order_papers
-from pipeline.corpus.spill import Columns, ColumnWriter
 
 
-def write_run(path: Path, ids: list[str]) -> Columns:
-    array = pa.array(ids, pa.large_string())
-    with ColumnWriter(path) as run:
-        run.add("key", np.zeros(len(ids), np.uint64))
-        run.add("paper_id_ends", array.buffers()[1], np.int64)
-        run.add("paper_id", array.buffers()[2], np.uint8)
-    return Columns(path)
+def write_run(path: Path, ids: list[str]) -> Path:
+    schema = pa.schema([("paper_id", pa.large_string())])
+    files.write_arrow(path, [pa.record_batch([pa.array(ids, pa.large_string())], schema=schema)], schema)
+    return path
 
 
 def expected_rows(runs: list[list[str]]) -> tuple[list[list[int]], int]:

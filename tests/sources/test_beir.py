@@ -62,7 +62,7 @@ def test_what_is_missing_or_malformed_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no judgements of split 'tset'.*Did you mean 'test'"):
         Beir(folder, "tset").identity()
     (folder / "qrels" / "test.tsv").write_text("q1 d1 high\n")
-    with pytest.raises(InputError, match=r"test.tsv:1 is no judgement"):
+    with pytest.raises(InputError, match=r"test.tsv:1 is not a judgement"):
         Beir(folder).queries()
     (folder / "qrels" / "test.tsv").write_text("q7\td1\t1\n")
     with pytest.raises(InputError, match="lacks 1 judged queries, first 'q7'"):
@@ -102,5 +102,5 @@ def test_a_document_of_the_wrong_type_is_dropped_and_a_query_refused(tmp_path: P
     assert batch.papers.column("paper_id").to_pylist() == ["8"]
     assert batch.dropped == {"wrong_type": 2}
     (folder / "queries.jsonl").write_text('{"_id": "q1", "text": 5}\n')
-    with pytest.raises(InputError, match=r"queries.jsonl:1 is no query \(wrong_type"):
+    with pytest.raises(InputError, match=r"queries.jsonl:1 is not a query \(wrong_type"):
         Beir(folder).queries()

@@ -12,7 +12,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, normalise
-from pipeline.sources.base import Batch
+from pipeline.sources.base import PaperBatch
 from pipeline.sources.s2ag import S2ag
 from pipeline.sources.tables import Abstracts, Citations
 from tests.releases import gathered, s2ag_abstract, s2ag_citation, s2ag_paper, write_lines, write_s2ag
@@ -23,7 +23,7 @@ def read(release: S2ag, dataset: str) -> list[Any]:
     return [b for part in release.parts() if part.startswith(dataset) for b in release.read_table(part)]
 
 
-def papers(release: S2ag) -> tuple[list[dict[str, Any]], Batch]:
+def papers(release: S2ag) -> tuple[list[dict[str, Any]], PaperBatch]:
     return gathered(read(release, "papers"))
 
 

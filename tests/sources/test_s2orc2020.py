@@ -13,18 +13,18 @@ from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, id_key
 from pipeline.sources import lines
-from pipeline.sources.base import Batch
+from pipeline.sources.base import PaperBatch
 from pipeline.sources.s2orc2020 import S2orc2020
 from tests.releases import s2orc_record, write_s2orc
 from tests.shared import real
 
 
-def read(release: S2orc2020) -> Batch:
+def read(release: S2orc2020) -> PaperBatch:
     """Return everything of a release as one batch's worth of rows and counts."""
     import pyarrow as pa
 
     batches = [batch for part in release.parts() for batch in release.read(part)]
-    total = Batch(pa.Table.from_batches([b.papers for b in batches]), sum(b.read for b in batches))
+    total = PaperBatch(pa.Table.from_batches([b.papers for b in batches]), sum(b.read for b in batches))
     for batch in batches:
         total.dropped += batch.dropped
         total.noted += batch.noted
@@ -163,3 +163,27 @@ def test_the_official_sample_is_read_without_loss() -> None:
     assert not raw
     assert fields == {0: 47, 1: 882, 2: 67, 3: 4}
     assert sum(not row for row in total.papers.column("abstract").to_pylist()) == 512
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"paper_id": "1", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "bad_json"),
+        (b'{"paper_id": "1", "x": NaN}', "bad_json"),
+        (b'{"paper_id": "1"} {"paper_id": "3"}', "bad_json"),
+        (b'{"paper_id": "1", "x": ' + b"9" * 5_000 + b"}", None),
+        (b'{"paper_id": "1", "title": "\\ud800"}', None),
+        (b'{"paper_id": "1", "title": "\xff"}', "bad_utf8"),
+        (b'\xef\xbb\xbf{"paper_id": "1"}', None),
+        (b'{"paper_id": "1", "year": 2019.0}', "wrong_type"),
+        (b'{"paper_id": null}', "wrong_type"),
+        (b'{"paper_id": ""}', "no_paper_id"),
+    ],
+)
+@pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n \n\n"])
+def test_a_bad_line_is_dropped_by_its_reason(tmp_path: Path, line: bytes, reason: str | None, ending: bytes) -> None:
+    (tmp_path / "metadata_0.jsonl").write_bytes(b"\n" + line + b'\n{"paper_id": "2"}' + ending)
+    total = read(S2orc2020(tmp_path))
+    assert total.read == 2
+    assert total.dropped == ({reason: 1} if reason else {})
+    assert total.papers.column("paper_id").to_pylist()[-1] == "2"

@@ -12,8 +12,8 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, id_key
-from pipeline.sources.base import Batch
-from pipeline.sources.columns import Collection, parse_columns
+from pipeline.sources.base import PaperBatch
+from pipeline.sources.collection import Collection, parse_columns
 from tests.releases import read, write_lines
 
 MAP = parse_columns(
@@ -35,7 +35,7 @@ RECORDS: list[dict[str, Any]] = [
 ]
 
 
-def check(rows: list[dict[str, Any]], total: Batch) -> None:
+def check(rows: list[dict[str, Any]], total: PaperBatch) -> None:
     assert rows[0] == {
         "paper_id": "7",
         "title": "A title",
@@ -106,11 +106,11 @@ def test_bad_records_are_dropped_by_reason(tmp_path: Path) -> None:
     rows, total = read(Collection(write_lines(tmp_path / "a.jsonl", [*bad, good]), "jsonl"))
     assert [(row["paper_id"], row["fields"], row["n_inbound"]) for row in rows] == [("2", 1 << FIELD_BIT["Art"], 5)]
     assert total.dropped == {"no_paper_id": 2, "wrong_type": 8, "bad_json": 1}
-    assert "wrong_type: a.jsonl:4: 'May' is no year" in total.examples
+    assert "wrong_type: a.jsonl:4: 'May' is not a year" in total.examples
 
 
 def test_a_map_that_cannot_be_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="maps 'titel', which is no column.*'title'"):
+    with pytest.raises(InputError, match="maps 'titel', which is not a column.*'title'"):
         parse_columns("titel=x")
     with pytest.raises(InputError, match="gives 'title' no name"):
         parse_columns("title")

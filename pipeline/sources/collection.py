@@ -13,14 +13,14 @@ import msgspec
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
-from pipeline.sources.base import Batch, QuerySet, find_files, fingerprint
+from pipeline.sources.base import PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.fieldmaps import FOLDED
+from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.sources.parquet import open_parquet, read_columns
 from pipeline.sources.records import read_records
-from pipeline.sources.rows import Kept, RowBuffer
 
 COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_inbound", "doi")
-"""What a collection can say of a paper; all but ``paper_id`` may be missing."""
+"""Our columns of a paper; all but ``paper_id`` may be missing."""
 
 FORMATS = {"jsonl": ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson"), "parquet": ("*.parquet",)}
 
@@ -29,14 +29,14 @@ def parse_columns(text: str | None) -> dict[str, str]:
     """Read a map such as ``paper_id=id,title=headline``; columns it does not name keep our names.
 
     Raises:
-        InputError: a column is none of :data:`COLUMNS`, or has no name.
+        InputError: a column is not one of :data:`COLUMNS`, or has no name.
     """
     columns = {name: name for name in COLUMNS}
     for piece, ours, theirs in pairs(text or ""):
         if not piece:
             continue
         if ours not in COLUMNS:
-            raise InputError(f"--columns maps {ours!r}, which is no column", nearest(ours, COLUMNS))
+            raise InputError(f"--columns maps {ours!r}, which is not a column of ours", nearest(ours, COLUMNS))
         if not theirs:
             raise InputError(f"--columns gives {ours!r} no name", "Write it like paper_id=id,title=headline")
         columns[ours] = theirs
@@ -51,7 +51,7 @@ class Collection:
         place: the folder or the file.
         format: ``jsonl`` or ``parquet``.
         columns: the collection's name of each of :data:`COLUMNS`; a dot leads into a JSON object.
-        allow_truncated: keep the whole lines of a gzip file that breaks off, instead of refusing it.
+        allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
     """
 
     place: Path
@@ -86,76 +86,83 @@ class Collection:
         return [path.relative_to(self._folder).as_posix() for path in self._files()]
 
     def queries(self) -> QuerySet | None:
-        """A collection brings no queries."""
+        """Return None: a collection brings no queries."""
         return None
 
-    def read(self, part: str) -> Iterator[Batch]:
+    def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of one file.
 
         Raises:
-            CorruptError: the file breaks off, or is damaged.
+            CorruptError: the file is truncated or damaged.
             InputError: no record of it has the column of ids.
         """
         path = self._folder / part
-        rows = RowBuffer(path)
+        papers = PaperBuffer(path)
         keys: set[str] = set()
         with_id = 0
         mapped = {theirs for ours, theirs in self.columns.items() if ours != theirs}
-        for number, line, record in self._records(path, rows):
+        for number, record in self._records(path, papers):
             value = _lookup(record, self.columns["paper_id"])
             if value is None or value == "":
                 keys.update(record)
-                rows.drop("no_paper_id", number, line)
+                papers.drop("no_paper_id", number)
                 continue
             with_id += 1
             if mapped:
                 mapped -= {name for name in mapped if _lookup(record, name) is not None}
             try:
-                self._add(rows, record)
+                papers.add(self._paper(record))
             except (ValueError, msgspec.ValidationError) as error:
-                rows.drop("wrong_type", number, str(error))
-            if rows.full:
-                yield rows.flush()
+                papers.drop("wrong_type", number, str(error))
+            if papers.full:
+                yield papers.flush()
         if keys and not with_id:
             wanted = self.columns["paper_id"]
             raise InputError(
                 f"no record of {path} has an id in {wanted!r}", f"{nearest(wanted, sorted(keys))}; use --columns"
             )
-        last = rows.flush()
-        last.noted.update({f"column_never_found: {name}": 1 for name in mapped})
-        yield last
+        papers.noted.update({f"column_never_found: {name}": 1 for name in mapped})
+        yield papers.flush()
 
-    def _records(self, path: Path, rows: RowBuffer) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
+    def _records(self, path: Path, papers: PaperBuffer) -> Iterator[tuple[int, dict[str, Any]]]:
         if self.format == "jsonl":
-            return read_records(path, dict[str, Any], rows, allow_truncated=self.allow_truncated)
+            return read_records(path, dict[str, Any], papers, allow_truncated=self.allow_truncated)
         there = open_parquet(path).schema_arrow.names
         wanted = {name.partition(".")[0] for name in self.columns.values()}
         if self.columns["paper_id"].partition(".")[0] not in there:
             raise InputError(
                 f"{path} has no column {self.columns['paper_id']!r}", nearest(self.columns["paper_id"], there)
             )
-        return ((number, b"", row) for number, row in read_columns(path, [name for name in there if name in wanted]))
+        return read_columns(path, [name for name in there if name in wanted])
 
-    def _add(self, rows: RowBuffer, record: Mapping[str, Any]) -> None:
+    def _paper(self, record: Mapping[str, Any]) -> Paper:
         values = {name: _lookup(record, theirs) for name, theirs in self.columns.items()}
         values["year"] = _year(values["year"])
-        paper = msgspec.convert(values, _Paper)
+        paper = msgspec.convert(values, _Record)
         fields = [paper.fields] if isinstance(paper.fields, str) else paper.fields or []
-        rows.add(
-            Kept(
-                str(paper.paper_id),
-                paper.title,
-                paper.abstract,
-                paper.year,
-                [FOLDED.get(name.casefold(), name) for name in fields],
-                [str(each) for each in paper.references or ()],
-                paper.n_inbound or 0,
-                paper.doi,
-            )
+        return Paper(
+            id=str(paper.paper_id),
+            title=paper.title,
+            abstract=paper.abstract,
+            year=paper.year,
+            fields=[FOLDED.get(name.casefold(), name) for name in fields],
+            outbound=[str(each) for each in paper.references or ()],
+            inbound=paper.n_inbound,
+            doi=paper.doi,
         )
 
 
-class _Paper(msgspec.Struct):
+def open_jsonl(place: Path, columns: str | None = None, allow_truncated: bool = False) -> Collection:
+    """Return a collection of JSON lines, with a map as :func:`parse_columns` reads it."""
+    return Collection(place, "jsonl", parse_columns(columns), allow_truncated)
+
+
+def open_parquet_files(place: Path, columns: str | None = None) -> Collection:
+    """Return a collection of Parquet files, with a map as :func:`parse_columns` reads it."""
+    return Collection(place, "parquet", parse_columns(columns))
+
+
+class _Record(msgspec.Struct):
     paper_id: str | int
     title: str | None
     abstract: str | None
@@ -181,7 +188,7 @@ def _year(value: Any) -> int | None:
     """Return the year of a number, a date, or a text that begins with four digits.
 
     Raises:
-        ValueError: it is none of them.
+        ValueError: it is not a year.
     """
     if value is None or value == "" or value != value:
         return None
@@ -191,4 +198,4 @@ def _year(value: Any) -> int | None:
         return int(value)
     if isinstance(value, str) and value[:4].isdecimal() and not value[4:5].isdecimal():
         return int(value[:4])
-    raise ValueError(f"{value!r:.60} is no year")
+    raise ValueError(f"{value!r:.60} is not a year")

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.core.text import Keys
 from pipeline.sources.base import RAW_PAPERS
-from pipeline.sources.tables import Keys
 
 
 def abstracts_of(inline: pa.LargeStringArray, keys: Keys, table: pa.Table, noted: Counter[str]) -> pa.LargeStringArray:

@@ -1,0 +1,148 @@
+"""From raw records to batches of papers: text rules, reference keys, impossible years, unknown fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.fields import FIELD_BIT
+from pipeline.core.schema import NO_YEAR
+from pipeline.core.text import Keys, doi_key, id_keys, normalise_all
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch
+from pipeline.sources.records import Tally
+
+YEARS = range(1500, 2101)
+"""Years a paper can have; any other year counts as missing."""
+
+
+class Paper(msgspec.Struct, kw_only=True, gc=False):
+    """A paper as its release writes it.
+
+    Attributes:
+        id: of the paper.
+        title: as it is written.
+        abstract: as it is written.
+        year: of publication.
+        fields: names of its fields of study.
+        outbound: ids of the papers it cites.
+        inbound: ids of the papers that cite it, or their number.
+        doi: as it is written.
+    """
+
+    id: str
+    title: str | None = None
+    abstract: str | None = None
+    year: int | None = None
+    fields: list[str] | None = None
+    outbound: list[str] | None = None
+    inbound: list[str] | int | None = None
+    doi: str | None = None
+
+
+class PaperBuffer(Tally):
+    """Collects the papers of one file and hands them out as :class:`PaperBatch` es."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._ids: list[str] = []
+        self._titles: list[str | None] = []
+        self._abstracts: list[str | None] = []
+        self._years: list[int] = []
+        self._masks: list[int] = []
+        self._cited: list[str] = []
+        self._lengths: list[int] = []
+        self._inbound: list[int] = []
+        self._dois: list[int] = []
+
+    def add(self, paper: Paper) -> None:
+        """Add one paper. Its values go to columns at once: that is faster than to keep the objects."""
+        cited = paper.outbound or ()
+        self._ids.append(paper.id)
+        self._titles.append(paper.title)
+        self._abstracts.append(paper.abstract)
+        self._years.append(self._year(paper.year))
+        self._masks.append(self._mask(paper.fields) if paper.fields else 0)
+        self._cited.extend(cited)
+        self._lengths.append(len(cited))
+        self._inbound.append(_citing(paper))
+        self._dois.append(doi_key(paper.doi) if paper.doi else 0)
+
+    @property
+    def full(self) -> bool:
+        """Whether the buffer holds a batch of papers."""
+        return len(self._ids) >= BATCH_ROWS
+
+    def flush(self) -> PaperBatch:
+        """Return the papers added, and what was counted, since the last flush."""
+        self.read += len(self._ids)
+        ids = pa.array(self._ids, pa.large_string())
+        offsets, cited = distinct_references(id_keys(ids), np.array(self._lengths, np.int64), id_keys(self._cited))
+        self.noted["references_repeated_or_self"] += len(self._cited) - len(cited)
+        columns = [
+            ids,
+            normalise_all(self._titles),
+            normalise_all(self._abstracts),
+            pa.array(self._years, pa.int16()),
+            pa.array(self._masks, pa.uint32()),
+            pa.LargeListArray.from_arrays(offsets, cited, type=RAW_PAPERS.field("outbound").type),
+            pa.array(self._inbound, pa.int32()),
+            pa.array(self._dois, pa.uint64()),
+        ]
+        self._clear()
+        return PaperBatch(pa.RecordBatch.from_arrays(columns, schema=RAW_PAPERS), **self.counts())
+
+    def _year(self, year: int | None) -> int:
+        if year is None:
+            return NO_YEAR
+        if year in YEARS:
+            return year
+        self.noted["impossible_year"] += 1
+        return NO_YEAR
+
+    def _mask(self, fields: Sequence[str]) -> int:
+        mask = 0
+        for name in fields:
+            bit = FIELD_BIT.get(name)
+            if bit is None:
+                self.noted[f"unknown_field: {name}"] += 1
+            else:
+                mask |= 1 << bit
+        return mask
+
+
+def _citing(paper: Paper) -> int:
+    """Return how many other papers cite a paper."""
+    if isinstance(paper.inbound, int):
+        return paper.inbound
+    distinct = set(paper.inbound or ())
+    return len(distinct) - (paper.id in distinct)
+
+
+def distinct_references(keys: Keys, lengths: npt.NDArray[np.int64], cited: Keys) -> tuple[npt.NDArray[np.int64], Keys]:
+    """Remove self-citations and repetitions from each paper's references.
+
+    Args:
+        keys: uint64 ``[n]``, key of each paper.
+        lengths: int64 ``[n]``, number of references each paper lists.
+        cited: uint64 ``[sum(lengths)]``, keys of the references, paper after paper.
+
+    Returns:
+        offsets int64 ``[n + 1]`` and the references kept, rising within a paper.
+    """
+    owner = np.repeat(np.arange(len(keys), dtype=np.uint32), lengths)
+    kept = cited != keys[owner]
+    owner, cited = owner[kept], cited[kept]
+    order = np.argsort(cited)
+    order = order[np.argsort(owner[order], kind="stable")]
+    owner, cited = owner[order], cited[order]
+    first = np.ones(len(cited), dtype=bool)
+    first[1:] = (owner[1:] != owner[:-1]) | (cited[1:] != cited[:-1])
+    return np.searchsorted(owner[first], np.arange(len(keys) + 1)), cited[first]
