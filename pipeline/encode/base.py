@@ -83,6 +83,11 @@ class Encoder(ABC):
         return in_order(self.encode_batches(texts, role), self.dimension)[1]
 
 
+def padding_share(tokens: int, padded: int) -> float:
+    """Return the fraction of computed tokens that were padding."""
+    return 1 - tokens / padded if padded else 0.0
+
+
 def in_order(batches: Iterable[Encoded], dimension: int) -> tuple[npt.NDArray[np.int64], Matrix]:
     """Join batches in the order of the texts: (position of each vector's text, rising; vectors).
 

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core import progress
-from pipeline.encode.base import Encoded
-from pipeline.encode.batching import padding_share
+from pipeline.encode.base import Encoded, padding_share
 
 _HEARTBEAT = 300.0
 """Seconds after which a plain line is printed although no shard is finished."""
