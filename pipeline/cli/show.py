@@ -48,7 +48,7 @@ def show(root: Path, options: argparse.Namespace) -> None:
         found = [(room, artifact) for room in folders for artifact in published(root / room)]
         print_rows(options.what, [_artifact(room, artifact) for room, artifact in found], options)
     elif options.what == "vectors":
-        from pipeline.stages.vectors import describe_stores
+        from pipeline.stages.embed import describe_stores
 
         corpus = find_corpus(root, options.corpus).id if options.corpus else None
         resources = read.runner(options).resources

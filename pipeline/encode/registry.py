@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
 import re
@@ -16,6 +17,7 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.encode import hub, kinds, lock
 from pipeline.encode.spec import MeanSpec, Model
 
+_REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
 _HUB_PREFIX = "hf:"
 _NO_OPTION = ("checkpoint", "folder", "hub", "kind", "package")
 """What resolving finds out, and what would make another model of a name."""
@@ -76,7 +78,7 @@ def resolve(text: str, precision: str | None = None) -> Model:
         model = _mean(entry["parts"], options, compute)
         shown = options | ({"compute": compute} if compute not in (None, "float32") else {})
         return dataclasses.replace(model, name=_named(base, shown))
-    query, _ = entry.pop("query", ""), entry.pop("published", None)
+    query = entry.pop("query", "")
     kind = kinds.find(entry.pop("kind", "transformer"))
     if precision is not None and any(field.name == "compute" for field in dataclasses.fields(kind.spec)):
         options.setdefault("compute", precision)
@@ -107,16 +109,15 @@ def part_names(text: str) -> list[str]:
 
 
 def published(text: str) -> Mapping[str, float]:
-    """Return the figures, in percent, that are published for a system as it is named; none where it is another.
+    """Return the published figures of a system, in percent, by ``EXPERIMENT.MEASURE``; empty for an unknown system.
 
-    The precision of computing and storing makes no other system of an encoder, any other option does.
+    The precision of computing and storing is ignored; any other option makes another system.
     """
-    for entry in _entries().values():
+    for name, entry in _entries().items():
         if text == f"mean({','.join(entry.get('parts', ()))})":
-            return _flat(entry.get("published", {}))
+            return _reference().get(name, {})
     base, options = _split(text)
-    moved = set(options) - {"compute", "storage"}
-    return {} if moved else _flat(_entries().get(base, {}).get("published", {}))
+    return {} if set(options) - {"compute", "storage"} else _reference().get(base, {})
 
 
 def as_printed(figure: float) -> str:
@@ -164,14 +165,6 @@ def _joined(names: list[str]) -> list[str]:
         else:
             joined.append(name)
     return joined
-
-
-def _flat(figures: Mapping[str, Any], before: str = "") -> dict[str, float]:
-    """Return nested figures by the names that lead to them, joined by points."""
-    flat: dict[str, float] = {}
-    for name, value in figures.items():
-        flat |= _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {before + name: float(value)}
-    return flat
 
 
 def repositories() -> list[tuple[str, str]]:
@@ -222,7 +215,7 @@ def _listing(name: str, entry: Mapping[str, Any]) -> Listing:
         revision=revision,
         available=available,
         licence=entry.get("licence", ""),
-        published=_flat(entry.get("published", {})),
+        published=_reference().get(name, {}),
         exclusions=tuple(entry.get("exclusions", ())),
     )
 
@@ -241,6 +234,18 @@ def _entries() -> dict[str, Mapping[str, Any]]:
 @functools.cache
 def _file() -> dict[str, Mapping[str, Any]]:
     return tomllib.loads(Path(__file__).with_name("models.toml").read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _reference() -> dict[str, dict[str, float]]:
+    """Return the published figures by system; empty in an installation without the reference tables."""
+    figures: dict[str, dict[str, float]] = {}
+    for path in sorted(_REFERENCE.glob("*.csv")):
+        with path.open(newline="", encoding="utf-8") as lines:
+            for row in csv.DictReader(lines):
+                key = f"{row['experiment']}.{row['measure']}"
+                figures.setdefault(row["system"], {})[key] = float(row["percent"])
+    return figures
 
 
 def _entry(base: str) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def test_missing_rows_are_counted(tmp_path: Path, stub: None) -> None:
     )
     with pytest.raises(StageError, match=r"2 of 3 papers have no vector in .* \(the first: row 4\).*mdcr embed"):
         next(store_of(segment).blocks(np.array([1, 4, 5]), 4))
-    with pytest.raises(ValueError, match="rise"):
+    with pytest.raises(ValueError, match="must rise"):
         next(store_of(segment).blocks(np.array([1, 0]), 4))
 
 

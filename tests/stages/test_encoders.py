@@ -13,17 +13,16 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
+from pipeline.corpus.reader import Corpus
 from pipeline.encode import kinds, registry
 from pipeline.encode.spec import TransformerSpec
 from pipeline.runner import Runner
-from pipeline.stages import embedding
-from pipeline.stages.embed import embed_tasks, query_model, store_of
+from pipeline.stages.embed import CorpusTexts, describe_stores, embed_tasks, query_model, store_of
 from pipeline.stages.plan import plan, sample_texts
 from pipeline.stages.systems import Dense, parse_systems
-from pipeline.stages.vectors import describe_stores
 from tests.builders import make_corpus, make_pool
 from tests.encode.stub import stub
-from tests.encode.tiny import save_bert, words
+from tests.encode.tiny import SPECIAL, save_bert, words
 
 pytestmark = pytest.mark.xdist_group("encoders")
 """One process makes what all of them look at."""
@@ -109,15 +108,8 @@ def test_sentence_vectors_through_the_store(tmp_path: Path, folder: Path) -> Non
     blocks = list(store.blocks(rows, 3))
     assert [block.rows.tolist() for block in blocks] == [[0] + [3] * 3 + [7] * 7, [11] * 11]
     assert store.grouped(np.array([], np.uint32)).offsets.tolist() == [0]
-    exact = (
-        kinds.find("aspire")
-        .load(model, None, CPU)
-        .encode(
-            embedding.CorpusTexts(  # type: ignore[arg-type]
-                embedding.Corpus(corpus), "paper"
-            )(rows)
-        )
-    )
+    texts = CorpusTexts(Corpus(corpus), "paper")(rows)
+    exact = kinds.find("aspire").load(model, None, CPU).encode(texts)
     np.testing.assert_allclose(found.vectors, exact, rtol=2**-8)
 
 
@@ -162,7 +154,7 @@ def test_a_model_that_changed_is_told(tmp_path: Path) -> None:
     make(tmp_path, embed_tasks(corpus, make_pool(tmp_path, corpus, [0]), registry.resolve(str(saved)))["paper"])
     save_bert(saved, seed=9)
     (found,) = describe_stores(tmp_path, None, 2, CPU)
-    assert found["spot_check"] == "the model of that name is another one now"
+    assert found["spot_check"] == "the model of that name has changed"
 
 
 def test_nan_names_paper_and_shard(tmp_path: Path) -> None:
@@ -174,7 +166,7 @@ def test_nan_names_paper_and_shard(tmp_path: Path) -> None:
     saved = save_bert(tmp_path / "broken")
     network = AutoModel.from_pretrained(saved)
     with torch.no_grad():
-        network.embeddings.position_embeddings.weight[25] = float("nan")
+        network.embeddings.word_embeddings.weight[len(SPECIAL) + 31] = float("nan")  # the first paper with w31 is 3
     network.save_pretrained(saved)
     corpus = corpus_of(tmp_path)
     task = embed_tasks(corpus, make_pool(tmp_path, corpus, [0]), registry.resolve(str(saved)))["paper"]
