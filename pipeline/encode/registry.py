@@ -20,7 +20,7 @@ from pipeline.encode.spec import MeanSpec, Model
 _REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
 _HUB_PREFIX = "hf:"
 _NO_OPTION = ("checkpoint", "folder", "hub", "kind", "package")
-"""What resolving finds out, and what would make another model of a name."""
+"""Settings of an entry that a user cannot override."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Listing:
 
     Attributes:
         name: what users call it.
-        source: hub id, installed package, the mean it is, or empty for a model without weights.
+        source: hub id, installed package, ``mean(...)``, or empty for a model without weights.
         adapter: hub id of its adapter, empty for none.
-        folder: where its weights are on this machine; None where they are not, or where it has none.
+        folder: its weights on this machine, or None.
         revision: commit in the local cache, or the one ``models.toml`` asks for.
         available: whether it can be used without a network.
         licence: licence of the weights.
-        published: figures its authors or the papers print, in percent, by experiment and measure: ``fields.map``.
+        published: published figures, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
     """
 
@@ -51,7 +51,7 @@ class Listing:
 
 
 def names() -> list[str]:
-    """Return the names of the models known."""
+    """Return the names of all entries."""
     return list(_entries())
 
 
@@ -59,13 +59,13 @@ def resolve(text: str, precision: str | None = None) -> Model:
     """Return the encoder a user means.
 
     Args:
-        text: a name of ``models.toml``, ``hf:ORGANISATION/NAME`` or a folder, each with options behind a colon where
-            they shall differ from the entry: ``scincl:compute=bfloat16,storage=float16``; or the mean of several:
+        text: a name of ``models.toml``, ``hf:ORGANISATION/NAME`` or a folder, each with options after a colon that
+            differ from the entry: ``scincl:compute=bfloat16,storage=float16``; or the mean of several:
             ``mean(specter2,specter2_ctrl)``.
-        precision: compute precision of models that have one and whose own options do not say; None for the entry's.
+        precision: compute precision, unless the options give one; None for the entry's.
 
     Raises:
-        InputError: there is no such model, the folder holds none, or an option is wrong.
+        InputError: there is no such model, the folder holds no model, or an option is invalid.
         StageError: it has to be looked up on the hub, which cannot be reached.
     """
     averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
@@ -91,7 +91,7 @@ def resolve(text: str, precision: str | None = None) -> Model:
 
 
 def kind_of(text: str) -> str:
-    """Return the kind of the encoder a user means; nothing of it has to be on this machine.
+    """Return the kind of an encoder; its weights need not be on this machine.
 
     Raises:
         InputError: there is no such model.
@@ -101,7 +101,7 @@ def kind_of(text: str) -> str:
 
 
 def part_names(text: str) -> list[str]:
-    """Return the encoders a user means: those whose mean a name stands for, else the one itself."""
+    """Return the encoders whose mean a name stands for, else the name itself."""
     averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
     if averaged:
         return _joined(split_names(averaged[1]))
@@ -121,12 +121,12 @@ def published(text: str) -> Mapping[str, float]:
 
 
 def as_printed(figure: float) -> str:
-    """Return a published figure with the decimals it is printed with: one, or two where there are two."""
+    """Return a published figure with one decimal, or two where it was published with two."""
     return f"{figure:.1f}" if round(figure, 1) == figure else f"{figure:.2f}"
 
 
 def split_names(text: str) -> list[str]:
-    """Split names at the commas that are in no parentheses."""
+    """Split names at the commas outside parentheses."""
     pieces, depth = [""], 0
     for character in text:
         depth += (character == "(") - (character == ")")
@@ -147,7 +147,7 @@ def _mean(names: list[str], options: dict[str, str], precision: str | None) -> M
     distances = {part.distance for part in parts}
     if len(parts) < 2 or len(distances) != 1 or any(part.several or part.spec.kind == "lsa" for part in parts):
         raise InputError(
-            f"mean({','.join(joined)}) is no mean of transformers with one vector a paper and one distance",
+            f"mean({','.join(joined)}) must average transformers with one vector a paper and one distance",
             "Write mean(specter2,specter2_ctrl)",
         )
     spec = kinds.build_spec(MeanSpec, {**options, "parts": tuple(part.spec for part in parts)})
@@ -157,7 +157,7 @@ def _mean(names: list[str], options: dict[str, str], precision: str | None) -> M
 
 
 def _joined(names: list[str]) -> list[str]:
-    """Join names again where a comma stood between two options of one of them."""
+    """Join names that were split at a comma between two options of one of them."""
     joined: list[str] = []
     for name in names:
         if joined and re.fullmatch(r"\w+\s*=[^:/()]*", name):
@@ -178,7 +178,7 @@ def repositories() -> list[tuple[str, str]]:
 
 
 def listings() -> list[Listing]:
-    """Return every model known, with what of it is on this machine; the network is not asked."""
+    """Return every entry and what is on this machine, without using the network."""
     found = {name: _listing(name, _locked(entry)) for name, entry in _entries().items()}
     for name, entry in _entries().items():
         if "parts" in entry:
@@ -265,7 +265,7 @@ def _entry(base: str) -> dict[str, Any]:
 
 
 def _locked(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry with the commits that ``mdcr models lock`` wrote in the place of branches."""
+    """Return an entry with branches replaced by the commits that ``mdcr models lock`` wrote."""
     values, known = dict(entry), lock.read()
     for hub_key, revision_key in (("hub", "revision"), ("adapter", "adapter_revision")):
         if hub_key in values:
@@ -281,6 +281,6 @@ def _split(text: str) -> tuple[str, dict[str, str]]:
     base, options = match[1], dict[str, str]()
     for piece, key, value in pairs(match[2]):
         if not key or not value or key in _NO_OPTION:
-            raise InputError(f"{piece!r} in {text!r} is no option", f"Write it like {base}:compute=bfloat16")
+            raise InputError(f"{piece!r} in {text!r} is not an option", f"Write it like {base}:compute=bfloat16")
         options[key] = value
     return base, options

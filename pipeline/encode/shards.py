@@ -66,6 +66,7 @@ class ShardWriter:
         self._out, self._texts, self._load, self._role, self._storage = out, texts, load, role, storage
         self._seconds = dict.fromkeys(("tokenise", "wait_for_tokens", "compute", "write"), 0.0)
         self._totals: Counter[str] = Counter()
+        self._started = time.monotonic()
 
     def write(self, shards: Mapping[int, Rows], title: str) -> dict[str, Any]:
         """Embed the papers of each corpus shard, and write the shards.
@@ -88,7 +89,7 @@ class ShardWriter:
         ]
         missing = [part for part in parts if not part.path.is_file()]
         encoder = self._load() if missing else None
-        started = time.monotonic()
+        self._started = time.monotonic()
         work = sum(int(self._texts.work(part.rows).sum()) for part in missing)
         with Progress(work, title, "characters") as progress:
             tokenised = iter(self._tokenised(encoder, missing))
@@ -101,7 +102,7 @@ class ShardWriter:
                     self._join(number, mine)
         if encoder is None:
             return {}
-        elapsed = max(time.monotonic() - started, 1e-9)
+        elapsed = self._elapsed()
         return {
             **encoder.describe(),
             "documents_per_second": round(self._totals["texts"] / elapsed, 2),
@@ -137,7 +138,7 @@ class ShardWriter:
             for batch in encoder.finish(tokens):
                 counts.update(tokens=batch.tokens, padded=batch.padded, truncated=batch.truncated)
                 self._totals.update(texts=batch.texts, tokens=batch.tokens, padded=batch.padded)
-                progress.add(int(work[np.unique(batch.positions)].sum()), f"{self._totals['texts']:,} docs")
+                progress.add(int(work[np.unique(batch.positions)].sum()), self._rates())
                 yield batch
 
         with self._timed("compute"):
@@ -155,6 +156,14 @@ class ShardWriter:
             raise StageError(f"the encoder gave vectors for {found} of {len(part.rows)} texts")
         with self._timed("write"):
             _write_part(part.path, part.rows[positions], vectors, counts)
+
+    def _elapsed(self) -> float:
+        return max(time.monotonic() - self._started, 1e-9)
+
+    def _rates(self) -> str:
+        texts, tokens, elapsed = self._totals["texts"], self._totals["tokens"], self._elapsed()
+        rates = f"{texts:,} docs, {texts / elapsed:,.1f} docs/s"
+        return f"{rates}, {tokens / elapsed:,.0f} tokens/s" if tokens else rates
 
     def _join(self, number: int, parts: Sequence[_Part]) -> None:
         """Write a shard from its parts."""

@@ -66,7 +66,7 @@ def test_the_mean_of_two_systems(tmp_path: Path, folder: Path) -> None:
     both, one, two = (store.grouped(np.arange(12)).vectors for store in stores)
     np.testing.assert_allclose(both, (one + two) / 2, atol=1e-6)
     for wrong in (f"mean({folder})", f"mean({folder},lsa)", f"mean({folder},minilm)"):
-        with pytest.raises(InputError, match="is no mean"):
+        with pytest.raises(InputError, match="must average"):
             registry.resolve(wrong)
 
 
