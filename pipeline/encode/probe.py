@@ -37,7 +37,6 @@ class Probe:
     """What was measured.
 
     Attributes:
-        stand_in: whether a BERT-base with random weights was measured, for a model that is not on this machine.
         documents_per_second: papers of the sample encoded a second, tokenising included.
         tokens_per_text: on average, cut to the model's length.
         vectors_per_text: on average.
@@ -46,7 +45,6 @@ class Probe:
         memory: bytes at the peak: weights, a batch a thread, and two copies of a shard's vectors.
     """
 
-    stand_in: bool
     documents_per_second: float
     tokens_per_text: float
     vectors_per_text: float
@@ -95,7 +93,7 @@ def probe_stand_in(
     network = BertModel(BertConfig(), add_pooling_layer=False).eval()
     device = torch_device(resources.device)
     encoder = TransformerEncoder(spec, network, _stand_in_tokenizer(texts), device, resources.workers)
-    return dataclasses.replace(_probe(encoder, texts, seconds, spec.storage), stand_in=True)
+    return _probe(encoder, texts, seconds, spec.storage)
 
 
 def _stand_in_tokenizer(texts: Sequence[Text]) -> BertTokenizerFast:
@@ -128,7 +126,6 @@ def _probe(encoder: Encoder, texts: Sequence[Text], seconds: float, storage: Sto
     batch_bytes = facts["batch_tokens"] * facts["threads"] * encoder.dimension * _ACTIVATIONS * _BYTES[facts["compute"]]
     shard = int(2 * SHARD_ROWS * vectors / read * encoder.dimension * 4)
     return Probe(
-        stand_in=False,
         documents_per_second=statistics.median(rates[len(rates) // 2 :]),
         tokens_per_text=tokens / read,
         vectors_per_text=vectors / read,
