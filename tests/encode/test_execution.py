@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -133,11 +134,12 @@ def test_tokens_from_worker_processes_are_the_same(folder: Path) -> None:
     spec = registry.resolve(str(folder)).spec
     assert isinstance(spec, TransformerSpec)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    for tokenise in (TextTokeniser(spec, tokenizer), SentenceTokeniser(AspireSpec("", ""), tokenizer)):
-        workers = TokeniserPool(tokenise, 2)
-        assert workers(TEXTS, "paper") == tokenise(TEXTS, "paper")
-        assert workers(TEXTS, "query") == tokenise(TEXTS, "query")
-        assert workers([], "paper") == tokenise([], "paper")
+    tokenise, sentences = TextTokeniser(spec, tokenizer), SentenceTokeniser(AspireSpec("", ""), tokenizer)
+    workers = TokeniserPool(tokenise, 2)
+    assert workers(TEXTS, "paper") == tokenise(TEXTS, "paper")
+    assert workers(TEXTS, "query") == tokenise(TEXTS, "query")
+    assert workers([], "paper") == tokenise([], "paper")
+    assert pickle.loads(pickle.dumps(sentences))(TEXTS, "paper") == sentences(TEXTS, "paper")  # noqa: S301
 
 
 class Fatal:
@@ -193,8 +195,7 @@ def test_every_gpu_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch_devices("cpu") == ["cpu"]
 
 
-def test_vectors_are_awaited_on_their_own_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads set their device first: the current one may be another, whose stream says nothing of the copy."""
+def test_threads_compute_on_their_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     transformer._start_thread(torch.device("cuda:1"))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers import BertConfig
 
 from pipeline.cli.main import main
 from pipeline.core.artifact import Artifact
@@ -15,6 +16,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.task import Task
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import kinds, registry
+from pipeline.encode.probe import Probe
 from pipeline.encode.spec import TransformerSpec
 from pipeline.runner import Runner
 from pipeline.stages.embed import CorpusTexts, describe_stores, embed_tasks, query_model, store_of
@@ -22,7 +24,7 @@ from pipeline.stages.plan import plan, sample_texts
 from pipeline.stages.systems import Dense, parse_systems
 from tests.builders import make_corpus, make_pool
 from tests.encode.stub import stub
-from tests.encode.tiny import SPECIAL, save_bert, words
+from tests.encode.tiny import SMALL, SPECIAL, save_bert, words
 
 pytestmark = pytest.mark.xdist_group("encoders")
 """One process makes what all of them look at."""
@@ -190,19 +192,19 @@ def test_plans(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str])
     assert [each["papers"] for each in rows] == [6, 12, 2_000_000]
 
 
-@pytest.mark.slow
 def test_a_stand_in_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("pipeline.encode.probe.BertConfig", lambda: BertConfig(**SMALL))
     texts = sample_texts(corpus_of(tmp_path))
-    (row,) = plan(["aspire-bm"], None, [1000], texts, CPU, 0.1)
-    assert row["note"] == "random weights of a BERT-base: not in the cache"
-    assert row["disk_GB"] > 1000 * 768 * 4 / 1e9
-    (one,), (two,) = (list(plan([name], None, [1000], texts, CPU, 0.1)) for name in ("specter2", "specter2_ensemble"))
-    assert two["memory_GB"] == pytest.approx(2 * one["memory_GB"], abs=0.02)
-    assert two["docs/s"] < 0.8 * one["docs/s"]
+    for name in ("aspire-bm", "specter2_ensemble"):
+        (row,) = plan([name], None, [1_000_000], texts, CPU, 0.1)
+        assert row["note"] == "random weights of a BERT-base: not in the cache"
+        assert row["disk_GB"] > 1e6 * 32 * 4 / 1e9
+    one = Probe(10.0, 100.0, 1.0, 32, 4, 1_000)
+    assert (one.times(2).documents_per_second, one.times(2).memory) == (5.0, 2_000)
     assert main(["plan", "--root", str(tmp_path), "--model", "bm25,scincl", "--size", "2M", "--probe", "0.1"]) == 0
     assert "not in the cache" in capsys.readouterr().out
     assert main(["plan", "--root", str(tmp_path), "--model", "bm25", "--size", "2M"]) == 2
