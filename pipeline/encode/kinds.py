@@ -1,11 +1,12 @@
-"""The kinds of encoders: how each is resolved from its settings, fitted where it has to be, and loaded.
+"""The kinds of encoders: how each is resolved from its settings, fitted where it must be, and loaded.
 
-A further kind is added with :func:`register`, from this package or from any other.
+:func:`register` adds a kind, from this package or from any other.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,8 +38,8 @@ class Kind:
         resolve: ``resolve(name, settings) -> Model``, from an entry of ``models.toml`` and the user's options.
         load: ``load(model, fit, resources) -> Encoder``; ``fit`` is None unless the kind has one.
         fit: ``fit(spec, corpus, out) -> counts``; for kinds that are fitted on a corpus before they encode.
-        models: entries it brings along, by name.
-        accelerated: whether it can use GPUs, one process each.
+        models: entries it adds to those of ``models.toml``, by name.
+        accelerated: whether it uses GPUs, one process each.
     """
 
     name: str
@@ -54,17 +55,17 @@ _kinds: dict[str, Kind] = {}
 
 
 def register(kind: Kind) -> None:
-    """Make a kind known; one of the same name is replaced."""
+    """Add a kind, or replace the one of that name."""
     _kinds[kind.name] = kind
 
 
 def unregister(name: str) -> None:
-    """Forget a kind."""
+    """Remove a kind."""
     del _kinds[name]
 
 
 def registered() -> list[Kind]:
-    """Return the kinds there are."""
+    """Return all kinds."""
     return list(_kinds.values())
 
 
@@ -72,7 +73,7 @@ def find(name: str) -> Kind:
     """Return the kind of that name.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such kind.
     """
     if name not in _kinds:
         raise InputError(f"there is no kind of encoder {name!r}", nearest(name, _kinds))
@@ -80,10 +81,10 @@ def find(name: str) -> Kind:
 
 
 def devices(model: Model, resources: Resources) -> list[str]:
-    """Return the devices a model is to be loaded on, one process each.
+    """Return the devices to load a model on, one process each.
 
     Raises:
-        InputError: the device asked for is not there.
+        InputError: the device does not exist.
     """
     if not find(model.spec.kind).accelerated:
         return [resources.device]
@@ -93,20 +94,20 @@ def devices(model: Model, resources: Resources) -> list[str]:
 
 
 def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:
-    """Build a specification from settings, whose values may be text a user typed.
+    """Build a specification from settings; values may be text that a user typed.
 
     Raises:
-        InputError: a setting is unknown, or its value is none it can have.
+        InputError: a setting is unknown, or its value is invalid.
     """
     defaults = {f.name: f.default for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     return from_mapping(cls, {key: _value(key, value, defaults.get(key)) for key, value in settings.items()})
 
 
 def checked_choice(key: str, value: str) -> str:
-    """Return ``value`` if the setting ``key`` may have it.
+    """Return ``value`` if it is valid for the setting ``key``.
 
     Raises:
-        InputError: it may not; the nearest is named.
+        InputError: it is not; the message suggests the nearest valid value.
     """
     if value not in CHOICES[key]:
         raise InputError(f"{key} {value!r} is unknown", nearest(value, CHOICES[key]))
@@ -118,11 +119,11 @@ def _value(key: str, value: Any, default: Any) -> Any:
         return checked_choice(key, value)
     if isinstance(value, str) and isinstance(default, bool):
         if value not in ("true", "false"):
-            raise InputError(f"{key} {value!r} is neither true nor false", f"Write {key}=true or {key}=false")
+            raise InputError(f"{key} must be true or false, got {value!r}", f"Write {key}=true or {key}=false")
         return value == "true"
     if isinstance(default, int) and not isinstance(default, bool):
         if not str(value).isdecimal() or int(value) < 1:
-            raise InputError(f"{key} {value!r} is no positive whole number", f"Write it like {key}={default}")
+            raise InputError(f"{key} {value!r} must be a positive integer", f"Write it like {key}={default}")
         return int(value)
     return value
 
@@ -135,29 +136,28 @@ def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
     adapter = _adapter(values)
     if adapter is not None:
         values |= {"adapter": adapter.hub or "local", "adapter_revision": adapter.revision}
-    distance, licence, exclusions = _surroundings(values)
-    spec = build_spec(TransformerSpec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
-    if spec.pooling not in ("cls", "mean") and not spec.pooling.removeprefix("position:").isdecimal():
-        raise InputError(f"pooling {spec.pooling!r} of {name} is unknown", "Choose cls, mean or position:1")
-    return Model(name, spec, distance, checkpoint, adapter, licence, exclusions)
-
-
-def _surroundings(values: dict[str, Any]) -> tuple[Distance, str, tuple[str, ...]]:
-    """Take what moves no vector out of ``values``: distance, licence, exclusions."""
-    distance = cast("Distance", checked_choice("distance", values.pop("distance", "l2")))
-    return distance, values.pop("licence", ""), tuple(values.pop("exclusions", ()))
+    pooling = values.get("pooling", "cls")
+    if not re.fullmatch(r"cls|mean|position:\d+", pooling):
+        raise InputError(f"pooling {pooling!r} of {name} is unknown", "Choose cls, mean or position:1")
+    return dataclasses.replace(_pretrained(TransformerSpec, name, values, checkpoint), adapter=adapter)
 
 
 def _resolve_aspire(name: str, settings: Mapping[str, Any]) -> Model:
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    distance, licence, exclusions = _surroundings(values)
-    spec = build_spec(AspireSpec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
-    return Model(name, spec, distance, checkpoint, None, licence, exclusions, several=True)
+    return dataclasses.replace(_pretrained(AspireSpec, name, values, checkpoint), several=True)
+
+
+def _pretrained(spec: type[Any], name: str, values: dict[str, Any], checkpoint: hub.Checkpoint) -> Model:
+    """Return a model with weights; distance, licence and exclusions are not part of its specification."""
+    distance = cast("Distance", checked_choice("distance", values.pop("distance", "l2")))
+    licence, exclusions = values.pop("licence", ""), tuple(values.pop("exclusions", ()))
+    built = build_spec(spec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
+    return Model(name, built, distance, checkpoint, licence=licence, exclusions=exclusions)
 
 
 def _resolve_mean(name: str, _settings: Mapping[str, Any]) -> Model:
-    raise InputError(f"{name} names no encoders", "Write mean(specter2,specter2_ctrl)")
+    raise InputError(f"{name} needs the encoders to average", "Write mean(specter2,specter2_ctrl)")
 
 
 def _load_mean(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
@@ -167,7 +167,7 @@ def _load_mean(model: Model, _fit: Artifact | None, resources: Resources) -> Enc
 
 
 def _adapter(values: dict[str, Any]) -> hub.Checkpoint | None:
-    """Take what says where the adapter is out of ``values``: a folder, or the hub."""
+    """Take the adapter settings out of ``values``; return the adapter, from a folder or the hub."""
     adapter, revision = values.pop("adapter", ""), values.pop("adapter_revision", "main")
     if not adapter:
         return None
@@ -177,7 +177,7 @@ def _adapter(values: dict[str, Any]) -> hub.Checkpoint | None:
 
 
 def _checkpoint(values: dict[str, Any]) -> hub.Checkpoint:
-    """Take what says where the weights are out of ``values``: a package that is installed, a folder, or the hub."""
+    """Take the location of the weights out of ``values``: an installed package, a folder, or the hub."""
     package, folder = values.pop("package", ""), values.pop("folder", "")
     hub_id, revision = values.pop("hub", ""), values.pop("revision", "main")
     installed = hub.packaged(package) if package else None

@@ -1,7 +1,4 @@
-"""``models.lock``: the commit each branch of ``models.toml`` stood at when the user locked it.
-
-It lies beside ``models.toml`` and holds only what the hub, or this machine's cache of it, said: nothing is made up.
-"""
+"""``models.lock``, beside ``models.toml``: the commit of each branch when the user locked it, by hub or cache."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ class Locked:
     Attributes:
         hub: its id.
         asked: branch, tag or commit that ``models.toml`` names.
-        commit: what that was; empty where neither the hub nor the cache could say.
+        commit: empty where neither the hub nor the cache knows it.
         origin: ``hub``, ``cache`` or ``models.toml``; empty where unknown.
     """
 
@@ -38,7 +35,7 @@ class Locked:
 
 
 def read() -> dict[str, str]:
-    """Return the locked commits by ``HUB@BRANCH``, empty where nothing was locked.
+    """Return the locked commits by ``HUB@BRANCH``; empty where nothing is locked.
 
     Raises:
         CorruptError: the file is damaged.
@@ -56,10 +53,7 @@ def read() -> dict[str, str]:
 
 
 def resolve(repositories: Iterable[tuple[str, str]]) -> list[Locked]:
-    """Return the commit of each (hub id, revision) asked for: from the hub, else from the cache.
-
-    A hub that cannot be reached is not asked again.
-    """
+    """Return the commit of each (hub id, revision), from the hub or the cache; an unreachable hub is tried once."""
     found = []
     reached = True
     for name, asked in sorted(set(repositories)):
@@ -76,7 +70,7 @@ def resolve(repositories: Iterable[tuple[str, str]]) -> list[Locked]:
 
 
 def write(locked: Iterable[Locked]) -> None:
-    """Write the commits that are known; those locked before stay where nothing newer is known."""
+    """Write the known commits; earlier ones stay where no newer one is known."""
     from pipeline.core import files
 
     values = read() | {f"{each.hub}@{each.asked}": each.commit for each in locked if each.commit}

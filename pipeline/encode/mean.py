@@ -27,7 +27,8 @@ class MeanEncoder(Encoder):
         dimensions = [part.dimension for part in parts]
         if len(set(dimensions)) != 1:
             raise InputError(
-                f"vectors of {' and '.join(map(str, dimensions))} components have no mean", "Choose others"
+                f"vectors of {' and '.join(map(str, dimensions))} components cannot be averaged",
+                "Choose encoders of one dimension",
             )
         self._parts = parts
 
@@ -37,7 +38,7 @@ class MeanEncoder(Encoder):
         return self._parts[0].dimension
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what the first of the encoders says of itself, and the weights of all."""
+        """Return the description of the first encoder, with the bytes of all weights."""
         described = [part.describe() for part in self._parts]
         return {**described[0], "weight_bytes": sum(each["weight_bytes"] for each in described)}
 

@@ -1,4 +1,4 @@
-"""How long embedding will take, and how much disk and memory: from a few seconds of it."""
+"""Estimates of the time, disk and memory that embedding takes, from a few seconds of it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pipeline.encode.spec import AspireSpec, Model, Storage, TransformerSpec
 from pipeline.encode.transformer import TransformerEncoder, torch_device
 
 _PIECE = 6
-"""Letters of a stand-in's token: about 1.4 tokens a word of scientific English, as with BERT's own vocabulary."""
+"""Letters of a stand-in's token: about 1.4 tokens a word of scientific English, like BERT's vocabulary."""
 _VOCABULARY = 30_000
 _FIRST_ROUND = 16
 _LONG_ROUND = 0.5
 """Seconds: shorter rounds are followed by one of twice as many texts."""
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _ACTIVATIONS = 16
-"""Values a token of a batch needs at once, in multiples of the dimension: states, query, key, value, inner layer."""
+"""Values a token of a batch needs, in multiples of the dimension: states, query, key, value, inner layer."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,6 @@ class Probe:
     """What was measured.
 
     Attributes:
-        stand_in: whether random weights of a BERT-base stood in for a model that is not on this machine.
         documents_per_second: papers of the sample encoded a second, tokenising included.
         tokens_per_text: on average, cut to the model's length.
         vectors_per_text: on average.
@@ -46,7 +45,6 @@ class Probe:
         memory: bytes at the peak: weights, a batch a thread, and two copies of a shard's vectors.
     """
 
-    stand_in: bool
     documents_per_second: float
     tokens_per_text: float
     vectors_per_text: float
@@ -55,20 +53,20 @@ class Probe:
     memory: int
 
     def times(self, encoders: int) -> Probe:
-        """Return the same of several such encoders whose vectors are averaged."""
+        """Return the estimate for several such encoders whose vectors are averaged."""
         return dataclasses.replace(
             self, documents_per_second=self.documents_per_second / encoders, memory=self.memory * encoders
         )
 
     def seconds(self, papers: int) -> float:
-        """Return how long ``papers`` take."""
+        """Return the seconds that ``papers`` take."""
         return papers / self.documents_per_second
 
     def disk(self, papers: int) -> int:
-        """Return the bytes of a store of ``papers``, and of one shard on its way into it."""
+        """Return the bytes of a store of ``papers``, and of one unfinished shard."""
         vectors = papers * self.vectors_per_text
-        on_the_way = min(papers, SHARD_ROWS) * self.vectors_per_text * self.dimension * 4
-        return int(vectors * (self.dimension * self.storage_bytes + 4) + papers * 6 + on_the_way)
+        unfinished = min(papers, SHARD_ROWS) * self.vectors_per_text * self.dimension * 4
+        return int(vectors * (self.dimension * self.storage_bytes + 4) + papers * 6 + unfinished)
 
 
 def probe(model: Model, texts: Sequence[Text], resources: Resources, seconds: float) -> Probe:
@@ -78,7 +76,7 @@ def probe(model: Model, texts: Sequence[Text], resources: Resources, seconds: fl
         model: a transformer, ASPIRE, or a mean of transformers, whose weights are on this machine.
         texts: a sample, in random order.
         resources: device and threads.
-        seconds: how long, loading not included.
+        seconds: how long, without loading.
 
     Raises:
         InputError: the model cannot be loaded.
@@ -91,11 +89,11 @@ def probe(model: Model, texts: Sequence[Text], resources: Resources, seconds: fl
 def probe_stand_in(
     spec: TransformerSpec | AspireSpec, texts: Sequence[Text], resources: Resources, seconds: float
 ) -> Probe:
-    """Do the same with a BERT-base of random weights, and words in pieces of at most six letters as tokens."""
+    """Measure a BERT-base with random weights; tokens are pieces of words of at most six letters."""
     network = BertModel(BertConfig(), add_pooling_layer=False).eval()
     device = torch_device(resources.device)
     encoder = TransformerEncoder(spec, network, _stand_in_tokenizer(texts), device, resources.workers)
-    return dataclasses.replace(_probe(encoder, texts, seconds, spec.storage), stand_in=True)
+    return _probe(encoder, texts, seconds, spec.storage)
 
 
 def _stand_in_tokenizer(texts: Sequence[Text]) -> BertTokenizerFast:
@@ -128,7 +126,6 @@ def _probe(encoder: Encoder, texts: Sequence[Text], seconds: float, storage: Sto
     batch_bytes = facts["batch_tokens"] * facts["threads"] * encoder.dimension * _ACTIVATIONS * _BYTES[facts["compute"]]
     shard = int(2 * SHARD_ROWS * vectors / read * encoder.dimension * 4)
     return Probe(
-        stand_in=False,
         documents_per_second=statistics.median(rates[len(rates) // 2 :]),
         tokens_per_text=tokens / read,
         vectors_per_text=vectors / read,

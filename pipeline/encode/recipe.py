@@ -1,4 +1,4 @@
-"""The recipe in a model folder, as sentence-transformers writes it; the SPECTER recipe where there is none."""
+"""Template, pooling and length of a model folder: as sentence-transformers saves them, else SPECTER's."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _DEFAULT_LENGTH = 512
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return the settings a folder asks for, named as in ``models.toml``.
+    """Return the settings of a model folder, named as in ``models.toml``.
 
     A folder without ``modules.json`` gets the SPECTER recipe: title, separator, abstract; first token; squared L2.
 
     Raises:
-        InputError: the folder asks for a module or a pooling we do not have.
+        InputError: the folder needs a module or a pooling that is not supported.
     """
     limit = _json(folder / "config.json").get("max_position_embeddings")
     settings: dict[str, Any] = {"max_length": min(_DEFAULT_LENGTH, limit or _DEFAULT_LENGTH)}
@@ -51,15 +51,15 @@ def _pooling(path: Path) -> str:
     values = _json(path)
     modes = [key for key, value in values.items() if key.startswith("pooling_mode_") and value]
     if len(modes) != 1 or modes[0] not in _POOLING:
-        raise InputError(f"{path} asks for pooling {', '.join(modes)}", f"Known: {', '.join(_POOLING)}")
+        raise InputError(f"{path} needs pooling {', '.join(modes)}", f"Known: {', '.join(_POOLING)}")
     return _POOLING[modes[0]]
 
 
 def _json(path: Path) -> Any:
-    """Return the content of a JSON file, an empty mapping where there is none."""
+    """Return the content of a JSON file, or an empty mapping if there is no file."""
     if not path.is_file():
         return {}
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"{path} is no JSON ({error})", "Save or download the model again") from error
+        raise InputError(f"{path} is not JSON ({error})", "Save or download the model again") from error

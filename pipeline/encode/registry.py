@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
 import re
@@ -16,9 +17,10 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.encode import hub, kinds, lock
 from pipeline.encode.spec import MeanSpec, Model
 
+_REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
 _HUB_PREFIX = "hf:"
 _NO_OPTION = ("checkpoint", "folder", "hub", "kind", "package")
-"""What resolving finds out, and what would make another model of a name."""
+"""Settings of an entry that a user cannot override."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,13 @@ class Listing:
 
     Attributes:
         name: what users call it.
-        source: hub id, installed package, the mean it is, or empty for a model without weights.
+        source: hub id, installed package, ``mean(...)``, or empty for a model without weights.
         adapter: hub id of its adapter, empty for none.
-        folder: where its weights are on this machine; None where they are not, or where it has none.
+        folder: its weights on this machine, or None.
         revision: commit in the local cache, or the one ``models.toml`` asks for.
         available: whether it can be used without a network.
         licence: licence of the weights.
-        published: figures its authors or the papers print, in percent, by experiment and measure: ``fields.map``.
+        published: published figures, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
     """
 
@@ -49,7 +51,7 @@ class Listing:
 
 
 def names() -> list[str]:
-    """Return the names of the models known."""
+    """Return the names of all entries."""
     return list(_entries())
 
 
@@ -57,13 +59,13 @@ def resolve(text: str, precision: str | None = None) -> Model:
     """Return the encoder a user means.
 
     Args:
-        text: a name of ``models.toml``, ``hf:ORGANISATION/NAME`` or a folder, each with options behind a colon where
-            they shall differ from the entry: ``scincl:compute=bfloat16,storage=float16``; or the mean of several:
+        text: a name of ``models.toml``, ``hf:ORGANISATION/NAME`` or a folder, each with options after a colon that
+            differ from the entry: ``scincl:compute=bfloat16,storage=float16``; or the mean of several:
             ``mean(specter2,specter2_ctrl)``.
-        precision: compute precision of models that have one and whose own options do not say; None for the entry's.
+        precision: compute precision, unless the options give one; None for the entry's.
 
     Raises:
-        InputError: there is no such model, the folder holds none, or an option is wrong.
+        InputError: there is no such model, the folder holds no model, or an option is invalid.
         StageError: it has to be looked up on the hub, which cannot be reached.
     """
     averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
@@ -76,7 +78,7 @@ def resolve(text: str, precision: str | None = None) -> Model:
         model = _mean(entry["parts"], options, compute)
         shown = options | ({"compute": compute} if compute not in (None, "float32") else {})
         return dataclasses.replace(model, name=_named(base, shown))
-    query, _ = entry.pop("query", ""), entry.pop("published", None)
+    query = entry.pop("query", "")
     kind = kinds.find(entry.pop("kind", "transformer"))
     if precision is not None and any(field.name == "compute" for field in dataclasses.fields(kind.spec)):
         options.setdefault("compute", precision)
@@ -89,7 +91,7 @@ def resolve(text: str, precision: str | None = None) -> Model:
 
 
 def kind_of(text: str) -> str:
-    """Return the kind of the encoder a user means; nothing of it has to be on this machine.
+    """Return the kind of an encoder; its weights need not be on this machine.
 
     Raises:
         InputError: there is no such model.
@@ -99,7 +101,7 @@ def kind_of(text: str) -> str:
 
 
 def part_names(text: str) -> list[str]:
-    """Return the encoders a user means: those whose mean a name stands for, else the one itself."""
+    """Return the encoders whose mean a name stands for, else the name itself."""
     averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
     if averaged:
         return _joined(split_names(averaged[1]))
@@ -107,25 +109,24 @@ def part_names(text: str) -> list[str]:
 
 
 def published(text: str) -> Mapping[str, float]:
-    """Return the figures, in percent, that are published for a system as it is named; none where it is another.
+    """Return the published figures of a system, in percent, by ``EXPERIMENT.MEASURE``; empty for an unknown system.
 
-    The precision of computing and storing makes no other system of an encoder, any other option does.
+    The precision of computing and storing is ignored; any other option makes another system.
     """
-    for entry in _entries().values():
+    for name, entry in _entries().items():
         if text == f"mean({','.join(entry.get('parts', ()))})":
-            return _flat(entry.get("published", {}))
+            return _reference().get(name, {})
     base, options = _split(text)
-    moved = set(options) - {"compute", "storage"}
-    return {} if moved else _flat(_entries().get(base, {}).get("published", {}))
+    return {} if set(options) - {"compute", "storage"} else _reference().get(base, {})
 
 
 def as_printed(figure: float) -> str:
-    """Return a published figure with the decimals it is printed with: one, or two where there are two."""
+    """Return a published figure with one decimal, or two where it was published with two."""
     return f"{figure:.1f}" if round(figure, 1) == figure else f"{figure:.2f}"
 
 
 def split_names(text: str) -> list[str]:
-    """Split names at the commas that are in no parentheses."""
+    """Split names at the commas outside parentheses."""
     pieces, depth = [""], 0
     for character in text:
         depth += (character == "(") - (character == ")")
@@ -146,7 +147,7 @@ def _mean(names: list[str], options: dict[str, str], precision: str | None) -> M
     distances = {part.distance for part in parts}
     if len(parts) < 2 or len(distances) != 1 or any(part.several or part.spec.kind == "lsa" for part in parts):
         raise InputError(
-            f"mean({','.join(joined)}) is no mean of transformers with one vector a paper and one distance",
+            f"mean({','.join(joined)}) must average transformers with one vector a paper and one distance",
             "Write mean(specter2,specter2_ctrl)",
         )
     spec = kinds.build_spec(MeanSpec, {**options, "parts": tuple(part.spec for part in parts)})
@@ -156,7 +157,7 @@ def _mean(names: list[str], options: dict[str, str], precision: str | None) -> M
 
 
 def _joined(names: list[str]) -> list[str]:
-    """Join names again where a comma stood between two options of one of them."""
+    """Join names that were split at a comma between two options of one of them."""
     joined: list[str] = []
     for name in names:
         if joined and re.fullmatch(r"\w+\s*=[^:/()]*", name):
@@ -164,14 +165,6 @@ def _joined(names: list[str]) -> list[str]:
         else:
             joined.append(name)
     return joined
-
-
-def _flat(figures: Mapping[str, Any], before: str = "") -> dict[str, float]:
-    """Return nested figures by the names that lead to them, joined by points."""
-    flat: dict[str, float] = {}
-    for name, value in figures.items():
-        flat |= _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {before + name: float(value)}
-    return flat
 
 
 def repositories() -> list[tuple[str, str]]:
@@ -185,7 +178,7 @@ def repositories() -> list[tuple[str, str]]:
 
 
 def listings() -> list[Listing]:
-    """Return every model known, with what of it is on this machine; the network is not asked."""
+    """Return every entry and what is on this machine, without using the network."""
     found = {name: _listing(name, _locked(entry)) for name, entry in _entries().items()}
     for name, entry in _entries().items():
         if "parts" in entry:
@@ -222,7 +215,7 @@ def _listing(name: str, entry: Mapping[str, Any]) -> Listing:
         revision=revision,
         available=available,
         licence=entry.get("licence", ""),
-        published=_flat(entry.get("published", {})),
+        published=_reference().get(name, {}),
         exclusions=tuple(entry.get("exclusions", ())),
     )
 
@@ -243,6 +236,18 @@ def _file() -> dict[str, Mapping[str, Any]]:
     return tomllib.loads(Path(__file__).with_name("models.toml").read_text(encoding="utf-8"))
 
 
+@functools.cache
+def _reference() -> dict[str, dict[str, float]]:
+    """Return the published figures by system; empty in an installation without the reference tables."""
+    figures: dict[str, dict[str, float]] = {}
+    for path in sorted(_REFERENCE.glob("*.csv")):
+        with path.open(newline="", encoding="utf-8") as lines:
+            for row in csv.DictReader(lines):
+                key = f"{row['experiment']}.{row['measure']}"
+                figures.setdefault(row["system"], {})[key] = float(row["percent"])
+    return figures
+
+
 def _entry(base: str) -> dict[str, Any]:
     entries = _entries()
     if base in entries:
@@ -260,7 +265,7 @@ def _entry(base: str) -> dict[str, Any]:
 
 
 def _locked(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry with the commits that ``mdcr models lock`` wrote in the place of branches."""
+    """Return an entry with branches replaced by the commits that ``mdcr models lock`` wrote."""
     values, known = dict(entry), lock.read()
     for hub_key, revision_key in (("hub", "revision"), ("adapter", "adapter_revision")):
         if hub_key in values:
@@ -276,6 +281,6 @@ def _split(text: str) -> tuple[str, dict[str, str]]:
     base, options = match[1], dict[str, str]()
     for piece, key, value in pairs(match[2]):
         if not key or not value or key in _NO_OPTION:
-            raise InputError(f"{piece!r} in {text!r} is no option", f"Write it like {base}:compute=bfloat16")
+            raise InputError(f"{piece!r} in {text!r} is not an option", f"Write it like {base}:compute=bfloat16")
         options[key] = value
     return base, options

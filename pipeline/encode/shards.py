@@ -1,19 +1,14 @@
-"""Embedding the papers of corpus shards, part by part, so that little is lost when the process is killed.
-
-Three things happen at once: a thread reads and tokenises the next part, this thread computes, a thread writes.
-"""
+"""Embedding the papers of corpus shards, part by part, so that little is lost when the process is killed."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
-from itertools import zip_longest
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,13 +17,13 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.errors import StageError
+from pipeline.core.progress import Progress
 from pipeline.core.schema import vectors as vectors_schema
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Rows, Text
-from pipeline.encode.base import Encoder, Matrix, NotFiniteError, in_order
-from pipeline.encode.progress import EmbedProgress
-from pipeline.encode.segment import write_shard
+from pipeline.encode.base import Encoded, Encoder, Matrix, NotFiniteError, in_order, padding_share
 from pipeline.encode.spec import Role, Storage
+from pipeline.encode.store import write_shard
 
 PART_PAPERS = 4_096
 """Papers that are sorted by length, encoded and put on disk together. Batches, hence last bits, depend on it."""
@@ -43,134 +38,135 @@ class Texts(Protocol):
     def label(self, row: int) -> str:
         """Return the id of one paper or query."""
 
-    def work(self, rows: Rows) -> npt.NDArray[np.float64]:
-        """Return characters of each text, float64 ``[rows]``."""
-
-
-class LoadEncoder(Protocol):
-    """Gives the encoder."""
-
-    def __call__(self) -> Encoder:
-        """Load it, or return the one loaded before."""
+    def work(self, rows: Rows) -> npt.NDArray[np.int64]:
+        """Return characters of each text, int64 ``[rows]``; progress counts them, since batches go by length."""
 
 
 class _Part(NamedTuple):
-    path: Path
+    shard: int
     rows: Rows
+    path: Path
 
 
 class ShardWriter:
-    """Embeds shards of one segment; used as a context, at whose end all is written.
+    """Embeds shards of one segment.
 
-    A part that is finished lies in the segment's scratch folder until its shard is, and is not computed again. Memory:
-    two copies of one shard's vectors at most, and the texts and tokens of two parts.
+    A finished part stays in the segment's scratch folder until its shard is written, and is not computed again.
+    Memory: two copies of one shard's vectors at most, and the texts and tokens of two parts.
 
     Args:
         out: the segment under construction.
         texts: where the texts come from.
-        encoder: asked only if there is something to compute.
+        load: returns the encoder; called only if there is something to compute.
         role: what the texts are.
         storage: data type on disk.
-        progress: counts papers and tokens.
     """
 
-    def __init__(
-        self,
-        out: Workdir,
-        texts: Texts,
-        encoder: LoadEncoder,
-        role: Role,
-        storage: Storage,
-        progress: EmbedProgress,
-    ) -> None:
-        self._out, self._texts, self._load = out, texts, encoder
-        self._role, self._storage, self._progress = role, storage, progress
-        self._reading, self._writing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
-        self._unwritten: list[Future[None]] = []
+    def __init__(self, out: Workdir, texts: Texts, load: Callable[[], Encoder], role: Role, storage: Storage) -> None:
+        self._out, self._texts, self._load, self._role, self._storage = out, texts, load, role, storage
         self._seconds = dict.fromkeys(("tokenise", "wait_for_tokens", "compute", "write"), 0.0)
+        self._totals: Counter[str] = Counter()
+        self._started = time.monotonic()
 
-    def __enter__(self) -> ShardWriter:
-        return self
+    def write(self, shards: Mapping[int, Rows], title: str) -> dict[str, Any]:
+        """Embed the papers of each corpus shard, and write the shards.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._reading.shutdown(cancel_futures=True)
-        self._writing.shutdown()
-        if error is None:
-            self._raise_written()
+        Args:
+            shards: rising rows by number of the corpus shard.
+            title: what progress calls the work, such as ``embed scincl``.
 
-    @cached_property
-    def _encoder(self) -> Encoder:
-        return self._load()
-
-    def seconds(self) -> dict[str, float]:
-        """Return the seconds spent tokenising, waiting for tokens, computing and writing: they overlap."""
-        return {name: round(value, 2) for name, value in self._seconds.items()}
-
-    def write(self, number: int, rows: Rows) -> None:
-        """Embed the papers at ``rows``, all of corpus shard ``number``; their vectors may be written a little later.
+        Returns:
+            Facts for provenance: the encoder's, rates, seconds of each step; empty if nothing was computed.
 
         Raises:
             StageError: a vector is not finite, or does not fit the storage; paper and shard are named.
         """
+        folder = self._out.scratch()
         parts = [
-            _Part(self._out.scratch() / f"part-{number:05d}-{start:08d}.arrow", rows[start : start + PART_PAPERS])
+            _Part(number, rows[start : start + PART_PAPERS], folder / f"part-{number:05d}-{start:08d}.arrow")
+            for number, rows in shards.items()
             for start in range(0, len(rows), PART_PAPERS)
         ]
         missing = [part for part in parts if not part.path.is_file()]
-        for part in parts:
-            if part.path.is_file():
-                self._progress.skip(len(part.rows), float(self._texts.work(part.rows).sum()))
-        ahead = self._read(missing[0]) if missing else None
-        for here, following in zip_longest(missing, missing[1:]):
-            if ahead is None:
-                raise RuntimeError("a part was not read")
-            started = time.monotonic()
-            prepared = ahead.result()
-            self._count("wait_for_tokens", started)
-            ahead = self._read(following) if following is not None else None
-            self._compute(number, here, prepared)
-        self._write(self._finish, number, parts)
+        encoder = self._load() if missing else None
+        self._started = time.monotonic()
+        work = sum(int(self._texts.work(part.rows).sum()) for part in missing)
+        with Progress(work, title, "characters") as progress:
+            tokenised = iter(self._tokenised(encoder, missing))
+            for number in shards:
+                mine = [part for part in parts if part.shard == number]
+                for part in mine:
+                    if encoder is not None and not part.path.is_file():
+                        self._compute(encoder, part, next(tokenised), progress)
+                with self._timed("write"):
+                    self._join(number, mine)
+        if encoder is None:
+            return {}
+        elapsed = self._elapsed()
+        return {
+            **encoder.describe(),
+            "documents_per_second": round(self._totals["texts"] / elapsed, 2),
+            "tokens_per_second": round(self._totals["tokens"] / elapsed, 1),
+            "padding": round(padding_share(self._totals["tokens"], self._totals["padded"]), 4),
+            "seconds": {name: round(value, 2) for name, value in self._seconds.items()},
+        }
 
-    def _read(self, part: _Part) -> Future[Any]:
-        encoder = self._encoder
+    def _tokenised(self, encoder: Encoder | None, parts: Sequence[_Part]) -> Iterator[Any]:
+        """Yield the tokens of each part; a thread reads and tokenises the next part meanwhile."""
+        if encoder is None:
+            return
 
-        def read() -> Any:
-            started = time.monotonic()
-            prepared = encoder.prepare(self._texts(part.rows), self._role)
-            self._count("tokenise", started)
-            return prepared
+        def prepare(part: _Part) -> Any:
+            with self._timed("tokenise"):
+                return encoder.prepare(self._texts(part.rows), self._role)
 
-        return self._reading.submit(read)
+        with ThreadPoolExecutor(1) as thread:
+            ahead = thread.submit(prepare, parts[0])
+            for following in [*parts[1:], None]:
+                with self._timed("wait_for_tokens"):
+                    tokens = ahead.result()
+                if following is not None:
+                    ahead = thread.submit(prepare, following)
+                yield tokens
 
-    def _compute(self, number: int, part: _Part, prepared: Any) -> None:
-        started = time.monotonic()
+    def _compute(self, encoder: Encoder, part: _Part, tokens: Any, progress: Progress) -> None:
+        """Compute the vectors of one part and put them on disk."""
         counts: Counter[str] = Counter()
-        rows = part.rows
-        work = self._texts.work(rows)
+        work = self._texts.work(part.rows)
 
-        def counted() -> Iterator[Any]:
-            for batch in self._encoder.finish(prepared):
+        def counted() -> Iterator[Encoded]:
+            for batch in encoder.finish(tokens):
                 counts.update(tokens=batch.tokens, padded=batch.padded, truncated=batch.truncated)
-                self._progress.add(batch, float(work[np.unique(batch.positions)].sum()))
+                self._totals.update(texts=batch.texts, tokens=batch.tokens, padded=batch.padded)
+                progress.add(int(work[np.unique(batch.positions)].sum()), self._rates())
                 yield batch
 
-        try:
-            positions, vectors = in_order(counted(), self._encoder.dimension)
-        except NotFiniteError as error:
-            row = int(rows[error.position])
-            raise StageError(
-                f"the encoder gave NaN or infinity for row {row} (paper {self._texts.label(row)}) of shard {number}",
-                "Compute in float32",
-            ) from error
-        if len(np.unique(positions)) != len(rows):
-            raise StageError(f"the encoder gave vectors for {len(np.unique(positions))} of {len(rows)} texts")
-        self._count("compute", started)
-        self._write(_write_part, part.path, rows[positions], vectors, counts)
+        with self._timed("compute"):
+            try:
+                positions, vectors = in_order(counted(), encoder.dimension)
+            except NotFiniteError as error:
+                row = int(part.rows[error.position])
+                raise StageError(
+                    f"the encoder gave NaN or infinity for row {row} (paper {self._texts.label(row)}) of shard "
+                    f"{part.shard}",
+                    "Compute in float32",
+                ) from error
+        found = len(np.unique(positions))
+        if found != len(part.rows):
+            raise StageError(f"the encoder gave vectors for {found} of {len(part.rows)} texts")
+        with self._timed("write"):
+            _write_part(part.path, part.rows[positions], vectors, counts)
 
-    def _finish(self, number: int, parts: Sequence[_Part]) -> None:
-        """Join the parts of a shard."""
+    def _elapsed(self) -> float:
+        return max(time.monotonic() - self._started, 1e-9)
+
+    def _rates(self) -> str:
+        texts, tokens, elapsed = self._totals["texts"], self._totals["tokens"], self._elapsed()
+        rates = f"{texts:,} docs, {texts / elapsed:,.1f} docs/s"
+        return f"{rates}, {tokens / elapsed:,.0f} tokens/s" if tokens else rates
+
+    def _join(self, number: int, parts: Sequence[_Part]) -> None:
+        """Write a shard from its parts."""
         read = [_read_part(part.path) for part in parts]
         counts = sum((counted for _, _, counted in read), Counter[str]())
         owners = np.concatenate([owners for owners, _, _ in read])
@@ -179,25 +175,11 @@ class ShardWriter:
         write_shard(self._out, number, owners, vectors, self._storage, embedded=embedded, **counts)
         for part in parts:
             part.path.unlink(missing_ok=True)
-        self._progress.shard(number)
 
-    def _write(self, write: Any, *arguments: Any) -> None:
-        """Have something written by the thread that writes; one such thing may wait, no more."""
-        while len(self._unwritten) > 1:
-            self._unwritten.pop(0).result()
-
-        def timed() -> None:
-            started = time.monotonic()
-            write(*arguments)
-            self._count("write", started)
-
-        self._unwritten.append(self._writing.submit(timed))
-
-    def _raise_written(self) -> None:
-        while self._unwritten:
-            self._unwritten.pop(0).result()
-
-    def _count(self, what: str, started: float) -> None:
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        started = time.monotonic()
+        yield
         self._seconds[what] += time.monotonic() - started
 
 

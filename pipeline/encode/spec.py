@@ -1,7 +1,4 @@
-"""What an encoder is: everything that moves a vector (its specification), and what surrounds it (the model).
-
-Nothing here imports torch: plans are made from specifications.
-"""
+"""What an encoder is: everything that affects a vector (its specification), and the model around it. No torch."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 
 class EncoderSpec(Protocol):
-    """Identity of an encoder: a frozen dataclass of plain values holding all that moves a vector and nothing else."""
+    """Identity of an encoder: a frozen dataclass of plain values, with exactly what affects a vector."""
 
     @property
     def kind(self) -> str:
@@ -117,8 +114,8 @@ class LsaSpec:
 
     Attributes:
         dimension: dimensions kept (fewer where the sample has fewer papers or terms).
-        sample: papers the fit looks at, at most.
-        vocabulary: terms kept, at most: those in the most papers of the sample.
+        sample: maximum number of papers the fit reads.
+        vocabulary: maximum number of terms kept: those in the most papers of the sample.
         seed: seed of the sample and of the SVD.
         storage: data type the vectors are stored in.
     """
@@ -133,17 +130,17 @@ class LsaSpec:
 
 @dataclass(frozen=True)
 class Model:
-    """An encoder a user named, resolved.
+    """A resolved encoder.
 
     Attributes:
-        name: what the user calls it, with the options that differ from its entry: ``scincl:compute=bfloat16``.
+        name: the user's name for it, with the options that differ from its entry: ``scincl:compute=bfloat16``.
         spec: its identity.
         distance: how its vectors are compared.
-        checkpoint: where its weights are; None for an encoder without any.
-        adapter: where the weights of its adapter are.
+        checkpoint: its weights; None for an encoder without any.
+        adapter: the weights of its adapter.
         licence: licence of the weights.
-        exclusions: where the queries it was trained on are published; they are no fair test queries.
-        query: name of the model that encodes ad-hoc queries; empty where this one does.
+        exclusions: where its training queries are published; they must not be test queries.
+        query: name of the model that encodes ad-hoc queries; empty if it is this one.
         parts: the encoders whose vectors are averaged; empty for any other model.
         several: whether a paper has several vectors: the distance of two papers is the smallest of any two.
     """

@@ -1,17 +1,21 @@
-"""Transformers: tokens to the pooled states of the last layer."""
+"""Transformers: batches of texts of like length, and the pooled states of the last layer.
+
+A batch goes through the network as transformers builds it, with PyTorch's scaled dot product attention.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
+from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -20,51 +24,45 @@ from pipeline.core.progress import say
 from pipeline.core.resources import Resources, keep_freed_memory
 from pipeline.corpus.reader import Text
 from pipeline.encode.adapter import activate
-from pipeline.encode.aspire import SentenceReader
+from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoded, Encoder
-from pipeline.encode.batching import token_batches
-from pipeline.encode.packed import PackedBert
-from pipeline.encode.reading import PlainReader, Reader, ReaderPool, Tokens
-from pipeline.encode.spec import AspireSpec, Model, Role, TransformerSpec
+from pipeline.encode.spec import AspireSpec, Model, Precision, Role, TransformerSpec
+from pipeline.encode.tokenise import TextTokeniser, Tokeniser, TokeniserPool, Tokens
 
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
 """Tokens of a batch, padding included. Vectors may differ in their last bits with it, so provenance records it."""
 
-_BATCHES, _LEAST_TOKENS = 16, 512
-"""Few texts are split into that many batches for the threads of a processor, if each has that many tokens."""
-
 _UNUSED = ("pooler.",)
-"""Weights that do not move the last layer's states: a checkpoint may lack them."""
+"""Weights that do not affect the last layer's states: a checkpoint may lack them."""
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
 _FREE = "Free its memory or use another --device"
 
-_FRAME = 2
+_ASPIRE_SPECIAL = 2
 """Special tokens around ASPIRE's text."""
+
+_INSTRUCTIONS = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp")}
+"""Processor flags of Linux, any of which makes products in that precision faster than in float32."""
 
 
 class _Launched(NamedTuple):
-    """A batch whose vectors are computed, or still on their way from the device."""
+    """Vectors that are computed, or on their way from the device; ``arrived`` is the CUDA event of the copy."""
 
-    batch: list[int]
-    padded: int
     vectors: torch.Tensor
+    padded: int
     arrived: Any
 
 
 class TransformerEncoder(Encoder):
     """A transformer on one device.
 
-    A network that :class:`pipeline.encode.packed.PackedBert` reproduces is computed without padding, any other in
-    padded batches of texts of like length.
-
     Args:
-        spec: precision, length and what is pooled.
+        spec: precision, length and pooling.
         network: the transformer in float32 on the CPU, with its adapter, in evaluation mode.
         tokenizer: its fast tokenizer.
         device: where to compute.
-        workers: on a processor, threads, each with a batch of its own; with a GPU, processes that tokenise, or 0: it
-            is done in this one.
+        workers: on a CPU, threads, each with a batch of its own; with a GPU, processes that tokenise (0: tokenise in
+            this process).
 
     Raises:
         InputError: the tokenizer is a slow one, or the model takes fewer tokens than the specification asks for.
@@ -77,43 +75,40 @@ class TransformerEncoder(Encoder):
         if not tokenizer.is_fast:
             raise InputError("the model has no fast tokenizer", "Convert it to a tokenizer.json")
         limit = min(tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None) or 2**31)
-        longest = spec.max_length if isinstance(spec, TransformerSpec) else spec.max_tokens + _FRAME
+        longest = spec.max_length if isinstance(spec, TransformerSpec) else spec.max_tokens + _ASPIRE_SPECIAL
         if longest > limit:
             raise InputError(f"max_length {longest} is more than the model's {limit}", f"Set it to {limit}")
-        reader: Reader = (
-            PlainReader(spec, tokenizer) if isinstance(spec, TransformerSpec) else SentenceReader(spec, tokenizer)
+        tokenise: Tokeniser = (
+            TextTokeniser(spec, tokenizer) if isinstance(spec, TransformerSpec) else SentenceTokeniser(spec, tokenizer)
         )
-        cpu = device.type == "cpu"
-        self._reader: Reader = reader if cpu or not workers else ReaderPool(reader, workers)
+        on_cpu = device.type == "cpu"
+        self._tokenise: Tokeniser = tokenise if on_cpu or not workers else TokeniserPool(tokenise, workers)
         self._pad = tokenizer.pad_token_id or 0
         self._normalise = isinstance(spec, TransformerSpec) and spec.normalise
-        packs = PackedBert.fits(network)
-        if device.type == "cuda" and device.index is not None:
-            torch.cuda.set_device(device)  # pinned memory and events belong to the current one
         try:
             self._network = network.to(device, getattr(torch, spec.compute))
-            self._packed = PackedBert(self._network) if packs else None
         except torch.OutOfMemoryError as error:
             raise StageError(f"the model does not fit on {device}", _FREE) from error
         self._device, self._batch_tokens = device, BATCH_TOKENS[device.type]
-        self._workers = workers if cpu else 1
-        self._threads = ThreadPoolExecutor(workers, "encode", torch.set_num_threads, (1,)) if cpu else None
-        if cpu:
+        self._workers = workers if on_cpu else 1
+        self._threads = ThreadPoolExecutor(self._workers, "encode", _start_thread, (device,))
+        if on_cpu:
             keep_freed_memory()
+            if slow_on_cpu(spec.compute):
+                say(f"this processor has no {spec.compute} instructions: float32 is several times faster")
 
     @classmethod
     def load(cls, model: Model, resources: Resources) -> TransformerEncoder:
         """Load a model's weights and tokenizer.
 
         Raises:
-            InputError: the device is not there, or the checkpoint cannot be loaded.
+            InputError: the device does not exist, or the checkpoint cannot be loaded.
             StageError: the weights are not on this machine, and the hub cannot be reached.
         """
         if not isinstance(model.spec, TransformerSpec | AspireSpec) or model.checkpoint is None:
-            raise TypeError(f"{model.name} is no transformer")
+            raise TypeError(f"{model.name} is not a transformer")
         device = torch_device(resources.device)
-        folder = model.checkpoint.ready()
-        network, tokenizer = _open(folder)
+        network, tokenizer = _open(model.checkpoint.ready())
         if model.adapter is not None:
             activate(network, model.adapter.ready())
         return cls(model.spec, network.eval(), tokenizer, device, resources.workers)
@@ -124,51 +119,43 @@ class TransformerEncoder(Encoder):
         return int(self._network.config.hidden_size)
 
     def describe(self) -> Mapping[str, Any]:
-        """Return device, precision, attention and batch size; a packed network has its weights twice."""
+        """Return device, precision, attention, batch size, bytes of the weights and threads."""
         name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
         return {
             "device": name,
             "compute": str(self._network.dtype).removeprefix("torch."),
-            "attention": "packed" if self._packed else self._network.config._attn_implementation,
+            "attention": self._network.config._attn_implementation,
             "batch_tokens": self._batch_tokens,
-            "weight_bytes": (2 if self._packed else 1) * sum(weight.nbytes for weight in self._network.parameters()),
+            "weight_bytes": sum(weight.nbytes for weight in self._network.parameters()),
             "threads": self._workers,
         }
 
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> Tokens:
         """Return texts as tokens."""
-        return self._reader(texts, role)
+        return self._tokenise(texts, role)
 
     def finish(self, prepared: Tokens) -> Iterator[Encoded]:
-        """Yield vectors longest texts first; a batch the device has no memory for is halved, and so are the next.
+        """Yield vectors, longest texts first; a batch that does not fit in memory is halved, and so are the next ones.
 
-        While a batch is yielded the next ones are under way: one a thread on a processor, one on a GPU, which so does
-        not wait for this process.
+        While a batch is yielded the next ones are computed: one a thread on a CPU, one on a GPU.
         """
-        queue = deque(self._batches(prepared, range(len(prepared.ids))))
-        under_way = deque[tuple[list[int], Callable[[], _Launched | None]]]()
-        while queue or under_way:
-            while queue and len(under_way) <= self._workers:
-                batch = queue.popleft()
-                under_way.append((batch, self._start(batch, prepared)))
-            batch, result = under_way.popleft()
-            launched = result()
+        waiting = deque(token_batches(prepared.ids, self._batch_tokens))
+        running = deque[tuple[list[int], Future[_Launched | None]]]()
+        while waiting or running:
+            while waiting and len(running) <= self._workers:
+                batch = waiting.popleft()
+                running.append((batch, self._threads.submit(self._try, batch, prepared)))
+            batch, future = running.popleft()
+            launched = future.result()
             if launched is not None:
-                yield _encoded(launched, prepared)
+                yield _encoded(batch, launched, prepared)
                 continue
             self._halve(batch, prepared)
-            left = [position for each in (batch, *queue) for position in each]
-            queue = deque(self._batches(prepared, left))
+            left = [position for each in (batch, *waiting) for position in each]
+            waiting = deque(token_batches(prepared.ids, self._batch_tokens, left))
 
-    def _start(self, batch: list[int], tokens: Tokens) -> Callable[[], _Launched | None]:
-        """Launch a batch, on a processor in a thread; return what waits for it."""
-        if self._threads is not None:
-            return self._threads.submit(self._tried, batch, tokens).result
-        launched = self._tried(batch, tokens)
-        return lambda: launched
-
-    def _tried(self, batch: list[int], tokens: Tokens) -> _Launched | None:
-        """Launch a batch; None where the device has no memory for it. What it did take is free again on return."""
+    def _try(self, batch: list[int], tokens: Tokens) -> _Launched | None:
+        """Launch a batch; return None where the device has no memory for it, after its tensors are freed."""
         try:
             return self._launch(batch, tokens)
         except RuntimeError as error:
@@ -176,66 +163,37 @@ class TransformerEncoder(Encoder):
                 raise
         return None
 
-    def _batches(self, tokens: Tokens, among: Sequence[int]) -> list[list[int]]:
-        budget = self._batch_tokens
-        if self._threads is not None:
-            share = sum(len(tokens.ids[position]) for position in among) // _BATCHES
-            budget = min(budget, max(_LEAST_TOKENS, share))
-        return token_batches(tokens.ids, budget, among, padded=self._packed is None)
-
     def _launch(self, batch: list[int], tokens: Tokens) -> _Launched:
         """Start computing the vectors of one batch."""
-        ids = [tokens.ids[position] for position in batch]
-        lengths = [len(each) for each in ids]
-        step = max(lengths)
-        starts = [0, *accumulate(lengths)][:-1] if self._packed else range(0, step * len(ids), step)
-        spans = [
-            (start + first, start + end)
-            for start, position in zip(starts, batch, strict=True)
-            for first, end in tokens.spans[position]
-        ]
-        with torch.inference_mode():
-            wanted = self._one_token_each(spans, len(batch)) if self._packed else None
-            if self._packed:
-                padded = sum(lengths)
-                states = self._packed(self._send(np.concatenate(ids)), lengths, wanted)
-            else:
-                padded = step * len(ids)
-                states = self._padded(ids, step)
-            pooled = states.float() if wanted is not None else pool(states, *map(self._send, span_tokens(spans)))
-            if self._normalise:
-                pooled = torch.nn.functional.normalize(pooled, dim=1)
-            return _Launched(batch, padded, *self._fetch(pooled))
-
-    def _one_token_each(self, spans: Sequence[tuple[int, int]], texts: int) -> torch.Tensor | None:
-        if len(spans) != texts or any(end - first != 1 for first, end in spans):
-            return None
-        return self._send(np.array([first for first, _ in spans], np.int64))
-
-    def _padded(self, ids: Sequence[Sequence[int]], width: int) -> torch.Tensor:
-        """Return the network's own states of a padded batch, ``[texts * width, dimension]``."""
-        matrix = np.full((len(ids), width), self._pad, np.int64)
-        mask = np.zeros((len(ids), width), np.int64)
-        for row, each in enumerate(ids):
-            matrix[row, : len(each)] = each
+        width = len(tokens.ids[batch[0]])
+        ids = np.full((len(batch), width), self._pad, np.int64)
+        mask = np.zeros((len(batch), width), np.int64)
+        for row, position in enumerate(batch):
+            each = tokens.ids[position]
+            ids[row, : len(each)] = each
             mask[row, : len(each)] = 1
-        states: torch.Tensor = self._network(
-            input_ids=self._send(matrix), attention_mask=self._send(mask)
-        ).last_hidden_state
-        return states.flatten(0, 1)
+        spans = np.array(
+            [
+                (row * width + first, row * width + end)
+                for row, position in enumerate(batch)
+                for first, end in tokens.spans[position]
+            ]
+        )
+        with torch.inference_mode():
+            states = self._network(input_ids=self._send(ids), attention_mask=self._send(mask)).last_hidden_state
+            pooled = pool(states.flatten(0, 1), *map(self._send, span_tokens(spans)))
+            if self._normalise:
+                pooled = functional.normalize(pooled, dim=1)
+            if self._device.type == "cpu":
+                return _Launched(pooled, ids.size, None)
+            host = torch.empty(pooled.shape, dtype=pooled.dtype, pin_memory=True).copy_(pooled, non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record(torch.cuda.current_stream(self._device))
+            return _Launched(host, ids.size, arrived)
 
     def _send(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
-        tensor = torch.from_numpy(array.astype(np.int64, copy=False))
-        return tensor.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else tensor
-
-    def _fetch(self, pooled: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return the tensor a batch's vectors arrive in, and what tells that they have."""
-        if self._device.type != "cuda":
-            return pooled, None
-        host = torch.empty(pooled.shape, dtype=pooled.dtype, pin_memory=True).copy_(pooled, non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record(torch.cuda.current_stream(self._device))
-        return host, arrived
+        tensor = torch.from_numpy(array)
+        return tensor if self._device.type == "cpu" else tensor.pin_memory().to(self._device, non_blocking=True)
 
     def _halve(self, batch: list[int], tokens: Tokens) -> None:
         """Halve the batch size after a batch did not fit."""
@@ -243,39 +201,82 @@ class TransformerEncoder(Encoder):
         if len(batch) == 1:
             raise StageError(f"one text of {width} tokens does not fit on {self._device}", _FREE)
         torch.cuda.empty_cache()
-        half = max(width, sum(len(tokens.ids[position]) for position in batch) // 2)
-        self._batch_tokens = min(self._batch_tokens, half)
+        self._batch_tokens = min(self._batch_tokens, max(width, len(batch) * width // 2))
         say(f"out of memory on {self._device}: going on with batches of {self._batch_tokens:,} tokens")
 
 
-def pool(states: torch.Tensor, places: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def token_batches(tokens: Sequence[Sequence[int]], budget: int, among: Iterable[int] | None = None) -> list[list[int]]:
+    """Split texts into batches, longest first, each of at most ``budget`` tokens with padding.
+
+    Which texts share a batch depends on the set of texts alone, not on their order, so that the vectors do not either.
+    A text longer than the budget is a batch of its own.
+
+    Args:
+        tokens: token ids of each text.
+        budget: tokens of a batch; each text counts as long as the longest of its batch.
+        among: positions of the texts to be split; all by default.
+
+    Returns:
+        Positions in ``tokens``, batch by batch.
+    """
+    chosen = range(len(tokens)) if among is None else among
+    batches: list[list[int]] = []
+    room = 0
+    for position in sorted(chosen, key=lambda p: (-len(tokens[p]), tokens[p])):
+        if room == 0:
+            batches.append([])
+            room = max(1, budget // max(1, len(tokens[position])))
+        batches[-1].append(position)
+        room -= 1
+    return batches
+
+
+def pool(states: torch.Tensor, places: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     """Return the mean of the states of each span of tokens, float32 ``[spans, dimension]``.
 
     Args:
         states: last layer, ``[tokens, dimension]``.
         places: the tokens of all spans, one span after another, int64 ``[tokens of spans]``.
-        lengths: tokens of each span, at least one, int64 ``[spans]``.
+        offsets: where each span starts in ``places``, int64 ``[spans]``.
     """
-    return torch.segment_reduce(states[places].float(), "mean", lengths=lengths, axis=0, unsafe=True)
+    return functional.embedding_bag(places, states.float(), offsets, mode="mean")
 
 
-def span_tokens(spans: Sequence[tuple[int, int]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the tokens of all spans, one span after another, and how many each has, as :func:`pool` takes them."""
-    bounds = np.array(spans, np.int64)
-    lengths = bounds[:, 1] - bounds[:, 0]
-    ends = np.cumsum(lengths)
-    return np.arange(ends[-1]) + np.repeat(bounds[:, 0] - ends + lengths, lengths), lengths
+def span_tokens(spans: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the tokens of all spans, one span after another, and where each span starts, as :func:`pool` takes them.
+
+    Args:
+        spans: first token and the one behind the last, int64 ``[spans, 2]``; no span is empty.
+    """
+    lengths = spans[:, 1] - spans[:, 0]
+    offsets = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) + np.repeat(spans[:, 0] - offsets, lengths), offsets
+
+
+def slow_on_cpu(compute: Precision) -> bool:
+    """Return whether Linux says that the processor has no instructions for this precision."""
+    flags = Path("/proc/cpuinfo")
+    if compute == "float32" or not flags.is_file():
+        return False
+    return not re.search(rf"\b({'|'.join(_INSTRUCTIONS[compute])})\b", flags.read_text())
+
+
+def _start_thread(device: torch.device) -> None:
+    """Give a thread its device: on a CPU one core, on a GPU the current device, which events and copies refer to."""
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    elif device.index is not None:
+        torch.cuda.set_device(device)
 
 
 def _no_memory(error: RuntimeError) -> bool:
-    """Whether an error says that a device has no memory left; not all libraries raise PyTorch's own."""
+    """Return whether an error means that memory is exhausted; not all libraries raise PyTorch's own."""
     return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY)
 
 
-def _encoded(launched: _Launched, tokens: Tokens) -> Encoded:
+def _encoded(batch: list[int], launched: _Launched, tokens: Tokens) -> Encoded:
     if launched.arrived is not None:
         launched.arrived.synchronize()
-    batch = launched.batch
     return Encoded(
         positions=np.repeat(np.array(batch, np.int64), [len(tokens.spans[position]) for position in batch]),
         vectors=launched.vectors.numpy(),
@@ -287,7 +288,7 @@ def _encoded(launched: _Launched, tokens: Tokens) -> Encoded:
 
 
 def _open(folder: Path) -> tuple[Any, Any]:
-    """Load network, in float32, and tokenizer; what transformers only warns of is an error where it moves vectors."""
+    """Load network, in float32, and tokenizer; missing weights, of which transformers only warns, are an error."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
@@ -309,10 +310,10 @@ def _open(folder: Path) -> tuple[Any, Any]:
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the device of that name, ``auto``: the first GPU or else the processor.
+    """Return the device of that name; ``auto`` is the first GPU, or the CPU where there is none.
 
     Raises:
-        InputError: there is none.
+        InputError: the device does not exist.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -331,7 +332,7 @@ def torch_devices(name: str) -> list[str]:
     """Return every device that a name means: all GPUs for ``auto`` and ``cuda``, else the one of that name.
 
     Raises:
-        InputError: there is none.
+        InputError: the device does not exist.
     """
     device = torch_device(name)
     if device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:

@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, canonical, digest
-from pipeline.core.task import Task
-from pipeline.core.workspace import POOLS, VECTORS
-from pipeline.encode import registry
+from pipeline.core.errors import MdcrError
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.task import Facts, Inputs, Job, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import CORPORA, FITS, POOLS, VECTORS
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus, Rows, Text
+from pipeline.encode import kinds, registry
+from pipeline.encode.base import Encoder
+from pipeline.encode.shards import ShardWriter
 from pipeline.encode.spec import EncoderSpec, Model, Role
-from pipeline.encode.store import VectorStore
-from pipeline.stages.embedding import Embedding
+from pipeline.encode.store import VectorStore, read_rows, shard_name, shard_number, write_rows
+from pipeline.encode.store_statistics import sample, spot_check, statistics
 from pipeline.stages.fit import fit_task
 
 _VERSION = 1
 
+_MAX_CHARACTERS = 3_000
+"""Characters of a text that count as work: 512 tokens are rarely more."""
+
 
 @dataclass(frozen=True)
 class EmbedConfig:
-    """What decides vectors, beside the papers: the encoder, and what it takes the texts for."""
+    """What decides vectors, beside the papers: the encoder, and the role of the texts."""
 
     encoder: EncoderSpec
     role: Role
 
 
 def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[Role, Task]:
-    """Return the tasks that embed a pool: its papers and, where its queries are no papers, its query texts.
+    """Return the tasks that embed a pool: its papers and, where its queries are not papers, its query texts.
 
-    A segment holds what earlier ones do not. Whoever made it, the store its artifact lies in has all vectors of the
-    pool: ``store_of(runner.make(task))``.
+    A segment holds what earlier ones do not; the store it lies in has all vectors of the pool:
+    ``store_of(runner.make(task))``.
     """
     tasks: dict[Role, Task] = {"paper": _embed_task(corpus, pool, model, "paper")}
     config = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
@@ -43,7 +61,7 @@ def query_model(model: Model) -> Model:
     """Return the encoder of ad-hoc queries: the model itself, unless its entry names another.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: there is no model of that name.
         StageError: it has to be looked up on the hub, which cannot be reached.
     """
     return registry.resolve(model.query) if model.query else model
@@ -88,3 +106,186 @@ def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Rol
     slug = pool.slug if isinstance(pool, Task) else pool.manifest.slug
     room = f"{VECTORS}/{store_folder(corpus, model, role)}"
     return Task("embed", _VERSION, room, slug, EmbedConfig(model.spec, role), inputs, units=Embedding(model, role))
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The work of one segment, a unit a corpus shard (:class:`pipeline.core.task.Sharded`).
+
+    Attributes:
+        model: the encoder.
+        role: the role of the texts.
+    """
+
+    model: Model
+    role: Role
+    sequential = True
+    accelerated = True
+
+    def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:  # noqa: ARG002
+        """List the papers of the segment: those no other segment of its store has."""
+        if not out.done("rows.arrow"):
+            texts = CorpusTexts(Corpus(inputs["corpus"]), self.role)
+            folder = out.path.parent
+            others = (s for s in published(folder) if s.manifest.inputs["pool"] != inputs["pool"].id)
+            missing = VectorStore(folder, others).missing(self._wanted(inputs))
+            write_rows(out, missing, texts.shards(missing))
+        numbers, counts = np.unique(read_rows(out)[1], return_counts=True)
+        return dict(zip(map(shard_name, numbers.tolist()), counts.tolist(), strict=True))
+
+    def devices(self, resources: Resources) -> list[str]:
+        """Return the devices the model can be loaded on."""
+        return kinds.devices(self.model, resources)
+
+    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
+        """Embed some shards of the segment, on one device."""
+        ((inputs, out, units),) = jobs
+        texts = CorpusTexts(Corpus(inputs["corpus"]), self.role)
+        rows, owners = read_rows(out)
+        device = self.devices(resources)[0]
+
+        def load() -> Encoder:
+            here = dataclasses.replace(resources, device=device)
+            return kinds.find(self.model.spec.kind).load(self.model, inputs.get("fit"), here)
+
+        title = f"embed {self.model.name}" + (f" on {device}" if ":" in device else "")
+        shards = {number: rows[owners == number] for number in map(shard_number, sorted(units))}
+        return ShardWriter(out, texts, load, self.role, self.model.spec.storage).write(shards, title)
+
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
+        """Count what the segment holds."""
+        checkpoint = self.model.checkpoint.hub if self.model.checkpoint else ""
+        out.note(model=self.model.name, checkpoint=checkpoint, **_joined(facts))
+        wanted = len(self._wanted(inputs))
+        rows, shards = read_rows(out)
+        totals = Counter(tokens=0, padded=0, truncated=0)
+        for number in np.unique(shards).tolist():
+            counts = out.counts(shard_name(number))
+            totals.update({name: counts.get(name, 0) for name in totals})
+        return {"wanted": wanted, "present": wanted - len(rows), "embedded": len(rows), **totals}
+
+    def _wanted(self, inputs: Inputs) -> Rows:
+        """Return the rows of the pool that need vectors."""
+        pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        if self.role == "query":
+            return pool.query_rows
+        return np.union1d(pool.candidates, pool.query_rows) if pool.queries_are_papers else pool.candidates
+
+
+def _joined(facts: Sequence[Facts]) -> dict[str, Any]:
+    """Return the facts of all processes: the first one's, with the sum of each process's mean rate."""
+    found = [each for each in facts if each]
+    joined: dict[str, Any] = dict(found[0]) if found else {}
+    joined.pop("process", None)
+    runs = Counter(each.get("process") for each in found)
+    for name in ("documents_per_second", "tokens_per_second"):
+        if name in joined:
+            joined[name] = round(sum(each.get(name, 0.0) / runs[each.get("process")] for each in found), 2)
+    if len(runs) > 1:
+        joined["processes"] = len(runs)
+    return joined
+
+
+class CorpusTexts:
+    """The texts of a corpus in one role, by row (:class:`pipeline.encode.shards.Texts`)."""
+
+    def __init__(self, corpus: Corpus, role: Role) -> None:
+        self.corpus, self._role = corpus, role
+
+    def __len__(self) -> int:
+        return len(self.corpus) if self._role == "paper" else len(self.corpus.query_texts)
+
+    def shards(self, rows: Rows) -> npt.NDArray[np.integer]:
+        """Return the corpus shard of each row; query texts are one shard."""
+        if self._role == "query":
+            return np.zeros(len(rows), np.uint16)
+        return np.searchsorted(self.corpus.starts, rows, "right") - 1
+
+    def __call__(self, rows: Rows) -> list[Text]:
+        """Return the texts of rising rows."""
+        if self._role == "query":
+            return [Text(text, "") for text in self.corpus.query_texts.column("text").take(rows).to_pylist()]
+        return [text for block in self.corpus.texts(rows) for text in block]
+
+    def label(self, row: int) -> str:
+        """Return the id of a paper or query."""
+        if self._role == "query":
+            return str(self.corpus.query_texts.column("query_id")[row].as_py())
+        return self.corpus.ids(np.array([row]))[0]
+
+    def work(self, rows: Rows) -> npt.NDArray[np.int64]:
+        """Return the characters of each text that an encoder may read."""
+        if self._role == "query":
+            return np.ones(len(rows), np.int64)
+        attributes = self.corpus.attributes
+        found = attributes["title_chars"][rows].astype(np.int64) + attributes["abstract_chars"][rows]
+        characters: npt.NDArray[np.int64] = np.minimum(found + 1, _MAX_CHARACTERS)
+        return characters
+
+
+def describe_stores(root: Path, corpus: str | None, spot: int, resources: Resources) -> Iterator[dict[str, Any]]:
+    """Yield one description a store below a workspace.
+
+    Args:
+        root: the workspace.
+        corpus: identity of the corpus; None for all.
+        spot: papers of each store to encode again; 0 for no check.
+        resources: device and threads of that check.
+
+    Raises:
+        CorruptError: a shard differs from its manifest; it is named.
+    """
+    corpora = {artifact.id: artifact for artifact in published(root / CORPORA)}
+    for folder in sorted((root / VECTORS).glob("[!.]*")):
+        segments = list(published(folder))
+        if not segments or corpus not in (None, segments[0].manifest.inputs["corpus"]):
+            continue
+        first = segments[0].manifest
+        store = VectorStore(folder, segments)
+        rows = store.rows
+        found = {
+            "store": folder.name,
+            "model": first.provenance.get("model", ""),
+            "role": first.config["role"],
+            "precision": f"{first.config['encoder'].get('compute', 'float32')}/{first.config['encoder']['storage']}",
+            "segments": len(segments),
+            "papers": len(rows),
+            "MB": round(sum(output.bytes for each in segments for output in each.manifest.outputs) / 1e6, 1),
+        }
+        if len(rows):
+            found |= _figures(store, rows)
+            source = corpora.get(first.inputs["corpus"])
+            texts = CorpusTexts(Corpus(source), first.config["role"]) if source else None
+            found["coverage"] = f"{len(rows) / len(texts):.1%}" if texts else "corpus is gone"
+            if texts and spot:
+                found["spot_check"] = _spot_check(root, store, segments[0], texts, sample(rows, spot), resources)
+        yield found
+
+
+def _figures(store: VectorStore, rows: Rows) -> dict[str, Any]:
+    figures = statistics(store, rows)
+    return {
+        "vectors_a_paper": round(figures.vectors_per_paper, 2),
+        "dimension": store.dimension,
+        "norm": f"{figures.mean:.4g} ({figures.shortest:.4g} to {figures.longest:.4g})",
+        "zeros": figures.zeros,
+        "mean_cosine": round(figures.mean_cosine, 4),
+    }
+
+
+def _spot_check(
+    root: Path, store: VectorStore, segment: Artifact, texts: CorpusTexts, rows: Rows, resources: Resources
+) -> str:
+    """Return the result of encoding some papers again, or why that is not possible."""
+    manifest = segment.manifest
+    try:
+        model = registry.resolve(manifest.provenance["model"])
+        if canonical(model.spec) != manifest.config["encoder"]:
+            return "the model of that name has changed"
+        fits = {artifact.id: artifact for artifact in published(root / FITS)}
+        fit = fits[manifest.inputs["fit"]] if "fit" in manifest.inputs else None
+        encoder = kinds.find(model.spec.kind).load(model, fit, resources)
+    except (MdcrError, KeyError) as error:
+        return f"not possible: {error}"
+    checked = spot_check(store, rows, texts(rows), encoder, manifest.config["role"])
+    return f"{len(rows)} papers: cosine {checked.cosine:.6f}, largest difference {checked.difference:.2g}"

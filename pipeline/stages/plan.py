@@ -1,4 +1,4 @@
-"""What embedding a pool will take, before anything of it runs."""
+"""``mdcr plan``: estimates of what embedding a pool takes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from pipeline.encode.spec import AspireSpec, Precision, TransformerSpec
 from pipeline.sources.synthetic import Synthetic
 
 _SAMPLE = 2_048
-"""Papers whose texts are looked at."""
-
+"""Papers whose texts are sampled."""
 
 _STAND_IN = "random weights of a BERT-base: not in the cache"
 
 
 def sample_texts(corpus: Artifact | None, seed: int = 13) -> list[Text]:
-    """Return texts in random order: a corpus's, or of the synthetic release where there is none."""
+    """Return texts in random order, of a corpus or of the synthetic release."""
     chance = generator(seed, "plan")
     if corpus is None:
         release = Synthetic(_SAMPLE, seed)
@@ -52,8 +51,8 @@ def plan(
 
     Args:
         names: encoders.
-        precision: compute precision (``bfloat16``), or None for each model's own.
-        papers: how many papers are to be embedded.
+        precision: compute precision (``bfloat16``), or None for that of each model.
+        papers: numbers of papers.
         texts: a sample of them, in random order.
         resources: device and threads.
         seconds: how long each model is probed.

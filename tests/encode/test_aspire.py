@@ -14,8 +14,8 @@ from transformers import AutoModel, AutoTokenizer
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import kinds
+from pipeline.encode.aspire import split_sentences
 from pipeline.encode.base import Encoder, in_order
-from pipeline.encode.sentences import split_sentences
 from pipeline.encode.spec import Model
 from tests.encode.tiny import save_bert, words
 

@@ -21,6 +21,7 @@ from pipeline.encode import hub, kinds, lock, registry
 from pipeline.encode.base import Encoder
 from pipeline.encode.spec import AspireSpec, Model, Role
 from tests.encode import test_aspire
+from tests.encode.test_transformer import smallest_cosine
 from tests.encode.tiny import save_adapter, save_bert, save_mpnet, words
 
 CPU = Resources(workers=2, device="cpu")
@@ -80,12 +81,11 @@ ENSEMBLE = {"specter2_ensemble": ("specter2", "specter2_ctrl")}
 
 
 def texts_around(limit: int) -> list[Text]:
-    """Return texts of every length near 512 and near a limit, with or without what a recipe adds, and odd ones."""
-    lengths = [0, 1, 511, 512, 513, 5000, *range(limit - 16, limit + 2)]
+    """Return texts with every number of tokens near a limit, whatever a recipe adds, and odd ones."""
     return [
-        *(Text(words(length), "") for length in (1, 511, 512, 513, 5000)),
-        *(Text("", words(length, 3)) for length in lengths),
-        *(Text("w1", words(length, 5)) for length in lengths),
+        *(Text(words(length), "") for length in (1, 513)),
+        *(Text("", words(length, 3)) for length in (0, 1, 511)),
+        *(Text("w1", words(length, 5)) for length in (0, 5000, *range(limit - 16, limit + 2))),
         Text("  \t ", " \n "),
         Text("w5 😀 w6", "👩‍🔬 w7"),
         Text("שלום w8", "عربي مرحبا"),
@@ -166,11 +166,6 @@ def reference(cache: Path, name: str, texts: Sequence[Text], role: Role) -> Vect
             vector = recipe.pooling(states.last_hidden_state[0])
         vectors.append((vector / vector.norm() if recipe.unit else vector).numpy())
     return np.stack(vectors)
-
-
-def smallest_cosine(one: Vectors, other: Vectors) -> float:
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return float(((one * other).sum(1) / lengths).min())
 
 
 def test_no_entry_is_left_out() -> None:

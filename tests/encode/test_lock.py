@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import requests
-from huggingface_hub.errors import RepositoryNotFoundError
 
 from pipeline.core.errors import CorruptError
 from pipeline.encode import hub, lock, registry
@@ -35,9 +34,10 @@ def test_the_cache_is_asked_where_the_hub_is_silent(cache: Path) -> None:
 
 def test_the_hub_comes_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_in_cache(cache, "malteos/scincl", OLD)
-    monkeypatch.setattr(hub, "remote_commit", lambda name, asked: NEW)
-    found = lock.resolve([("malteos/scincl", "main"), ("malteos/scincl", "main"), ("org/pinned", OLD)])
-    assert [(each.commit, each.origin) for each in found] == [(NEW, "hub"), (OLD, "models.toml")]
+    answers = {"malteos/scincl": NEW, "org/new": None}
+    monkeypatch.setattr(hub, "remote_commit", lambda name, asked: answers[name])
+    found = lock.resolve([*[("malteos/scincl", "main")] * 2, ("org/new", "main"), ("org/pin", OLD)])
+    assert [(each.commit, each.origin) for each in found] == [(NEW, "hub"), ("", ""), (OLD, "models.toml")]
 
 
 def test_a_hub_out_of_reach_is_asked_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,17 +50,6 @@ def test_a_hub_out_of_reach_is_asked_once(cache: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
     assert {each.origin for each in lock.resolve(registry.repositories())} == {""}
     assert len(asked) == 1
-
-
-def test_what_the_hub_does_not_know_is_unknown(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(self: object, name: str, **_: object) -> None:
-        raise RepositoryNotFoundError("404", response=requests.Response())
-
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", unknown)
-    save_in_cache(cache, "malteos/scincl", OLD)
-    found = {each.hub: (each.commit, each.origin) for each in lock.resolve(registry.repositories())}
-    assert found.pop("malteos/scincl") == (OLD, "cache")
-    assert set(found.values()) == {("", "")}
 
 
 def test_a_locked_commit_holds_when_the_branch_moves(cache: Path) -> None:

@@ -21,18 +21,6 @@ from tests.shared import SHARED
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-SPECTER_RECIPE = ("title-sep-abstract", "cls", "l2", False, "", "")
-E5_RECIPE = ("title-space-abstract", "mean", "cosine", True, "passage: ", "query: ")
-RECIPES = {
-    **{
-        f"specter2_ctrl{suffix}": ("title-sep-abstract", "position:1", "l2", False, code, "[QRY] ")
-        for suffix, code in (("", "[PRX] "), ("_clf", "[CLF] "), ("_rgn", "[RGN] "))
-    },
-    **{f"e5-{size}": E5_RECIPE for size in ("small", "base", "large")},
-    "mpnet": ("title-space-abstract", "mean", "cosine", True, "", ""),
-}
-
-
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
@@ -54,11 +42,8 @@ def test_every_entry_resolves(cache: Path) -> None:
             assert isinstance(model.spec, TransformerSpec | AspireSpec)
             assert (model.spec.checkpoint, model.spec.revision) == (hub_id, COMMIT)
             assert model.several == isinstance(model.spec, AspireSpec)
-            recipe = RECIPES.get(name, SPECTER_RECIPE)
-            if isinstance(model.spec, TransformerSpec):
-                spec = model.spec
-                found = (spec.template, spec.pooling, model.distance, spec.normalise)
-                assert (*found, spec.paper_prefix, spec.query_prefix) == recipe
+            unit = isinstance(model.spec, TransformerSpec) and model.spec.normalise
+            assert model.distance == ("cosine" if unit else "l2")
             if model.query:
                 assert model.query in registry.names()
             assert model.checkpoint is not None
@@ -231,14 +216,14 @@ def test_short_models_are_not_asked_for_long_texts(tmp_path: Path) -> None:
     [
         ("scinkl", r"no model 'scinkl'. Did you mean 'scincl'"),
         ("./nowhere", r"no model folder './nowhere'. A model of the hub is written hf:"),
-        ("lsa:dimension=many", "dimension 'many' is no positive whole number"),
-        ("lsa:dimension=0", "dimension '0' is no positive whole number"),
+        ("lsa:dimension=many", "dimension 'many' must be a positive integer"),
+        ("lsa:dimension=0", "dimension '0' must be a positive integer"),
         ("lsa:dimensions=3", "no setting 'dimensions'. Did you mean 'dimension'"),
         ("lsa:storage=float64", "storage 'float64' is unknown"),
-        ("minilm:normalise=maybe", "neither true nor false"),
+        ("minilm:normalise=maybe", "must be true or false, got 'maybe'"),
         ("minilm:pooling=max", "pooling 'max' of minilm"),
-        ("minilm:kind=lsa", "'kind=lsa' in 'minilm:kind=lsa' is no option"),
-        ("hf:a/b/c", "'a/b/c' is no hub id"),
+        ("minilm:kind=lsa", "'kind=lsa' in 'minilm:kind=lsa' is not an option"),
+        ("hf:a/b/c", "'a/b/c' is not a hub id"),
     ],
 )
 def test_bad_names(cache: Path, text: str, message: str) -> None:

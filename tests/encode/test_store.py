@@ -12,9 +12,8 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
-from pipeline.encode.segment import write_rows, write_shard
 from pipeline.encode.spec import Storage
-from pipeline.encode.store import VectorStore
+from pipeline.encode.store import VectorStore, write_rows, write_shard
 from pipeline.runner import Runner
 
 Vectors = Mapping[int, Sequence[Sequence[float]]]

@@ -13,6 +13,8 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CODES)
 _CHARACTERS = tuple("abcdefghijklmnopqrstuvwxyz0123456789.,:;!?()-שלוםعربي")
 
 
+torch.set_num_threads(1)  # such small products wait for each other longer than they take
+
 SMALL = {
     "hidden_size": 32,
     "num_hidden_layers": 2,

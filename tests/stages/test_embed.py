@@ -63,6 +63,19 @@ def test_every_paper_has_its_own_vector(tmp_path: Path, stub: None, shard_rows: 
     assert segment.manifest.provenance["model"] == "stub"
 
 
+def test_progress_counts_what_is_left(
+    tmp_path: Path, stub: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.core.progress._PLAIN_EVERY", 0.0)
+    corpus = make_corpus(tmp_path, PAPERS)
+    make(tmp_path, embed_tasks(corpus, make_pool(tmp_path, corpus, [0]), registry.resolve("stub"))["paper"])
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("embed stub: ")]
+    assert len(lines) == 4
+    assert "characters (100%" in lines[-1]
+    assert "60 docs, " in lines[-1]
+    assert "tokens/s" in lines[-1]
+
+
 def test_a_second_pool_adds_only_what_is_missing(tmp_path: Path, stub: None) -> None:
     corpus = make_corpus(tmp_path, PAPERS, shard_rows=23)
     model = registry.resolve("stub")
@@ -132,7 +145,7 @@ def test_missing_rows_are_counted(tmp_path: Path, stub: None) -> None:
     )
     with pytest.raises(StageError, match=r"2 of 3 papers have no vector in .* \(the first: row 4\).*mdcr embed"):
         next(store_of(segment).blocks(np.array([1, 4, 5]), 4))
-    with pytest.raises(ValueError, match="rise"):
+    with pytest.raises(ValueError, match="must rise"):
         next(store_of(segment).blocks(np.array([1, 0]), 4))
 
 

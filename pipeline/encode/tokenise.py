@@ -1,8 +1,8 @@
 """From texts to tokens, and to the tokens that are pooled into each vector.
 
 The text templates are those of the model cards (SPECTER: Cohan et al. 2020; SciNCL: Ostendorff et al. 2022; SPECTER2
-and control codes: Singh et al. 2023; sentence-transformers: Reimers and Gurevych 2019; E5: Wang et al. 2022). Nothing
-here imports torch, so that worker processes start quickly.
+and control codes: Singh et al. 2023; sentence-transformers: Reimers and Gurevych 2019; E5: Wang et al. 2022). This
+module does not import torch, so that worker processes start quickly.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pipeline.core import parallel
 from pipeline.core.errors import InputError, StageError
@@ -37,22 +37,19 @@ class Tokens(NamedTuple):
     cut: list[bool]
 
 
-class Reader(Protocol):
-    """Turns texts into tokens; it can be sent to another process."""
-
-    def __call__(self, texts: Sequence[Text], role: Role) -> Tokens:
-        """Return the tokens of texts, in their order."""
+Tokeniser = Callable[[Sequence[Text], Role], Tokens]
+"""Returns the tokens of texts, in their order; it can be sent to another process."""
 
 
-class PlainReader:
-    """One string and one vector a text.
+class TextTokeniser:
+    """One string and one vector a text (a :class:`Tokeniser`).
 
     Args:
         spec: template, prefixes, length and pooling.
         tokenizer: a fast tokenizer.
 
     Raises:
-        InputError: a control code is no token of its own, so that its position would hold something else.
+        InputError: the tokenizer splits a control code, so that its position would hold something else.
     """
 
     def __init__(self, spec: TransformerSpec, tokenizer: Any) -> None:
@@ -106,49 +103,52 @@ def render(text: Text, role: Role, spec: TransformerSpec, separator: str) -> str
     return spec.paper_prefix + " ".join(part for part in text if part)
 
 
-class ReaderPool:
-    """A reader in several worker processes, for devices that would wait for one.
+class TokeniserPool:
+    """A tokeniser in several worker processes, for devices that would wait for a single one.
 
     Args:
-        reader: what each process runs.
-        workers: how many.
+        tokenise: what each process runs.
+        workers: how many processes.
     """
 
-    def __init__(self, reader: Reader, workers: int) -> None:
+    def __init__(self, tokenise: Tokeniser, workers: int) -> None:
         self._workers = workers
-        self._pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (reader, os.getpid()))
+        self._pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (tokenise, os.getpid()))
 
     def __call__(self, texts: Sequence[Text], role: Role) -> Tokens:
         """Return the tokens of texts, in their order.
 
         Raises:
-            StageError: a process ended before its time.
+            StageError: a process was killed.
         """
         size = max(1, -(-len(texts) // self._workers))
         pieces = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
+        tokens = Tokens([], [], [])
         try:
-            parts = list(self._pool.map(_read, pieces, [role] * len(pieces)))
+            for part in self._pool.map(_run, pieces, [role] * len(pieces)):
+                tokens.ids.extend(part.ids)
+                tokens.spans.extend(part.spans)
+                tokens.cut.extend(part.cut)
         except BrokenProcessPool as error:
             raise StageError(
-                "a process that tokenises was ended, perhaps for want of memory",
+                "a process that tokenises was killed, perhaps for lack of memory",
                 "Run the same command again, with fewer --workers",
             ) from error
-        ids, spans, cut = ([each for part in parts for each in part[column]] for column in range(3))
-        return Tokens(ids, spans, cut)  # type: ignore[arg-type]
+        return tokens
 
 
-_reader: Callable[[Sequence[Text], Role], Tokens] | None = None
+_tokenise: Tokeniser | None = None
 
 
-def _start(reader: Reader, parent: int) -> None:
-    """Keep a worker process's reader; a process uses one core, and ends when the one it works for does."""
-    global _reader
+def _start(tokenise: Tokeniser, parent: int) -> None:
+    """Keep a worker process's tokeniser; the process uses one core, and ends when its parent does."""
+    global _tokenise
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     parallel.follow(parent)
-    _reader = reader
+    _tokenise = tokenise
 
 
-def _read(texts: Sequence[Text], role: Role) -> Tokens:
-    if _reader is None:
-        raise RuntimeError("this process has no reader")
-    return _reader(texts, role)
+def _run(texts: Sequence[Text], role: Role) -> Tokens:
+    if _tokenise is None:
+        raise RuntimeError("this process has no tokeniser")
+    return _tokenise(texts, role)

@@ -1,0 +1,203 @@
+"""Batches, memory that runs out, tokeniser processes, GPUs and slow processors: nothing of it changes a vector."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from pipeline.core.errors import StageError
+from pipeline.core.resources import Resources
+from pipeline.corpus.reader import Text
+from pipeline.encode import registry, transformer
+from pipeline.encode.aspire import SentenceTokeniser
+from pipeline.encode.spec import AspireSpec, TransformerSpec
+from pipeline.encode.tokenise import TextTokeniser, TokeniserPool, Tokens
+from pipeline.encode.transformer import TransformerEncoder, token_batches, torch_devices
+from tests.encode.test_transformer import TEXTS, load
+from tests.encode.tiny import save_bert
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_bert(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=12), max_size=40), st.integers(1, 60), st.randoms())
+def test_every_text_is_in_one_batch_under_the_budget(tokens: list[list[int]], budget: int, chance: Random) -> None:
+    batches = token_batches(tokens, budget)
+    assert sorted(position for batch in batches for position in batch) == list(range(len(tokens)))
+    widths = [len(tokens[batch[0]]) for batch in batches]
+    assert widths == sorted(widths, reverse=True)
+    for batch, width in zip(batches, widths, strict=True):
+        assert width == max(len(tokens[position]) for position in batch)
+        assert len(batch) == 1 or len(batch) * max(1, width) <= budget
+    shuffled = tokens.copy()
+    chance.shuffle(shuffled)
+    others = token_batches(shuffled, budget)
+    assert [[tokens[p] for p in batch] for batch in batches] == [[shuffled[p] for p in batch] for batch in others]
+
+
+def test_little_is_padding() -> None:
+    assert token_batches([[1], [1, 2], [1, 2, 3]], 4, [0, 2]) == [[2], [0]]
+    tokens = [[0] * (20 + (number * 7919) % 490) for number in range(4096)]
+    padded = sum(len(batch) * len(tokens[batch[0]]) for batch in token_batches(tokens, 8192))
+    assert padded < 1.03 * sum(map(len, tokens))
+
+
+class _Small:
+    """A network with memory for ``most`` tokens; ``taken`` shows whether tensors of failed batches were freed."""
+
+    def __init__(self, network: Any, most: int, error: RuntimeError) -> None:
+        self.network, self.most, self.error = network, most, error
+        self.taken: list[weakref.ref[torch.Tensor]] = []
+        self.config = network.config
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.network, name)
+
+    def __call__(self, **named: Any) -> Any:
+        if named["input_ids"].numel() > self.most:
+            states = torch.zeros(9)
+            self.taken.append(weakref.ref(states))
+            raise type(self.error)(*self.error.args)
+        return self.network(**named)
+
+
+@pytest.mark.parametrize(
+    ("error", "workers"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), 1),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), 3),
+    ],
+)
+def test_out_of_memory_halves_the_batch(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: RuntimeError,
+    workers: int,
+) -> None:
+    encoder = TransformerEncoder.load(registry.resolve(str(folder)), Resources(device="cpu", workers=workers))
+    vectors, whole = encoder.encode(TEXTS), encoder._network
+    small = encoder._network = _Small(whole, 1_000, error)
+    emptied = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append([each() for each in small.taken]))
+    np.testing.assert_allclose(encoder.encode(TEXTS), vectors, atol=1e-5)
+    assert encoder.describe()["batch_tokens"] <= 1_024
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == len(emptied) >= 1
+    assert all(line.startswith("out of memory on cpu: going on with batches of ") for line in said)
+    if workers == 1:
+        assert not any(each is not None for each in emptied[0])
+    encoder._network = _Small(whole, 100, error)
+    with pytest.raises(StageError, match="one text of 512 tokens does not fit"):
+        encoder.encode(TEXTS)
+
+
+def test_other_errors_of_the_device_are_raised(folder: Path) -> None:
+    encoder = load(folder)
+    encoder._network = _Small(encoder._network, 0, RuntimeError("CUDA error: device-side assert triggered"))
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        encoder.encode(TEXTS)
+
+
+def test_a_slow_precision_is_announced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not transformer.slow_on_cpu("float32")
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "flags : avx2 avx512f avx512_bf16\n")
+    assert (transformer.slow_on_cpu("bfloat16"), transformer.slow_on_cpu("float16")) == (False, True)
+    monkeypatch.undo()
+    for slow, lines in ((False, 0), (True, 1)):
+        monkeypatch.setattr(transformer, "slow_on_cpu", lambda _compute, slow=slow: slow)
+        load(folder, compute="bfloat16")
+        assert capsys.readouterr().err.count("no bfloat16 instructions") == lines
+
+
+def test_tokens_from_worker_processes_are_the_same(folder: Path) -> None:
+    spec = registry.resolve(str(folder)).spec
+    assert isinstance(spec, TransformerSpec)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenise, sentences = TextTokeniser(spec, tokenizer), SentenceTokeniser(AspireSpec("", ""), tokenizer)
+    workers = TokeniserPool(tokenise, 2)
+    assert workers(TEXTS, "paper") == tokenise(TEXTS, "paper")
+    assert workers(TEXTS, "query") == tokenise(TEXTS, "query")
+    assert workers([], "paper") == tokenise([], "paper")
+    assert pickle.loads(pickle.dumps(sentences))(TEXTS, "paper") == sentences(TEXTS, "paper")  # noqa: S301
+
+
+class Fatal:
+    """A tokeniser whose process is killed, as on a machine without memory."""
+
+    def __call__(self, texts: Sequence[Text], role: str) -> Tokens:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return Tokens([], [], [])
+
+
+def test_a_killed_tokeniser_process_is_an_error() -> None:
+    with pytest.raises(StageError, match="a process that tokenises was killed"):
+        TokeniserPool(Fatal(), 1)(TEXTS, "paper")
+
+
+_PARENT = """
+import os, sys, time
+from pathlib import Path
+from pipeline.encode.tokenise import TokeniserPool
+
+def slow(texts, role):
+    Path(sys.argv[1], str(os.getpid())).touch()
+    time.sleep(60)
+
+if __name__ == "__main__":
+    TokeniserPool(slow, 2)([1, 2], "paper")
+"""
+
+
+def test_tokeniser_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
+    (tmp_path / "seen").mkdir()
+    script = tmp_path / "parent.py"
+    script.write_text(_PARENT)
+    command = [sys.executable, str(script), str(tmp_path / "seen")]
+    parent = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.getcwd()})
+    deadline = time.monotonic() + 120
+    while len(list((tmp_path / "seen").iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    processes = [Path("/proc", path.name) for path in (tmp_path / "seen").iterdir()]
+    assert len(processes) == 2
+    parent.kill()
+    parent.wait()
+    while any(process.is_dir() for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(process.is_dir() for process in processes)
+
+
+def test_every_gpu_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert torch_devices("auto") == torch_devices("cuda") == ["cuda:0", "cuda:1", "cuda:2"]
+    assert torch_devices("cuda:2") == ["cuda:2"]
+    assert torch_devices("cpu") == ["cpu"]
+
+
+def test_threads_compute_on_their_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    transformer._start_thread(torch.device("cuda:1"))
+    transformer._start_thread(torch.device("cuda"))
+    assert chosen == [torch.device("cuda:1")]
