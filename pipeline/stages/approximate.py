@@ -16,9 +16,8 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.spec import Role
 from pipeline.measure import inputs as measured
-from pipeline.retrieve.ann import Settings
-from pipeline.retrieve.approximate import ApproximateEngine, recall
 from pipeline.retrieve.base import Block, Metric, Ranking, block_rows, check_depth
+from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.dense import matrix
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import slug_of, write_ranking
@@ -36,7 +35,7 @@ class ApproximateConfig:
 
     metric: Metric
     depth: int
-    search: Settings
+    search: IndexSettings
 
 
 def approximate_ranking_task(
@@ -48,7 +47,7 @@ def approximate_ranking_task(
     name: str,
     metric: Metric,
     depth: int,
-    settings: Settings,
+    settings: IndexSettings,
 ) -> Task:
     """Return the task that ranks a pool's candidates by an approximate index; its counts have the recall.
 
@@ -66,6 +65,8 @@ def approximate_ranking_task(
     config = ApproximateConfig(metric, depth, settings)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        from pipeline.retrieve.ann import ApproximateEngine, recall
+
         opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         store = store_of(inputs["paper"])
         size = block_rows(store.dimension, resources.memory)

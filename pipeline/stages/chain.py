@@ -11,9 +11,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
-from pipeline.retrieve import ann
-from pipeline.retrieve.ann import Settings
-from pipeline.retrieve.engines import EXACT_ENGINES
+from pipeline.retrieve.engines import EXACT_ENGINES, KINDS, IndexSettings, parse_settings
 from pipeline.stages.approximate import approximate_ranking_task
 from pipeline.stages.dense import SEVERAL, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
@@ -29,7 +27,7 @@ from pipeline.stages.tune import Tuning, find_tuning
 Stop = Literal["embed", "index", "search"]
 
 BM25_ENGINES = ("postings", "lucene")
-ENGINES = ("auto", *EXACT_ENGINES, *ann.KINDS)
+ENGINES = ("auto", *EXACT_ENGINES, *KINDS)
 """Engines of dense search. Those of :mod:`pipeline.retrieve.ann` change the ranking: their systems have names of their
 own, as ``scincl@ivf``."""
 
@@ -79,9 +77,9 @@ def evaluations(
         systems: what ranks.
         measures: what is scored.
         depth: entries ranked a query.
-        engine: dense search: ``auto``, ``exact``, ``faiss`` or ``torch``, whose rankings are the same; or an index of
-            :func:`pipeline.retrieve.ann.parse_settings`, as ``ivf:probes=0.1``, whose ranking is approximate: there is
-            an evaluation of the exact search before it.
+        engine: dense search: ``auto``, ``exact`` or ``faiss``, whose rankings are the same; or an index of
+            :func:`pipeline.retrieve.engines.parse_settings`, as ``ivf:probes=0.1``, whose ranking is approximate:
+            there is an evaluation of the exact search before it.
         bm25_engine: BM25: one of :data:`BM25_ENGINES`; the ranking is the same.
         tunings: published tunings of BM25.
         validation: pools of validation queries, for the weights of fused systems.
@@ -89,7 +87,7 @@ def evaluations(
     Raises:
         InputError: there is no such engine, or no tuning of a pool for which one is required.
     """
-    index = ann.parse_settings(engine)
+    index = parse_settings(engine)
     if index is None and engine not in ENGINES:
         raise InputError(f"there is no search engine {engine!r}", nearest(engine, ENGINES))
     if bm25_engine not in BM25_ENGINES:
@@ -107,7 +105,7 @@ class _Evaluations:
     measures: tuple[str, ...]
     depth: int
     engine: str
-    index: Settings | None
+    index: IndexSettings | None
     bm25_engine: str
     tunings: Sequence[Artifact]
     validation: Sequence[Task]

@@ -88,7 +88,7 @@ def dense_ranking_task(
         name: the encoder's, for the folder (:attr:`pipeline.encode.spec.Model.slug`).
         metric: how its vectors are compared (:attr:`pipeline.encode.spec.Model.distance`).
         depth: entries a query.
-        engine: ``auto``, ``exact``, ``faiss`` or ``torch``: how, not what.
+        engine: ``auto``, ``exact`` or ``faiss``: how, not what.
         several: whether a paper has several vectors, of which the best pair counts; there is one engine for that.
     """
     check_depth(depth)
@@ -164,17 +164,17 @@ def rank_pools(
         subsets: the pools, or one of all candidates.
         title: what progress is called.
         config: metric and depth.
-        engine: ``auto``, ``exact``, ``faiss``, ``torch`` or :data:`SEVERAL`.
+        engine: ``auto``, ``exact``, ``faiss`` or :data:`SEVERAL`.
         resources: memory, threads and device.
     """
     store, query_store = store_of(vectors["paper"]), store_of(vectors.get("query", vectors["paper"]))
     size = block_rows(store.dimension, resources.memory)
     with Progress(len(candidates), title, "docs") as progress:
         if engine == SEVERAL:
-            from pipeline.retrieve.grouped import GroupedEngine, Groups
+            from pipeline.retrieve.maxsim import Groups, MaxSimEngine
 
             groups = query_store.grouped(query_rows)
-            grouped = GroupedEngine(2.0 * groups.vectors.size * len(candidates))
+            grouped = MaxSimEngine()
             rankings = grouped.search_pools(
                 Groups(*groups),
                 store.blocks(candidates, max(size // _SENTENCES, 1)),
@@ -186,7 +186,7 @@ def rank_pools(
             )
             return rankings, type(grouped).__name__
         queries = matrix(query_store, query_rows, size)
-        chosen = dense_engine(engine, resources, 2.0 * queries.size * len(candidates))
+        chosen = dense_engine(engine, 2.0 * queries.size * len(candidates))
         rankings = chosen.search_pools(
             queries,
             store.blocks(candidates, size),

@@ -26,7 +26,7 @@ from pipeline.measure import ranx_engine
 from pipeline.measure.names import parse_measures
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.fusion import Fusion, Method
-from pipeline.retrieve.toplists import Positions
+from pipeline.retrieve.topk import Positions
 from pipeline.stages.search import slug_of, write_ranking
 
 STEP = 10

@@ -24,7 +24,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.retrieve.base import Metric, Subset
-from pipeline.retrieve.toplists import TopLists, pack
+from pipeline.retrieve.topk import TopK, pack
 from pipeline.stages.dense import DenseConfig, rank_pools
 from pipeline.stages.search import write_ranking
 
@@ -40,7 +40,7 @@ class DenseSearch:
         name: the encoder's.
         metric: how its vectors are compared.
         depth: entries a query.
-        engine: ``auto``, ``exact``, ``faiss`` or ``torch``.
+        engine: ``auto``, ``exact`` or ``faiss``.
     """
 
     name: str
@@ -76,7 +76,7 @@ class DenseSearch:
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
         """Merge the units' rankings by the one total order."""
         pool = _open(inputs)
-        best = TopLists(len(pool.query_rows), self.depth)
+        best = TopK(len(pool.query_rows), self.depth)
         parts = self._parts(pool)
         for unit in parts:
             table = files.read_arrow(out.path / unit)

@@ -13,7 +13,7 @@ from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Metric, Ranking, Subset
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.fusion import Fusion, Method
-from pipeline.retrieve.grouped import GroupedEngine, Groups
+from pipeline.retrieve.maxsim import Groups, MaxSimEngine
 from tests.retrieve.cases import METRICS, Case, exclusions
 
 EXPECTED = json.loads(Path(__file__).with_name("golden.json").read_text())
@@ -54,7 +54,7 @@ def pools(case: Case) -> list[Subset]:
 @pytest.mark.parametrize("kind", ["tied", "float16", "float32", "large"])
 @pytest.mark.parametrize("engine", ["exact", "faiss"])
 def test_rankings(engine: str, kind: str, metric: Metric) -> None:
-    case, chosen = make_case(kind), dense_engine(engine, CPU)
+    case, chosen = make_case(kind), dense_engine(engine)
     for depth in DEPTHS:
         ranking = case.search(chosen, metric, depth, size=1_100, workers=2)
         assert digest([ranking]) == EXPECTED[f"{kind} {metric} {depth}"]
@@ -75,13 +75,13 @@ def test_best_pair(kind: str, metric: Metric) -> None:
     subsets = [Subset(None, excluded), Subset(np.unique(rows)[::3], exclusions([[]] * 10))]
     blocks = [(rows, case.vectors[:length])]
     for depth in DEPTHS:
-        found = GroupedEngine().search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=CPU)
+        found = MaxSimEngine().search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=CPU)
         assert digest(found) == EXPECTED[f"{kind} {metric} best pair {depth}"]
 
 
 @pytest.mark.parametrize("method", ["rrf", "wsum"])
 def test_fusion(method: Method) -> None:
-    case, engine = make_case("tied"), dense_engine("exact", CPU)
+    case, engine = make_case("tied"), dense_engine("exact")
     rankings = [case.search(engine, metric, 60 + 10 * n) for n, metric in enumerate(METRICS)]
     fusion = Fusion(rankings, len(case.queries), method)
     assert digest([fusion.ranking(100), fusion.ranking(20, (0.2, 0.3, 0.5))]) == EXPECTED[f"fusion {method}"]

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.core.compiled import compiled
 from pipeline.retrieve.postings.entries import entry
 from pipeline.retrieve.postings.lines import TILE, add_lines
-from pipeline.retrieve.select import best_first
+from pipeline.retrieve.topk import best_first
 
 _STRIDE = 32
 

@@ -31,7 +31,7 @@ from pipeline.retrieve.postings import kernels
 from pipeline.retrieve.postings.lines import TILE
 from pipeline.retrieve.postings.pool import Collection, Part, Queries, removed_from
 from pipeline.retrieve.postings.types import Best, Documents, Keys, Near, Offsets, Removed, Weights
-from pipeline.retrieve.toplists import unpack
+from pipeline.retrieve.topk import unpack
 
 _T = TypeVar("_T")
 _Scalar = TypeVar("_Scalar", bound=np.generic)
