@@ -94,18 +94,15 @@ def pair_scores(
 def _sum(a: Any, b: Any, sums: Any, squared: Any) -> Any:
     """Return the squared distance or the inner product of two vectors, added in the fixed order."""
     sums[:] = 0.0
-    whole = len(a) // LANES * LANES
-    for start in range(0, whole, LANES):
+    for start in range(0, len(a), LANES):
+        one, other = a[start : start + LANES], b[start : start + LANES]
         if squared:
-            for lane in range(LANES):
-                difference = np.float64(a[start + lane]) - np.float64(b[start + lane])
+            for lane in range(len(one)):
+                difference = np.float64(one[lane]) - np.float64(other[lane])
                 sums[lane] += difference * difference
         else:
-            for lane in range(LANES):
-                sums[lane] += np.float64(a[start + lane]) * np.float64(b[start + lane])
-    for lane in range(len(a) - whole):
-        one, other = np.float64(a[whole + lane]), np.float64(b[whole + lane])
-        sums[lane] += (one - other) * (one - other) if squared else one * other
+            for lane in range(len(one)):
+                sums[lane] += np.float64(one[lane]) * np.float64(other[lane])
     width = LANES
     while width > 1:
         width //= 2

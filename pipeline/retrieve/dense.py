@@ -46,7 +46,7 @@ from pipeline.retrieve.estimates import Floats, Points
 from pipeline.retrieve.search import Candidates, Search, grouped
 from pipeline.retrieve.topk import best_first
 
-TILE = 2_048
+TILE = 1_024
 """Candidates of a tile on the CPU, where memory allows."""
 
 _PAIR, _ENTRY, _PRODUCT = 100, 12, 24
@@ -66,12 +66,12 @@ class Buffers:
     """
 
     def __init__(self, search: Search, block: Candidates, tile: int, memory: int) -> None:
-        most = memory // 8 // (_ENTRY * max(search.queries, 1)) - tile
-        self.most = int(np.clip(most, tile, len(block.rows)))
+        most = min(memory // 8 // (_ENTRY * max(search.queries, 1)) - tile, 4 * search.depth * len(search.subsets))
+        self.most = int(np.clip(most, tile, max(len(block.rows), tile)))
         shape = search.queries, self.most + tile
         self.upper, self.lower = np.empty(shape, np.float32), np.empty(shape, np.float32)
         self.positions = np.empty(shape, np.int32)
-        self.count, self.limit = np.zeros(search.queries, np.int64), np.full(search.queries, 2 * search.depth)
+        self.count, self.limit = np.zeros(search.queries, np.int64), np.full(search.queries, 3 * search.depth)
         self._search, self._block, self._pairs = search, block, max(memory // 16 // _PAIR, 1)
 
     def add(self, queries: slice, tile: Floats, first: int, points: Points, length: Floats, offset: Floats) -> None:
@@ -86,9 +86,10 @@ class Buffers:
         candidates = high, low, points.spread.numpy(), block.members[first : first + tile.shape[1]]
         _filter(tile, queries.start, first, candidates, length, loss, search.threshold, entries)
         limit = np.minimum(self.limit, self.most)
+        cut = self.count[queries] > limit[queries]
         _cut(queries.start, queries.stop, limit, search.depth, search.threshold, offset, block.members, entries)
         count = self.count[queries]
-        np.maximum(self.limit[queries], 2 * count, out=self.limit[queries], where=count > limit[queries] // 2)
+        self.limit[queries][cut] = np.maximum(3 * search.depth, 3 * count[cut])
         full = np.flatnonzero(count > self.most) + queries.start
         self.score(full.tolist())
 
@@ -306,33 +307,40 @@ def _filter(
     tile: Any, query: Any, first: Any, candidates: Any, length: Any, loss: Any, threshold: Any, entries: Any
 ) -> None:
     """Append to buffers what reaches the threshold of a pool it is in: see :meth:`Buffers.add`."""
-    high, low, spread, members = candidates
     upper, lower, positions, count = entries
     for row in range(len(tile)):
-        products, own = tile[row], query + row
+        own, length_here = query + row, length[query + row]
         least = threshold[0, own]
         for pool in range(1, len(threshold)):
             least = min(least, threshold[pool, own])
-        for start in range(0, len(products), 64):
-            end, near = min(start + 64, len(products)), 0
-            for i in range(start, end):
-                bound = products[i] + high[i] + (length[own] * spread[i] + loss * abs(products[i]))
-                near += bound >= least
-            if near == 0:
+        for start in range(0, tile.shape[1], 32):
+            here = slice(start, start + 32)
+            products, high, spread = tile[row, here], candidates[0][here], candidates[2][here]
+            near = False
+            for i in range(len(products)):  # a vector of the processor's registers at once
+                near |= products[i] + high[i] + (length_here * spread[i] + loss * abs(products[i])) >= least
+            if not near:
                 continue
-            for i in range(start, end):
-                width = length[own] * spread[i] + loss * abs(products[i])
+            low, members, place = candidates[1][here], candidates[3][here], count[own]
+            for i in range(len(products)):  # written in any case: a branch is mispredicted too often
+                width = length_here * spread[i] + loss * abs(products[i])
                 bound = products[i] + high[i] + width
-                if bound >= least:
-                    reached = False
-                    for pool in range(len(threshold)):
-                        if bound >= threshold[pool, own] and members[i] >> np.uint64(pool) & np.uint64(1):
-                            reached = True
-                    if reached:
-                        place = count[own]
-                        upper[own, place], lower[own, place] = bound, products[i] + low[i] - width
-                        positions[own, place] = first + i
-                        count[own] += 1
+                upper[own, place], lower[own, place] = bound, products[i] + low[i] - width
+                positions[own, place] = first + start + i
+                place += _reaches(bound, members[i], threshold[:, own], least)
+            count[own] = place
+
+
+@compiled
+def _reaches(bound: Any, pools: Any, threshold: Any, least: Any) -> Any:
+    """Return 1 where an upper bound reaches the threshold of one of some pools, else 0; ``least`` of all thresholds."""
+    if len(threshold) == 1:
+        return np.int64(bound >= least) & np.int64(pools & np.uint64(1))
+    if bound >= least:
+        for pool in range(len(threshold)):
+            if bound >= threshold[pool] and pools >> np.uint64(pool) & np.uint64(1):
+                return np.int64(1)
+    return np.int64(0)
 
 
 @compiled
@@ -343,29 +351,26 @@ def _cut(
 
     A threshold is below the ``depth``-th greatest lower bound by what rounding a score to float32 can hide.
     """
-    upper, lower, positions, count = entries
+    several = len(threshold) > 1
     for query in range(first, last):
-        if count[query] <= limit[query]:
+        count = entries[3][query]
+        if count <= limit[query]:
             continue
-        room = np.empty(count[query], np.float32)
+        upper, lower, positions = entries[0][query, :count], entries[1][query, :count], entries[2][query, :count]
+        room = np.empty(count, np.float32)
         for pool in range(len(threshold)):
             inside = 0
-            for i in range(count[query]):
-                if members[positions[query, i]] >> np.uint64(pool) & np.uint64(1):
-                    room[inside] = lower[query, i]
+            for i in range(count):
+                if not several or members[positions[i]] >> np.uint64(pool) & np.uint64(1):
+                    room[inside] = lower[i]
                     inside += 1
             if inside >= depth:
                 least = best_first(room[:inside], depth)
                 least -= (abs(least) + offset[query]) * np.float32(2.0**-21) + np.float32(2.0**-120)
                 threshold[pool, query] = max(threshold[pool, query], least)
-        kept = 0
-        for i in range(count[query]):
-            for pool in range(len(threshold)):
-                if upper[query, i] >= threshold[pool, query] and members[positions[query, i]] >> np.uint64(
-                    pool
-                ) & np.uint64(1):
-                    upper[query, kept], lower[query, kept] = upper[query, i], lower[query, i]
-                    positions[query, kept] = positions[query, i]
-                    kept += 1
-                    break
-        count[query] = kept
+        kept, least = 0, threshold[:, query].min()
+        for i in range(count):
+            reached = _reaches(upper[i], members[positions[i]], threshold[:, query], least)
+            upper[kept], lower[kept], positions[kept] = upper[i], lower[i], positions[i]
+            kept += reached
+        entries[3][query] = kept

@@ -181,8 +181,17 @@ class Search:
         if not len(owners):
             return
         space = self.space
-        scores = pair_scores(
-            CODES[self.metric], self.vectors, self.norms, block.vectors, owners, positions, block.offsets, self.offsets
+        order = np.argsort(positions, kind="stable")  # a candidate is read from memory once
+        scores: npt.NDArray[np.float64] = np.empty(len(owners))
+        scores[order] = pair_scores(
+            CODES[self.metric],
+            self.vectors,
+            self.norms,
+            block.vectors,
+            owners[order],
+            positions[order],
+            block.offsets,
+            self.offsets,
         )
         if between is not None and not len(self.offsets):
             estimates = (scores - space.shift[owners]) / space.scale
