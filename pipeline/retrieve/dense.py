@@ -46,7 +46,7 @@ from pipeline.retrieve.estimates import Floats, Points
 from pipeline.retrieve.search import Candidates, Search, grouped
 from pipeline.retrieve.topk import best_first
 
-TILE = 1_024
+TILE = 512
 """Candidates of a tile on the CPU, where memory allows."""
 
 _PAIR, _ENTRY, _PRODUCT = 100, 12, 24
@@ -307,28 +307,22 @@ def _filter(
     tile: Any, query: Any, first: Any, candidates: Any, length: Any, loss: Any, threshold: Any, entries: Any
 ) -> None:
     """Append to buffers what reaches the threshold of a pool it is in: see :meth:`Buffers.add`."""
-    upper, lower, positions, count = entries
+    high, low, spread, members = candidates
+    bounds = np.empty(tile.shape[1], np.float32)
     for row in range(len(tile)):
-        own, length_here = query + row, length[query + row]
-        least = threshold[0, own]
-        for pool in range(1, len(threshold)):
-            least = min(least, threshold[pool, own])
-        for start in range(0, tile.shape[1], 32):
-            here = slice(start, start + 32)
-            products, high, spread = tile[row, here], candidates[0][here], candidates[2][here]
-            near = False
-            for i in range(len(products)):  # a vector of the processor's registers at once
-                near |= products[i] + high[i] + (length_here * spread[i] + loss * abs(products[i])) >= least
-            if not near:
-                continue
-            low, members, place = candidates[1][here], candidates[3][here], count[own]
-            for i in range(len(products)):  # written in any case: a branch is mispredicted too often
-                width = length_here * spread[i] + loss * abs(products[i])
-                bound = products[i] + high[i] + width
-                upper[own, place], lower[own, place] = bound, products[i] + low[i] - width
-                positions[own, place] = first + start + i
-                place += _reaches(bound, members[i], threshold[:, own], least)
-            count[own] = place
+        products, own, own_length = tile[row], query + row, length[query + row]
+        for i in range(len(products)):  # by itself, so that it is compiled to vector instructions
+            bounds[i] = products[i] + high[i] + (own_length * spread[i] + loss * abs(products[i]))
+        upper, lower, positions = entries[0][own], entries[1][own], entries[2][own]
+        thresholds = threshold[:, own].copy()
+        place, least = entries[3][own], thresholds.min()
+        for i in range(len(products)):
+            if bounds[i] >= least and _reaches(bounds[i], members[i], thresholds, least):
+                upper[place] = bounds[i]
+                lower[place] = products[i] + low[i] - (own_length * spread[i] + loss * abs(products[i]))
+                positions[place] = first + i
+                place += 1
+        entries[3][own] = place
 
 
 @compiled
@@ -356,7 +350,7 @@ def _cut(
         count = entries[3][query]
         if count <= limit[query]:
             continue
-        upper, lower, positions = entries[0][query, :count], entries[1][query, :count], entries[2][query, :count]
+        upper, lower, positions = entries[0][query][:count], entries[1][query][:count], entries[2][query][:count]
         room = np.empty(count, np.float32)
         for pool in range(len(threshold)):
             inside = 0
@@ -368,9 +362,10 @@ def _cut(
                 least = best_first(room[:inside], depth)
                 least -= (abs(least) + offset[query]) * np.float32(2.0**-21) + np.float32(2.0**-120)
                 threshold[pool, query] = max(threshold[pool, query], least)
-        kept, least = 0, threshold[:, query].min()
+        thresholds = threshold[:, query].copy()
+        kept, least = 0, thresholds.min()
         for i in range(count):
-            reached = _reaches(upper[i], members[positions[i]], threshold[:, query], least)
+            reached = _reaches(upper[i], members[positions[i]], thresholds, least)
             upper[kept], lower[kept], positions[kept] = upper[i], lower[i], positions[i]
             kept += reached
         entries[3][query] = kept

@@ -133,7 +133,7 @@ class Space:
         points, rest = moved, 0.0
         if self.low:
             points = moved.to(torch.bfloat16)
-            rest = torch.linalg.vector_norm(moved.sub_(points), dim=1) * (1 + self._relative) + short
+            rest = torch.linalg.vector_norm(moved.sub_(points.float()), dim=1) * (1 + self._relative) + short
         relative = self._relative
         fixed = vectors.shape[1] * (2.0**-50 * self._origin_length + _TINY)
         if self.metric == "cosine":
