@@ -158,7 +158,7 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
     group.add_argument(
         "--engine",
         default="auto",
-        help="dense search: auto, exact (CPU), torch (GPU) or faiss, whose rankings are the same; beside exact, "
+        help="dense search: auto, exact (CPU or GPU) or faiss, whose rankings are the same; beside exact, "
         "approximate: ivf, hnsw, on a GPU ivf-gpu or cagra, and with settings ivf:cells=2,probes=0.1 or "
         "hnsw:links=16,build=200,search=4; ray: embed and search on a Ray cluster, with the same result",
     )

@@ -102,10 +102,10 @@ def _gpus() -> list[Finding]:
 
 
 def _torch() -> Finding:
-    from pipeline.retrieve import torch_engine
+    from pipeline.retrieve import dense
 
-    found = f"torch {_version('torch')} sees {torch_engine.gpus()} GPUs"
-    if torch_engine.gpus():
+    found = f"torch {_version('torch')} sees {dense.gpus()} GPUs"
+    if dense.gpus():
         return Finding("", fine=True, found=found)
     return Finding("", False, found, "Encoders and search use the CPU: install torch for this driver (pytorch.org)")
 

@@ -6,13 +6,9 @@ Loading Numba takes half a second: import this module, and modules of kernels, w
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numba
-import numpy as np
-
-signed = cast("Callable[[Any], int]", np.int64)
-"""Turns an unsigned number into a signed one in kernels: Numba makes a float of a sum of the two."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -24,15 +20,4 @@ def compiled(function: _Function) -> _Function:
     ``__pycache__/*.nb*``.
     """
     kernel: _Function = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    return kernel
-
-
-def relaxed(function: _Function) -> _Function:
-    """Compile a kernel whose sums may be taken in any order, so that the compiler can vectorise them.
-
-    NaN and infinity keep their meaning.
-    """
-    kernel: _Function = numba.njit(
-        cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"}
-    )(function)
     return kernel

@@ -1,111 +1,238 @@
-"""Approximate indexes of Faiss: IVF and HNSW on the CPU, IVF and CAGRA on a GPU."""
+"""Search by Faiss: flat (exact), and the approximate indexes IVF, HNSW and CAGRA, on the CPU or one GPU.
+
+What Faiss finds is scored canonically and put into the one total order. Flat search ranks each block in float32 and
+fetches ``depth`` candidates of every query and a margin; where the last one fetched comes so near the query's floor
+that one not fetched could still belong above it, the whole block is scored for that query. So its ranking has the same
+bytes as that of :mod:`pipeline.retrieve.dense`. An approximate ranking differs from the exact one only by what the
+index does not find. On the CPU such an index is built and searched in one thread: what Faiss finds can depend on the
+number of threads, and a ranking depends on its settings alone. A GPU promises less, so its indexes have names of their
+own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+import torch
 
-from pipeline.core.config import pairs
-from pipeline.core.errors import InputError, nearest
-from pipeline.retrieve.base import Metric
-from pipeline.retrieve.dense.rounded import Floats
-from pipeline.retrieve.faiss_index import GPU_LIMIT, gpu_of, load
-from pipeline.retrieve.toplists import Positions
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources, gpu_number
+from pipeline.retrieve.base import (
+    Block,
+    DenseEngine,
+    Done,
+    Exclusions,
+    Metric,
+    Ranking,
+    Subset,
+    Vectors,
+    ignored,
+)
+from pipeline.retrieve.engines import IndexSettings
+from pipeline.retrieve.estimates import Floats
+from pipeline.retrieve.search import Candidates, Search, grouped, pair_norms
+from pipeline.retrieve.topk import Positions
 
-Kind = Literal["ivf", "hnsw", "ivf-gpu", "cagra"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+Knn = Callable[[Floats, Floats, int], tuple[Floats, Positions]]
+"""``knn(queries, candidates, k)``: squared distances rising or products falling ``[q, k]``, and positions."""
 
 Find = Callable[[Floats, int], Positions]
 """``find(queries, k)``: positions ``[q, k]`` of what is found, those of nothing below 0 or beyond the last vector."""
 
-_OWN: dict[Kind, tuple[str, ...]] = {
-    "ivf": ("cells", "probes"),
-    "hnsw": ("links", "build", "search"),
-    "ivf-gpu": ("cells", "probes"),
-    "cagra": ("links", "search"),
-}
-"""What can be set of an index."""
-
 _POINTS_A_CELL = 64
 """Vectors that k-means is trained on, for each cell."""
+
+GPU_LIMIT = 2_048
+"""Faiss on a GPU finds at most so many neighbours."""
+
+MARGIN = 64
+"""Candidates that flat search fetches beyond the depth."""
 
 _SCRATCH = 1 << 30
 """Bytes of a GPU that Faiss works in, beside the index."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What decides what an approximate search finds.
+class FaissEngine(DenseEngine):
+    """Faiss flat search; see :class:`pipeline.retrieve.base.DenseEngine`."""
 
-    Attributes:
-        kind: ``ivf`` (inverted lists of k-means cells), ``hnsw`` (a navigable small-world graph), ``ivf-gpu`` (as
-            ``ivf``, on a GPU) or ``cagra`` (a graph, on a GPU).
-        cells: of IVF, as a multiple of the square root of the number of vectors.
-        probes: of IVF, cells looked at, as a share of the cells.
-        links: of HNSW and CAGRA, a vector; HNSW's lowest layer and CAGRA have twice as many.
-        build: of HNSW, vectors looked at for each one inserted.
-        search: of HNSW and CAGRA, vectors looked at for a query, as a multiple of the depth.
-        seed: of k-means.
-    """
+    def __init__(self) -> None:
+        self._faiss = load()
 
-    kind: Kind
-    cells: float = 1.0
-    probes: float = 0.05
-    links: int = 32
-    build: int = 80
-    search: float = 2.0
-    seed: int = 13
+    def search_pools(
+        self,
+        queries: Vectors,
+        blocks: Iterable[Block],
+        subsets: Sequence[Subset],
+        *,
+        metric: Metric,
+        depth: int,
+        resources: Resources,
+        done: Done = ignored,
+    ) -> list[Ranking]:
+        """Return the rankings of several pools (:meth:`pipeline.retrieve.base.DenseEngine.search_pools`).
 
-    def __post_init__(self) -> None:
-        limits = {
-            "cells": self.cells > 0,
-            "probes": 0 < self.probes <= 1,
-            "links": self.links >= 2,
-            "build": self.build >= 1,
-            "search": self.search >= 1,
-        }
-        for name, within in limits.items():
-            if not (within and getattr(self, name) < float("inf")):
-                raise InputError(
-                    f"{name}={getattr(self, name):g} of {self.kind} is out of range",
-                    "cells is above 0, probes above 0 and at most 1, links at least 2, build and search at least 1",
-                )
+        Faiss cannot rank several pools at once: each is a search of its own, block by block. On a GPU a block is copied
+        there whole (at most 131,072 vectors), beside 1 GiB of scratch.
 
-    @property
-    def name(self) -> str:
-        """The kind and what was set of it, as :func:`parse_settings` reads it."""
-        usual = {each.name: each.default for each in fields(self)}
-        told = [f"{key}={value:g}" for key in _OWN[self.kind] if (value := getattr(self, key)) != usual[key]]
-        return f"{self.kind}:{','.join(told)}" if told else self.kind
-
-
-def parse_settings(text: str) -> Settings | None:
-    """Return the settings that a name means, such as ``ivf`` or ``hnsw:links=16,search=4``; None: no such index.
-
-    Raises:
-        InputError: an index of that kind has no such parameter, or it is out of range.
-    """
-    head, _, rest = text.partition(":")
-    kind = next((kind for kind in KINDS if kind == head), None)
-    if kind is None:
-        return None
-    values: dict[str, Any] = {}
-    for piece, key, value in pairs(rest) if rest else []:
-        if key not in _OWN[kind]:
-            raise InputError(f"{kind} has no parameter {key!r}", nearest(key, _OWN[kind]))
-        try:
-            values[key] = int(value) if isinstance(getattr(Settings, key), int) else float(value)
-        except ValueError:
+        Raises:
+            InputError: also where the device has no GPU, or ``depth`` is more than :data:`GPU_LIMIT` on one.
+        """
+        search = Search(queries, metric, depth, subsets)
+        gpu = gpu_of(resources.device)
+        if gpu is not None and depth > GPU_LIMIT:
             raise InputError(
-                f"{piece!r} in {text!r} is no parameter", "Write ivf:cells=2,probes=0.1 or hnsw:links=16"
-            ) from None
-    return Settings(kind, **values)
+                f"depth {depth} is more than Faiss finds on a GPU", f"Choose {GPU_LIMIT} or search on the CPU"
+            )
+        knn = self._knn(metric, gpu)
+        with _threads(self._faiss, resources.workers):
+            for block in search.blocks(blocks, resources.memory):
+                points = search.space.place(torch.from_numpy(block.vectors), block.rows).points.numpy()
+                for pool in range(len(subsets) if search.queries else 0):
+                    inside = np.flatnonzero(block.members >> np.uint64(pool) & np.uint64(1))
+                    if len(inside):
+                        some = points if len(inside) == len(points) else points[inside]
+                        _collect(search, block, pool, inside, some, knn, resources.memory, gpu)
+                done(len(block.rows))
+        return search.rankings()
+
+    def _knn(self, metric: Metric, gpu: int | None) -> Knn:
+        kind = self._faiss.METRIC_L2 if metric == "l2" else self._faiss.METRIC_INNER_PRODUCT
+        if gpu is None:
+            return functools.partial(self._faiss.knn, metric=kind)
+        return functools.partial(self._faiss.knn_gpu, _resources(self._faiss), metric=kind, device=gpu)
 
 
-def built(settings: Settings, vectors: Floats, metric: Metric, fetched: int, device: str) -> Find:
+def _collect(
+    search: Search,
+    block: Candidates,
+    pool: int,
+    inside: Positions,
+    points: Floats,
+    knn: Knn,
+    memory: int,
+    gpu: int | None,
+) -> None:
+    """Absorb what Faiss finds of a pool in a block; where that may be too little for a query, all of the pool."""
+    space, bit = search.space, np.uint64(1 << pool)
+    radius = 1.001 * float(np.linalg.norm(points, axis=1).max())
+    removed = [block.excluded[n][(block.excluded[2] & bit) > 0] for n in (0, 1)]
+    excluded = removed[0] * len(block.rows) + removed[1]
+    most = int(np.bincount(removed[0], minlength=1).max())
+    fetched = min(search.depth + MARGIN + most, len(inside), len(inside) if gpu is None else GPU_LIMIT)
+    size = max(memory // 4 // (64 * fetched), 1)
+
+    def absorb(owners: Positions, positions: Positions) -> None:
+        kept = ~np.isin(owners * len(block.rows) + positions, excluded)
+        search.absorb(block, owners[kept], positions[kept], np.full(int(kept.sum()), bit))
+
+    for start in range(0, search.queries, size):
+        some = np.arange(start, min(start + size, search.queries))
+        values, positions = knn(space.points[some].numpy(), points, fetched)
+        estimates = values[:, -1].astype(np.float64) * (-0.5 if search.metric == "l2" else 1.0)
+        if search.metric == "l2":  # |a - b|^2 is rounded with the lengths of both
+            estimates -= 0.5 * space.shift[some]
+        before = search.best.keys[pool, some].copy()
+        absorb(np.repeat(some, fetched), inside[positions.ravel()])
+        if fetched == len(inside):
+            continue
+        length = space.length[some].astype(np.float64)
+        bound = space.bound(length, radius)
+        search.raise_thresholds(some)
+        unsure = some[estimates + bound >= search.threshold[pool, some]]
+        search.best.keys[pool, unsure] = before[unsure - start]
+        for group in grouped(np.full(len(unsure), len(inside)), max(memory // 1_600, 1)):
+            absorb(np.repeat(unsure[group], len(inside)), np.tile(inside, len(unsure[group])))
+
+
+class ApproximateEngine:
+    """Search by an index that is built for it, of all vectors in memory.
+
+    Args:
+        settings: which index.
+    """
+
+    def __init__(self, settings: IndexSettings) -> None:
+        self._faiss, self._settings = load(), settings
+
+    def search(
+        self,
+        queries: Vectors,
+        blocks: Iterable[Block],
+        *,
+        count: int,
+        metric: Metric,
+        depth: int,
+        excluded: Exclusions,
+        resources: Resources,
+    ) -> Ranking:
+        """Return what of the ``depth`` best candidates of every query the index finds.
+
+        Args:
+            queries: float16 or float32 ``[q, d]``.
+            blocks: candidates, read once and in order.
+            count: how many there are.
+            metric: as of :meth:`pipeline.retrieve.base.DenseEngine.search`.
+            depth: entries a query; fewer where the index finds fewer.
+            excluded: rows removed from each query's ranking.
+            resources: memory, and the device of an index on a GPU.
+
+        Raises:
+            InputError: as of :meth:`pipeline.retrieve.base.DenseEngine.search`, the vectors do not fit in memory, or
+                as of :func:`built`.
+        """
+        size = 8 * count * queries.shape[1]
+        if size > resources.memory:
+            raise InputError(
+                f"{self._settings.kind} holds {count:,} vectors twice, {size >> 20:,} MiB",
+                "Raise --memory, or use --engine exact, which streams them",
+            )
+        search = Search(queries, metric, depth, [Subset(None, excluded)])
+        rows = np.empty(count, np.uint32)
+        vectors: Floats = np.empty((count, queries.shape[1]), np.float32)
+        start = 0
+        for some, matrix in blocks:
+            rows[start : start + len(some)], vectors[start : start + len(some)] = some, matrix
+            start += len(some)
+        block = search.whole(rows[:start], vectors[:start])
+        if block is None or not search.queries:
+            return search.rankings()[0]
+        lengths = pair_norms(block.vectors) if metric == "cosine" else search.norms
+        fetched = min(start, depth + int(np.diff(excluded[0]).max()))
+        with _threads(self._faiss, 1):
+            compared = _compared(block.vectors, lengths, metric)
+            find = built(self._settings, compared, metric, fetched, resources.device)
+            found = np.sort(find(_compared(search.vectors, search.norms, metric), fetched))
+        fresh = np.diff(found, prepend=-1) > 0  # a graph may find a vector twice
+        query, column = np.nonzero(fresh & (found < start))
+        position = found[query, column]
+        gone = np.isin(query * start + position, block.excluded[0] * start + block.excluded[1])
+        query, position = query[~gone], position[~gone]
+        search.absorb(block, query, position, np.ones(len(query), np.uint64))
+        return search.rankings()[0]
+
+
+def recall(found: Ranking, exact: Ranking) -> float:
+    """Return the share of the exact ranking's entries that another one has; 1 where there are none."""
+    if not len(exact):
+        return 1.0
+    pairs = [each.query.astype(np.uint64) << np.uint64(32) | each.row.astype(np.uint64) for each in (found, exact)]
+    return float(np.isin(pairs[1], pairs[0]).mean())
+
+
+def _compared(vectors: Floats, norms: Any, metric: Metric) -> Floats:
+    """Return the vectors as the index is to compare them: for cosine at length 1."""
+    if metric != "cosine":
+        return vectors
+    inverse = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+    scaled: Floats = (vectors * inverse[:, None]).astype(np.float32)
+    return scaled
+
+
+def built(settings: IndexSettings, vectors: Floats, metric: Metric, fetched: int, device: str) -> Find:
     """Return the search of an index that is built of some vectors.
 
     Args:
@@ -138,7 +265,7 @@ def built(settings: Settings, vectors: Floats, metric: Metric, fetched: int, dev
         ) from error
 
 
-def _gpu(faiss: Any, settings: Settings, fetched: int, device: str) -> int:
+def _gpu(faiss: Any, settings: IndexSettings, fetched: int, device: str) -> int:
     """Return the GPU to use, when it can be used for that."""
     gpu = gpu_of(device)
     if gpu is None:
@@ -155,14 +282,14 @@ def _gpu(faiss: Any, settings: Settings, fetched: int, device: str) -> int:
     return gpu
 
 
-def _hnsw(faiss: Any, settings: Settings, vectors: Floats, kind: int, looked_at: int) -> Find:
+def _hnsw(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int, looked_at: int) -> Find:
     index = faiss.IndexHNSWFlat(vectors.shape[1], settings.links, kind)
     index.hnsw.efConstruction = settings.build
     index.hnsw.efSearch = looked_at
     return _filled(index, vectors)
 
 
-def _ivf(faiss: Any, settings: Settings, vectors: Floats, kind: int) -> Any:
+def _ivf(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int) -> Any:
     """Return an empty index whose cells are known."""
     dimension = vectors.shape[1]
     cells = int(np.clip(settings.cells * len(vectors) ** 0.5, 1, len(vectors)))
@@ -181,7 +308,7 @@ def _on_gpu(faiss: Any, index: Any, gpu: int) -> Any:
     return faiss.index_cpu_to_gpu(_resources(faiss), gpu, index)
 
 
-def _cagra(faiss: Any, settings: Settings, vectors: Floats, kind: int, looked_at: int, gpu: int) -> Find:
+def _cagra(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int, looked_at: int, gpu: int) -> Find:
     config, wanted = faiss.GpuIndexCagraConfig(), faiss.SearchParametersCagra()
     config.device, config.graph_degree = gpu, 2 * settings.links
     config.intermediate_graph_degree = 2 * config.graph_degree
@@ -208,3 +335,52 @@ def _resources(faiss: Any) -> Any:
     resources = faiss.StandardGpuResources()
     resources.setTempMemory(_SCRATCH)
     return resources
+
+
+@contextmanager
+def _threads(faiss: Any, count: int) -> Iterator[None]:
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def load() -> Any:
+    """Return the module ``faiss``.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        import faiss
+    except (ImportError, RuntimeError) as error:  # the latter: CUDA's libraries are missing
+        raise InputError(
+            f"Faiss is not installed ({error})",
+            "Install exactly one of: pip install faiss-cpu, or with a CUDA GPU: pip install faiss-gpu",
+        ) from error
+    return faiss
+
+
+def gpus() -> int:
+    """Return how many GPUs Faiss can use: 0 where it is not installed or was built for the CPU."""
+    try:
+        faiss = load()
+    except InputError:
+        return 0
+    return int(faiss.get_num_gpus()) if hasattr(faiss, "StandardGpuResources") else 0
+
+
+def gpu_of(name: str) -> int | None:
+    """Return the GPU that a device is, None for the CPU.
+
+    Args:
+        name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        InputError: there is no such device, or Faiss cannot use it.
+    """
+    return gpu_number(
+        name, gpus(), "Faiss", "Choose --device cpu, or: pip uninstall faiss-cpu && pip install faiss-gpu"
+    )

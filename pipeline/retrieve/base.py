@@ -2,7 +2,7 @@
 
 An engine ranks candidates for queries by the one total order (:mod:`pipeline.core.order`) on **canonical scores**: the
 score of a pair is a function of its two stored vectors alone, never of the engine, the block, the tile or the thread
-that met it (:mod:`pipeline.retrieve.reference` states it). So every exact engine returns the same bytes, and which one
+that read it (:mod:`pipeline.retrieve.canonical` states it). So every exact engine returns the same bytes, and which one
 ran, on how many threads and in how much memory is execution, not identity.
 """
 
@@ -41,8 +41,8 @@ MAX_DEPTH = 65_535
 """The largest depth: ranks are uint16."""
 
 LARGEST_BLOCK = 131_072
-"""Candidates read at once where memory allows. Where each block is scored by itself, the more there are, the fewer come
-near a floor that later ones raise; beyond this, fresh memory costs more than that saves (at 768 dimensions)."""
+"""Candidates read at once where memory allows. The survivors of each block are scored, so larger blocks score fewer;
+beyond this, fresh memory costs more than that saves (at 768 dimensions)."""
 
 SMALLEST_BLOCK = 2_048
 
@@ -92,7 +92,7 @@ class Ranking:
 
 
 def ignored(_count: int) -> None:
-    """Do nothing with a number."""
+    """Report no progress."""
 
 
 class DenseEngine(ABC):
@@ -145,12 +145,12 @@ class DenseEngine(ABC):
             metric: as of :meth:`search`.
             depth: as of :meth:`search`.
             resources: as of :meth:`search`.
-            done: told, by the thread that searches, how many more candidates are done with; they are read before.
+            done: progress callback; receives the number of candidates processed since the last call.
         """
 
 
 def block_rows(dimension: int, memory: int) -> int:
-    """Return how many candidates to read at once: their vectors, stored and framed, take half of ``memory`` bytes."""
+    """Return how many candidates to read at once: their vectors, as stored and as float32, take half of ``memory``."""
     return int(np.clip(memory // 2 // (8 * dimension + 16), SMALLEST_BLOCK, LARGEST_BLOCK))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.retrieve.base import Ranking, check_depth
-from pipeline.retrieve.toplists import pack, unpack
+from pipeline.retrieve.topk import pack, unpack
 
 Method = Literal["rrf", "wsum"]
 

@@ -10,9 +10,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
-from pipeline.retrieve import ann
-from pipeline.retrieve.ann import Settings
-from pipeline.retrieve.engines import EXACT_ENGINES
+from pipeline.retrieve.engines import EXACT_ENGINES, KINDS, IndexSettings, parse_settings
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
@@ -25,7 +23,7 @@ from pipeline.stages.tune import Tuning, find_tuning
 Stop = Literal["embed", "index", "search"]
 
 BM25_ENGINES = ("postings", "lucene")
-ENGINES = ("auto", *EXACT_ENGINES, *ann.KINDS)
+ENGINES = ("auto", *EXACT_ENGINES, *KINDS)
 """Engines of dense search. Those of :mod:`pipeline.retrieve.ann` are approximate and part of the system's name, as in
 ``scincl@ivf``."""
 
@@ -76,8 +74,8 @@ def evaluations(
         systems: what ranks.
         measures: what is scored.
         depth: entries ranked a query.
-        engine: of dense search: ``auto``, ``exact``, ``faiss`` or ``torch``, which give the same ranking; or an index
-            such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.ann.parse_settings`), whose evaluation follows that
+        engine: of dense search: ``auto``, ``exact`` or ``faiss``, which give the same ranking; or an index
+            such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.engines.parse_settings`), whose evaluation follows that
             of exact search.
         bm25_engine: one of :data:`BM25_ENGINES`, which give the same ranking.
         tunings: published tunings of BM25.
@@ -87,7 +85,7 @@ def evaluations(
     Raises:
         InputError: there is no such engine, or no tuning of a pool for which one is required.
     """
-    index = ann.parse_settings(engine)
+    index = parse_settings(engine)
     if index is None and engine not in ENGINES:
         raise InputError(f"there is no search engine {engine!r}", nearest(engine, ENGINES))
     if bm25_engine not in BM25_ENGINES:
@@ -106,7 +104,7 @@ class _Evaluations:
     measures: tuple[str, ...]
     depth: int
     engine: str
-    index: Settings | None
+    index: IndexSettings | None
     bm25_engine: str
     tunings: Sequence[Artifact]
     validation: Sequence[Task]

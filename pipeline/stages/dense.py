@@ -29,7 +29,6 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Rows
 from pipeline.encode.spec import Model, Role
 from pipeline.encode.store import VectorStore
-from pipeline.retrieve.ann import Settings
 from pipeline.retrieve.base import (
     MAX_SUBSETS,
     Block,
@@ -39,8 +38,8 @@ from pipeline.retrieve.base import (
     block_rows,
     check_depth,
 )
-from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.toplists import TopLists, pack
+from pipeline.retrieve.engines import IndexSettings, dense_engine
+from pipeline.retrieve.topk import TopK, pack
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
 
@@ -69,7 +68,7 @@ class DenseConfig:
 
     metric: Metric
     depth: int
-    search: str | Settings = "exact"
+    search: str | IndexSettings = "exact"
 
 
 class _Part(NamedTuple):
@@ -89,7 +88,7 @@ class DenseSearch:
         name: the encoder's, for progress.
         metric: how vectors are compared.
         depth: entries a query.
-        engine: ``auto``, ``exact``, ``faiss``, ``torch`` or :data:`SEVERAL`.
+        engine: ``auto``, ``exact``, ``faiss`` or :data:`SEVERAL`.
     """
 
     name: str
@@ -126,7 +125,7 @@ class DenseSearch:
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
         """Merge the units' rankings by the one total order."""
         pool, units = open_pool(inputs), out.plan() or {}
-        best = TopLists(len(pool.query_rows), self.depth)
+        best = TopK(len(pool.query_rows), self.depth)
         for unit in units:
             table = files.read_arrow(out.path / unit).combine_chunks()
             query, row, score = (table.column(name).to_numpy() for name in ("query", "row", "score"))
@@ -162,15 +161,15 @@ class DenseSearch:
         texts = store_of(*(part.job.inputs.get("query", part.job.inputs["paper"]) for part in parts))
         size, rows = block_rows(papers.dimension, resources.memory), parts[0].pool.query_rows
         if self.engine == SEVERAL:
-            from pipeline.retrieve.grouped import GroupedEngine, Groups
+            from pipeline.retrieve.maxsim import Groups, MaxSimEngine
 
             groups = Groups(*texts.grouped(rows))
-            grouped = GroupedEngine(2.0 * groups.vectors.size * len(candidates))
+            grouped = MaxSimEngine()
             name, search = type(grouped).__name__, functools.partial(grouped.search_pools, groups)
             size = max(size // _SENTENCES, 1)
         else:
             queries = _matrix(texts, rows, size)
-            engine = dense_engine(self.engine, resources, 2.0 * queries.size * len(candidates))
+            engine = dense_engine(self.engine, 2.0 * queries.size * len(candidates))
             name, search = type(engine).__name__, functools.partial(engine.search_pools, queries)
         with Progress(len(candidates), title, "docs") as progress:
             rankings = search(
@@ -205,7 +204,7 @@ def dense_ranking_task(
         vectors: what embeds the pool (:func:`pipeline.stages.embed.embed_tasks`).
         model: the encoder. Where a paper has several vectors, the best pair counts, and ``engine`` has no effect.
         depth: entries a query.
-        engine: ``auto``, ``exact``, ``faiss`` or ``torch``: all give the same bytes.
+        engine: ``auto``, ``exact`` or ``faiss``: all give the same bytes.
     """
     check_depth(depth)
     units = DenseSearch(model.slug, model.distance, depth, SEVERAL if model.several else engine)
@@ -221,7 +220,7 @@ def approximate_ranking_task(
     exact: Task,
     *,
     depth: int,
-    settings: Settings,
+    settings: IndexSettings,
 ) -> Task:
     """Return the task that ranks by an approximate index; its counts include the recall of the ``exact`` ranking.
 
@@ -230,7 +229,7 @@ def approximate_ranking_task(
     check_depth(depth)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        from pipeline.retrieve.approximate import ApproximateEngine, recall
+        from pipeline.retrieve.ann import ApproximateEngine, recall
 
         opened, store = open_pool(inputs), store_of(inputs["paper"])
         size = block_rows(store.dimension, resources.memory)

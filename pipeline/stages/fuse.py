@@ -24,7 +24,7 @@ from pipeline.measure.engines import evaluate
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.fusion import Fusion, Method
-from pipeline.retrieve.toplists import Positions
+from pipeline.retrieve.topk import Positions
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
 
 STEP = 10

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.artifact import published
-from pipeline.retrieve import torch_engine
+from pipeline.retrieve import dense
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 
@@ -96,7 +96,7 @@ def test_doctor_tells_what_is_missing(tmp_path: Path) -> None:
     assert "JAVA_HOME" in result.stdout
 
 
-@pytest.mark.skipif(torch_engine.gpus() > 0, reason="torch sees GPUs")
+@pytest.mark.skipif(dense.gpus() > 0, reason="torch sees GPUs")
 def test_doctor_tells_that_torch_does_not_see_the_gpu(tmp_path: Path) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'NVIDIA X, 1 MiB, 570'\n")

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Block, DenseEngine, Exclusions, Metric, Ranking
+from pipeline.retrieve.base import Block, DenseEngine, Done, Exclusions, Metric, Ranking, Subset, Vectors, ignored
+from pipeline.retrieve.dense import ExactEngine, filter_on_device
+from pipeline.retrieve.engines import dense_engine
+from pipeline.retrieve.search import Search
 
 METRICS: tuple[Metric, ...] = ("l2", "inner_product", "cosine")
+
+
+ENGINES = ("float32", "bfloat16", "device", "faiss")
+
+
+class DeviceEngine(DenseEngine):
+    """What runs on a GPU, on the CPU."""
+
+    def search_pools(
+        self,
+        queries: Vectors,
+        blocks: Iterable[Block],
+        subsets: Sequence[Subset],
+        *,
+        metric: Metric,
+        depth: int,
+        resources: Resources,
+        done: Done = ignored,
+    ) -> list[Ranking]:
+        search = Search(queries, metric, depth, subsets)
+        filter_on_device(search, blocks, torch.device("cpu"), resources, done)
+        return search.rankings()
+
+
+def named(name: str) -> DenseEngine:
+    if name == "device":
+        return DeviceEngine()
+    return dense_engine(name) if name == "faiss" else ExactEngine(low=name == "bfloat16")
 
 
 @dataclass(frozen=True)

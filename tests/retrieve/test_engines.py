@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
-from pipeline.retrieve import exact
 from pipeline.retrieve.base import Block, DenseEngine, Metric, no_exclusions
+from pipeline.retrieve.canonical import brute_force
 from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.exact import ExactEngine
-from pipeline.retrieve.reference import brute_force
-from tests.retrieve.cases import METRICS, Case, exclusions, make_case, same
+from tests.retrieve.cases import ENGINES, METRICS, Case, exclusions, make_case, named, same
 
 CPU = Resources(memory=64 << 20, workers=2, device="cpu")
 NAMES = (
@@ -36,19 +34,11 @@ NAMES = (
     "clusters",
     "queries are candidates",
 )
-ENGINES = ("exact", "low precision", "whole numbers", "any precision", "faiss", "torch")
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DenseEngine:
-    if request.param == "whole numbers":
-        monkeypatch.setattr(exact, "NEAR", np.inf)  # however little they separate
+def engine(request: pytest.FixtureRequest) -> DenseEngine:
     return named(request.param)
-
-
-def named(name: str) -> DenseEngine:
-    kinds = {"low precision": (True, False), "whole numbers": (False, True), "any precision": (True, True)}
-    return ExactEngine(low=kinds[name][0], whole=kinds[name][1]) if name in kinds else dense_engine(name, CPU)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -160,7 +150,7 @@ def test_nothing_to_search(engine: DenseEngine) -> None:
 
 def test_memory_is_bounded_by_the_setting() -> None:
     dimension, candidates, memory = 64, 150_000, 6 << 20
-    engine = dense_engine("exact", CPU)
+    engine = dense_engine("exact")
 
     def blocks() -> Iterator[Block]:
         rng = np.random.default_rng(0)
@@ -185,7 +175,7 @@ def test_memory_is_bounded_where_a_query_excludes_much() -> None:
     x = rng.standard_normal((candidates, 4), np.float32)
     excluded = exclusions([range(7, 7 + 3 * 30_000, 3), *[[]] * (queries - 1)])
     case = Case(rng.standard_normal((queries, 4), np.float32), x, excluded)
-    engine = dense_engine("exact", CPU)
+    engine = dense_engine("exact")
     first = case.search(engine, "l2", 5, workers=2, memory=memory)
     tracemalloc.start()
     assert same(case.search(engine, "l2", 5, workers=2, memory=memory), first)
@@ -234,6 +224,6 @@ def test_vectors_that_are_no_numbers_are_named(value: float, engine: DenseEngine
 
 
 def test_engines_by_name() -> None:
-    assert type(dense_engine("auto", CPU)).__name__ == "ExactEngine"
+    assert type(dense_engine("auto")).__name__ == "ExactEngine"
     with pytest.raises(InputError, match="no search engine 'fais'. Did you mean 'faiss'"):
-        dense_engine("fais", CPU)
+        dense_engine("fais")

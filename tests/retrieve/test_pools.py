@@ -6,19 +6,15 @@ import numpy as np
 import pytest
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve import exact
 from pipeline.retrieve.base import DenseEngine, Subset, no_exclusions
-from pipeline.retrieve.reference import brute_force
-from tests.retrieve.cases import METRICS, Case, exclusions, make_case, same
-from tests.retrieve.test_engines import ENGINES, named
+from pipeline.retrieve.canonical import brute_force
+from tests.retrieve.cases import ENGINES, METRICS, Case, exclusions, make_case, named, same
 
 CPU = Resources(memory=64 << 20, workers=2, device="cpu")
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DenseEngine:
-    if request.param == "whole numbers":
-        monkeypatch.setattr(exact, "NEAR", np.inf)
+def engine(request: pytest.FixtureRequest) -> DenseEngine:
     return named(request.param)
 
 

@@ -22,7 +22,7 @@ from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import registry
 from pipeline.encode.base import Encoded
 from pipeline.retrieve.base import Metric
-from pipeline.retrieve.reference import brute_force, brute_force_groups
+from pipeline.retrieve.canonical import brute_force, brute_force_groups
 from pipeline.runner import Runner
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of

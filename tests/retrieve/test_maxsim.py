@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset, no_exclusions
-from pipeline.retrieve.grouped import GroupedEngine, Groups
-from pipeline.retrieve.reference import brute_force, brute_force_groups
+from pipeline.retrieve.canonical import brute_force, brute_force_groups
+from pipeline.retrieve.maxsim import Groups, MaxSimEngine
 from tests.retrieve.cases import METRICS, exclusions, make_case, same
 
 Several = list[np.ndarray]
@@ -38,7 +38,7 @@ def search(
 ) -> list[Ranking]:
     offsets = np.cumsum([0, *map(len, queries)])
     resources = Resources(memory=how.get("memory", 64 << 20), workers=how.get("workers", 2), device="cpu")
-    return GroupedEngine(low=bool(how.get("low"))).search_pools(
+    return MaxSimEngine().search_pools(
         Groups(offsets, np.concatenate(queries)),
         blocks(groups, rows, how.get("size", 10**9)),
         subsets,
@@ -48,13 +48,12 @@ def search(
     )
 
 
-@pytest.mark.parametrize("low", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize(
     "name",
     ["random", "duplicates", "identical", "few values", "far from the origin", "zeros", "below the normal range"],
 )
-def test_equals_brute_force_in_every_bit(name: str, metric: Metric, low: bool) -> None:
+def test_equals_brute_force_in_every_bit(name: str, metric: Metric) -> None:
     rng = np.random.default_rng(2)
     case = make_case(name, candidates=1_500, queries=23, dimension=12)
     groups, queries = grouped(case.vectors, rng, 9), grouped(case.queries, rng, 5)
@@ -65,9 +64,7 @@ def test_equals_brute_force_in_every_bit(name: str, metric: Metric, low: bool) -
     inside = np.flatnonzero(np.isin(rows, some))
     of_some = brute_force_groups(queries, some, [groups[n] for n in inside], metric, 40, excluded)
     for how in ({}, {"size": 37, "workers": 3}, {"memory": 1}, {"workers": 1}, {"workers": 5}):
-        found = search(
-            queries, groups, rows, metric, 40, [Subset(None, excluded), Subset(some, excluded)], low=int(low), **how
-        )
+        found = search(queries, groups, rows, metric, 40, [Subset(None, excluded), Subset(some, excluded)], **how)
         assert same(found[0], expected)
         assert same(found[1], of_some)
 
@@ -78,20 +75,19 @@ def test_more_vectors_than_a_tile_holds() -> None:
     queries = [rng.standard_normal((size, 6), np.float32) for size in (700, 1)]
     rows = np.arange(5, dtype=np.uint32)
     expected = brute_force_groups(queries, rows, groups, "l2", 3, no_exclusions(2))
-    for low in (0, 1):
-        assert same(search(queries, groups, rows, "l2", 3, [Subset(None, no_exclusions(2))], low=low)[0], expected)
+    assert same(search(queries, groups, rows, "l2", 3, [Subset(None, no_exclusions(2))])[0], expected)
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from(METRICS), st.booleans())
-def test_small_whole_numbers_tie_everywhere(seed: int, metric: Metric, low: bool) -> None:
+@given(st.integers(0, 10_000), st.sampled_from(METRICS))
+def test_small_whole_numbers_tie_everywhere(seed: int, metric: Metric) -> None:
     rng = np.random.default_rng(seed)
     groups = grouped(rng.integers(-1, 2, (60, 3)).astype(np.float32), rng, 4)
     queries = grouped(rng.integers(-1, 2, (6, 3)).astype(np.float32), rng, 3)
     rows, nothing = np.arange(len(groups), dtype=np.uint32), no_exclusions(len(queries))
     depth = int(rng.integers(1, 30))
     expected = brute_force_groups(queries, rows, groups, metric, depth, nothing)
-    assert same(search(queries, groups, rows, metric, depth, [Subset(None, nothing)], low=low, size=7)[0], expected)
+    assert same(search(queries, groups, rows, metric, depth, [Subset(None, nothing)], size=7)[0], expected)
 
 
 def test_one_vector_each_is_the_search_of_vectors() -> None:

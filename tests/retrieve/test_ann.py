@@ -1,7 +1,8 @@
-"""Approximate search: what it finds has the exact scores and order; looking everywhere, it finds everything."""
+"""Search by Faiss: what it finds has the exact scores and order; looking everywhere, it finds everything."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,16 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
-from pipeline.retrieve import ann, faiss_index
-from pipeline.retrieve.ann import Kind, Settings, parse_settings
-from pipeline.retrieve.approximate import ApproximateEngine, recall
-from pipeline.retrieve.base import Metric, Ranking
-from pipeline.retrieve.reference import brute_force, canonical_scores
+from pipeline.retrieve import ann, dense
+from pipeline.retrieve.ann import ApproximateEngine, recall
+from pipeline.retrieve.base import Metric, Ranking, no_exclusions
+from pipeline.retrieve.canonical import brute_force, canonical_scores
+from pipeline.retrieve.engines import IndexSettings, Kind, dense_engine, parse_settings
 from tests.retrieve.cases import METRICS, Case, make_case, same
 
 
 def search(
-    case: Case, settings: Settings, metric: Metric, depth: int, *, memory: int = 1 << 30, device: str = "cpu"
+    case: Case, settings: IndexSettings, metric: Metric, depth: int, *, memory: int = 1 << 30, device: str = "cpu"
 ) -> Ranking:
     return ApproximateEngine(settings).search(
         case.queries,
@@ -35,7 +36,7 @@ def search(
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
 def test_scores_and_order_are_exact_and_nothing_excluded_is_there(kind: Kind, metric: Metric) -> None:
     case = make_case("random", candidates=3_000)
-    found = search(case, Settings(kind), metric, 50)
+    found = search(case, IndexSettings(kind), metric, 50)
     exact = brute_force(case.queries, case.rows, case.vectors, metric, 50, case.excluded)
     assert 0.2 < recall(found, exact) <= 1
     offsets, removed = case.excluded
@@ -46,20 +47,20 @@ def test_scores_and_order_are_exact_and_nothing_excluded_is_there(kind: Kind, me
         scores = canonical_scores(case.queries[query], case.vectors[(rows - 7) // 3], metric)
         assert scores.tobytes() == found.score[mine].tobytes()
         assert np.lexsort((rows, scores))[::-1].tolist() == list(range(len(rows)))
-    assert same(found, search(case, Settings(kind), metric, 50))
+    assert same(found, search(case, IndexSettings(kind), metric, 50))
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_looking_into_every_cell_finds_everything(metric: Metric) -> None:
     case = make_case("random", candidates=2_000)
     exact = brute_force(case.queries, case.rows, case.vectors, metric, 70, case.excluded)
-    assert same(search(case, Settings("ivf", probes=1.0), metric, 70), exact)
+    assert same(search(case, IndexSettings("ivf", probes=1.0), metric, 70), exact)
 
 
 def test_fewer_probes_find_less() -> None:
     case = make_case("random", candidates=4_000)
     exact = brute_force(case.queries, case.rows, case.vectors, "l2", 100, case.excluded)
-    shares = [recall(search(case, Settings("ivf", probes=p), "l2", 100), exact) for p in (0.02, 0.2, 1.0)]
+    shares = [recall(search(case, IndexSettings("ivf", probes=p), "l2", 100), exact) for p in (0.02, 0.2, 1.0)]
     assert shares == sorted(set(shares))
     assert shares[-1] == 1.0
 
@@ -67,13 +68,13 @@ def test_fewer_probes_find_less() -> None:
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
 def test_more_asked_for_than_there_is(kind: Kind) -> None:
     case = make_case("random", candidates=30)
-    found = search(case, Settings(kind, probes=1.0), "l2", 500)
+    found = search(case, IndexSettings(kind, probes=1.0), "l2", 500)
     assert same(found, brute_force(case.queries, case.rows, case.vectors, "l2", 500, case.excluded))
 
 
 def test_vectors_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="holds 5,000 vectors twice, 1 MiB. Raise --memory, or use --engine exact"):
-        search(make_case("random"), Settings("ivf"), "l2", 5, memory=1 << 20)
+        search(make_case("random"), IndexSettings("ivf"), "l2", 5, memory=1 << 20)
 
 
 def test_recall_counts_entries_of_the_exact_ranking() -> None:
@@ -92,7 +93,7 @@ def test_a_name_says_what_was_set(name: str) -> None:
 
 
 def test_what_was_set_to_the_default_is_not_in_a_name() -> None:
-    assert parse_settings("ivf:probes=0.05") == parse_settings("ivf") == Settings("ivf")
+    assert parse_settings("ivf:probes=0.05") == parse_settings("ivf") == IndexSettings("ivf")
     assert parse_settings("exact") is None
 
 
@@ -131,7 +132,7 @@ def test_a_vector_found_twice_counts_once_and_one_that_is_not_there_never(monkey
         return np.tile(np.array([5, 299, -1, nothing, 5, 0, 7, 7]), (len(queries), 1))
 
     monkeypatch.setattr(ann, "built", lambda *_: find)
-    found = search(case, Settings("cagra"), "l2", 8)
+    found = search(case, IndexSettings("cagra"), "l2", 8)
     assert len(found)
     for query in range(len(case.queries)):
         rows = found.row[found.query == query]
@@ -139,13 +140,13 @@ def test_a_vector_found_twice_counts_once_and_one_that_is_not_there_never(monkey
         assert set(rows.tolist()) <= set(case.rows[[5, 299, 0, 7]].tolist())
 
 
-@pytest.mark.skipif(faiss_index.gpus() > 0, reason="this Faiss has GPUs")
+@pytest.mark.skipif(ann.gpus() > 0, reason="this Faiss has GPUs")
 @pytest.mark.parametrize("kind", ["ivf-gpu", "cagra"])
 def test_without_a_gpu_another_index_is_named(kind: Kind) -> None:
     with pytest.raises(InputError, match=f"{kind} needs a GPU that Faiss can use .--device auto: none.. Use --eng"):
-        search(make_case("random"), Settings(kind), "l2", 5, device="auto")
+        search(make_case("random"), IndexSettings(kind), "l2", 5, device="auto")
     with pytest.raises(InputError, match="Faiss cannot use cuda: it sees 0 GPUs"):
-        search(make_case("random"), Settings(kind), "l2", 5, device="cuda")
+        search(make_case("random"), IndexSettings(kind), "l2", 5, device="cuda")
 
 
 def test_an_index_goes_to_the_gpu_and_what_it_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,31 +164,74 @@ def test_an_index_goes_to_the_gpu_and_what_it_refuses_is_said(monkeypatch: pytes
 
     case, short = make_case("random", candidates=2_000), False
     monkeypatch.setattr(ann, "gpu_of", lambda name: 0)
-    monkeypatch.setattr(faiss_index.load(), "StandardGpuResources", Scratch, raising=False)
-    monkeypatch.setattr(faiss_index.load(), "index_cpu_to_gpu", copied, raising=False)
-    assert same(search(case, Settings("ivf-gpu"), "l2", 50), search(case, Settings("ivf"), "l2", 50))
+    monkeypatch.setattr(ann.load(), "StandardGpuResources", Scratch, raising=False)
+    monkeypatch.setattr(ann.load(), "index_cpu_to_gpu", copied, raising=False)
+    assert same(search(case, IndexSettings("ivf-gpu"), "l2", 50), search(case, IndexSettings("ivf"), "l2", 50))
     with pytest.raises(InputError, match="more than Faiss finds on a GPU. Choose a depth below 2,048, or --engine ex"):
-        search(make_case("random", candidates=3_000), Settings("ivf-gpu"), "l2", 2_049)
+        search(make_case("random", candidates=3_000), IndexSettings("ivf-gpu"), "l2", 2_049)
     with pytest.raises(InputError, match="2,051 cells are more than Faiss looks at on a GPU"):
-        search(make_case("random", candidates=2_051), Settings("ivf-gpu", cells=100, probes=1), "l2", 5)
+        search(make_case("random", candidates=2_051), IndexSettings("ivf-gpu", cells=100, probes=1), "l2", 5)
     short = True
     with pytest.raises(InputError, match="ivf-gpu of 2,000 vectors cannot be built on GPU 0 .cudaMalloc failed."):
-        search(case, Settings("ivf-gpu"), "l2", 50)
+        search(case, IndexSettings("ivf-gpu"), "l2", 50)
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(faiss_index.gpus() == 0, reason="Faiss sees no GPU")
+@pytest.mark.skipif(ann.gpus() == 0, reason="Faiss sees no GPU")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", ["ivf-gpu", "cagra"])
 def test_indexes_on_a_gpu(kind: Kind, metric: Metric) -> None:
     case = make_case("random", candidates=5_000)
     exact = brute_force(case.queries, case.rows, case.vectors, metric, 100, case.excluded)
-    if kind == "cagra" and not hasattr(faiss_index.load(), "GpuIndexCagra"):
+    if kind == "cagra" and not hasattr(ann.load(), "GpuIndexCagra"):
         with pytest.raises(InputError, match="has no CAGRA. pip uninstall faiss-gpu && pip install faiss-gpu-cuvs"):
-            search(case, Settings(kind), metric, 100, device="cuda")
+            search(case, IndexSettings(kind), metric, 100, device="cuda")
         return
-    everywhere = Settings(kind, probes=1.0, search=8.0)
+    everywhere = IndexSettings(kind, probes=1.0, search=8.0)
     found = search(case, everywhere, metric, 100, device="cuda")
     assert same(found, exact) if kind == "ivf-gpu" else recall(found, exact) > 0.9
     with pytest.raises(InputError, match="are more than Faiss finds on a GPU"):
         search(case, everywhere, metric, 2_049, device="cuda")
+
+
+def test_missing_faiss_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(InputError, match="exactly one of: pip install faiss-cpu, .* pip install faiss-gpu"):
+        dense_engine("faiss")
+    assert ann.gpus() == 0
+    assert isinstance(dense_engine("auto"), dense.ExactEngine)
+
+
+@pytest.mark.skipif(ann.gpus() > 0, reason="this Faiss has GPUs")
+@pytest.mark.parametrize("device", ["cuda", "cuda:3"])
+def test_a_gpu_that_is_not_there_is_an_error(device: str) -> None:
+    engine = dense_engine("faiss")
+    resources = Resources(device=device)
+    with pytest.raises(InputError, match=f"cannot use {device}: it sees 0 GPUs. Choose --device cpu"):
+        engine.search(np.ones((1, 2)), [], metric="l2", depth=1, excluded=no_exclusions(1), resources=resources)
+
+
+def test_unknown_device() -> None:
+    engine = dense_engine("faiss")
+    with pytest.raises(InputError, match="no device 'tpu'"):
+        engine.search(
+            np.ones((1, 2)), [], metric="l2", depth=1, excluded=no_exclusions(1), resources=Resources(device="tpu")
+        )
+
+
+def test_threads_of_the_process_are_left_as_they_were() -> None:
+    import faiss
+
+    before = faiss.omp_get_max_threads()
+    make_case("random", candidates=50).search(dense_engine("faiss"), "l2", 3, workers=7)
+    assert faiss.omp_get_max_threads() == before
+
+
+def test_neighbours_that_crowd_the_cut_are_all_seen() -> None:
+    """More candidates tie at the cut than Faiss is asked for, and the best of them are the ones it gives last."""
+    rng = np.random.default_rng(5)
+    vectors = rng.standard_normal((3_000, 16), np.float32)
+    vectors[500:2_900] = vectors[0]
+    case = Case(vectors[:1] + np.float32(0.01), vectors, no_exclusions(1))
+    ranking = case.search(dense_engine("faiss"), "l2", 50)
+    assert ranking.row.tolist() == case.rows[2_899:2_849:-1].tolist()

@@ -1,0 +1,371 @@
+"""Exact search by torch, on the CPU or a GPU: the default engine.
+
+Each block of candidates is multiplied with all queries, once for all pools; estimates have a proven error bound
+(:mod:`pipeline.retrieve.estimates`). A candidate filter keeps what can still be among the best of any pool: what
+reaches the threshold of a query, the ``depth``-th greatest lower bound known so far. On the CPU a compiled loop reads
+each tile of products once and puts survivors into a buffer for each query; a buffer that fills raises the threshold and
+is cut by it. On a GPU a tile is a block, and masks do the same. When a block is done, its survivors are scored
+canonically, hardly more than ``depth`` a query, and merged into the lists; their floors are the thresholds of the next
+block.
+
+Where the bound separates nothing (thousands of equal vectors), full buffers are scored canonically before the block
+ends: slower, never approximate.
+
+Memory beside the queries: the caller's blocks, also as float32 (half of ``memory``, see
+:func:`pipeline.retrieve.base.block_rows`), tiles of products (an eighth), buffers (an eighth), pairs that are scored (a
+sixteenth), and eight bytes an entry of the result.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pipeline.core.compiled import compiled
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources, gpu_number
+from pipeline.retrieve.base import (
+    Block,
+    DenseEngine,
+    Done,
+    Metric,
+    Ranking,
+    Subset,
+    Vectors,
+    ignored,
+)
+from pipeline.retrieve.estimates import Floats, Points
+from pipeline.retrieve.search import Candidates, Search, grouped
+from pipeline.retrieve.topk import best_first
+
+TILE = 512
+"""Candidates of a tile on the CPU, where memory allows."""
+
+_PAIR, _ENTRY, _PRODUCT = 100, 12, 24
+"""Bytes of a pair that is scored, of an entry of a buffer, and of a product on a GPU with its masks."""
+
+_LOW_PAYS, _GPU_PAYS = 4e9, 4e11
+"""Operations from which bfloat16, or starting a GPU that nobody asked for, saves more than it takes."""
+
+_FEW = 32
+"""Queries below which memory, not arithmetic, is what products wait for."""
+
+
+class Buffers:
+    """Candidates of a block that may still be among the best, for each query.
+
+    An entry is the upper and the lower bound of an estimate, and a position in the block.
+    """
+
+    def __init__(self, search: Search, block: Candidates, tile: int, memory: int) -> None:
+        most = min(memory // 8 // (_ENTRY * max(search.queries, 1)) - tile, 4 * search.depth * len(search.subsets))
+        self.most = int(np.clip(most, tile, max(len(block.rows), tile)))
+        shape = search.queries, self.most + tile
+        self.upper, self.lower = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        self.positions = np.empty(shape, np.int32)
+        self.count, self.limit = np.zeros(search.queries, np.int64), np.full(search.queries, 3 * search.depth)
+        self._search, self._block, self._pairs = search, block, max(memory // 16 // _PAIR, 1)
+
+    def add(self, queries: slice, tile: Floats, first: int, points: Points, length: Floats, offset: Floats) -> None:
+        """Add what reaches the thresholds of some queries from a tile ``[queries, m]`` of candidates from ``first`` on.
+
+        Where a buffer stays full after it was cut, it is scored.
+        """
+        search, block = self._search, self._block
+        high, low = ((points.bias + points.extra).numpy(), (points.bias - points.extra).numpy())
+        loss = np.float32(search.space.loss)
+        entries = self.upper, self.lower, self.positions, self.count
+        candidates = high, low, points.spread.numpy(), block.members[first : first + tile.shape[1]]
+        _filter(tile, queries.start, first, candidates, length, loss, search.threshold, entries)
+        limit = np.minimum(self.limit, self.most)
+        cut = self.count[queries] > limit[queries]
+        _cut(queries.start, queries.stop, limit, search.depth, search.threshold, offset, block.members, entries)
+        count = self.count[queries]
+        self.limit[queries][cut] = np.maximum(3 * search.depth, 3 * count[cut])
+        full = np.flatnonzero(count > self.most) + queries.start
+        self.score(full.tolist())
+
+    def flush(self, queries: slice, offset: Floats) -> None:
+        """Score what is left of some queries."""
+        search = self._search
+        entries = self.upper, self.lower, self.positions, self.count
+        limit = np.full(search.queries, search.depth)
+        _cut(queries.start, queries.stop, limit, search.depth, search.threshold, offset, self._block.members, entries)
+        for some in grouped(self.count[queries], self._pairs):
+            self.score(range(queries.start + some.start, queries.start + some.stop))
+
+    def score(self, queries: Sequence[int]) -> None:
+        """Score the entries of some queries, which rise, and empty their buffers."""
+        if not len(queries):
+            return
+        counts = self.count[list(queries)]
+        positions, lower, upper = (
+            np.concatenate([entries[query, : self.count[query]] for query in queries])
+            for entries in (self.positions, self.lower, self.upper)
+        )
+        owners = np.repeat(np.asarray(queries, np.int64), counts)
+        members = self._block.members[positions]
+        self._search.absorb(self._block, owners, positions.astype(np.int64), members, (lower, upper))
+        self.count[list(queries)] = 0
+        self._search.raise_thresholds(np.asarray(queries))
+
+
+class ExactEngine(DenseEngine):
+    """Blocked products with canonical scores; see :class:`pipeline.retrieve.base.DenseEngine`.
+
+    Args:
+        operations: of the products to come, where known; they decide in which precision and on which device ``auto``
+            makes them.
+        low: whether products on a CPU are of bfloat16; None: where that is faster.
+    """
+
+    def __init__(self, operations: float = 0.0, *, low: bool | None = None) -> None:
+        self.operations, self.low = operations, low
+
+    def search_pools(
+        self,
+        queries: Vectors,
+        blocks: Iterable[Block],
+        subsets: Sequence[Subset],
+        *,
+        metric: Metric,
+        depth: int,
+        resources: Resources,
+        done: Done = ignored,
+    ) -> list[Ranking]:
+        """Return the rankings of several pools (:meth:`pipeline.retrieve.base.DenseEngine.search_pools`).
+
+        Raises:
+            InputError: also where the device is not there or its memory is too short for a block.
+        """
+        device = device_of(resources.device, self.operations)
+        low = self.low
+        if low is None:
+            low = len(queries) >= _FEW and self.operations >= _LOW_PAYS and bfloat16_pays()
+        search = Search(queries, metric, depth, subsets, low=low and device.type == "cpu")
+        if device.type == "cpu":
+            filter_on_cpu(search, blocks, resources, done)
+        else:
+            filter_on_device(search, blocks, device, resources, done)
+        return search.rankings()
+
+
+def filter_on_cpu(search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
+    """Absorb from each block what could be among the best: products by candidates, then buffers by queries."""
+    workers, queries = resources.workers, search.queries
+    shares = [slice(int(s[0]), int(s[-1]) + 1) for s in np.array_split(np.arange(queries), workers) if len(s)]
+    with threads(workers) as each:
+        for block in search.blocks(blocks, resources.memory):
+            if queries:
+                search.absorb_excluded(block)
+                _filter_block(search, block, resources, shares, each)
+                search.raise_thresholds()
+            done(len(block.rows))
+
+
+def _filter_block(
+    search: Search, block: Candidates, resources: Resources, shares: Sequence[slice], each: Callable[..., Any]
+) -> None:
+    space, dimension = search.space, search.vectors.shape[1]
+    tile = int(np.clip(resources.memory // 8 // resources.workers // (8 * search.queries + 10 * dimension), 64, TILE))
+    buffers = Buffers(search, block, tile, resources.memory)
+    offset = space.offset
+    excluded = block.excluded
+
+    def products(first: int) -> tuple[int, Points, Floats]:
+        last = min(first + tile, len(block.rows))
+        points = space.place(torch.from_numpy(block.vectors[first:last]), block.rows[first:last])
+        found = torch.mm(space.points, points.points.T).float().numpy()
+        here = (excluded[1] >= first) & (excluded[1] < last)
+        found[excluded[0][here], excluded[1][here] - first] = np.nan  # reaches no threshold
+        return first, points, found
+
+    def add(queries: slice, tiles: Sequence[tuple[int, Points, Floats]]) -> None:
+        for first, points, found in tiles:
+            buffers.add(queries, found[queries], first, points, space.length, offset)
+
+    step = tile * resources.workers
+    for start in range(0, len(block.rows), step):
+        tiles = list(each(products, range(start, min(start + step, len(block.rows)), tile)))
+        list(each(functools.partial(add, tiles=tiles), shares))
+    list(each(functools.partial(buffers.flush, offset=offset), shares))
+
+
+@contextmanager
+def threads(workers: int) -> Iterator[Callable[..., Any]]:
+    """Yield the ``map`` of some threads, each of which makes its own products."""
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield pool.map
+    finally:
+        torch.set_num_threads(before)
+
+
+def filter_on_device(
+    search: Search, blocks: Iterable[Block], device: torch.device, resources: Resources, done: Done
+) -> None:
+    """Absorb from each block what could be among the best: masks over tiles of some queries and the whole block."""
+    most = max(resources.memory // 16 // _PAIR, 1)
+    try:
+        for block in search.blocks(blocks, resources.memory):
+            if search.queries:
+                search.absorb_excluded(block)
+                space = search.space.on(device)
+                points = space.place(torch.from_numpy(block.vectors).to(device), block.rows)
+                size = max(int(_free(device, resources) // (_PRODUCT * len(block.rows))), 1)
+                for start in range(0, search.queries, size):
+                    _filter_tile(search, block, points, slice(start, min(start + size, search.queries)), most)
+                search.raise_thresholds()
+            done(len(block.rows))
+    except torch.OutOfMemoryError as error:
+        raise InputError(
+            f"the memory of {device} is too short for a block of candidates ({error})",
+            "Free it from other programs, lower --memory (blocks are smaller then), or choose --device cpu",
+        ) from error
+
+
+def _filter_tile(search: Search, block: Candidates, points: Points, queries: slice, most: int) -> None:
+    """Absorb what could be among the best of some queries, at most ``most`` pairs or one query at once."""
+    space, device = search.space, points.points.device
+
+    def there(array: npt.NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+    products = space.points[queries] @ points.points.T + points.bias
+    width = there(space.length[queries])[:, None] * points.spread + points.extra
+    owners, positions, _ = block.excluded
+    here = (owners >= queries.start) & (owners < queries.stop)
+    products[there(owners[here] - queries.start), there(positions[here])] = -torch.inf
+    upper, lower = products + width, products - width
+    members, offset = there(block.members.view(np.int64)), there(space.offset[queries])
+    near = torch.zeros_like(upper, dtype=torch.bool)
+    for pool in range(len(search.subsets)):
+        inside = (members >> pool & 1).bool()
+        needed = there(search.threshold[pool, queries])
+        if int(inside.sum()) >= search.depth:
+            least = lower.masked_fill(~inside, -torch.inf).topk(search.depth, sorted=False).values.amin(1)
+            needed = torch.maximum(needed, least - (least.abs() + offset) * 2.0**-21 - 2.0**-120)
+        near |= (upper >= needed[:, None]) & inside & (upper > -torch.inf)
+    for some in grouped(near.sum(1).cpu().numpy(), most):
+        owner, position = near[some].nonzero(as_tuple=True)
+        bounds = tuple(each[some][owner, position].cpu().numpy() for each in (lower, upper))
+        found = position.cpu().numpy()
+        first = queries.start + some.start
+        search.absorb(block, owner.cpu().numpy() + first, found, block.members[found], (bounds[0], bounds[1]))
+
+
+def _free(device: torch.device, resources: Resources) -> int:
+    """Return how many bytes of a device products may take."""
+    if device.type == "cpu":
+        return resources.memory // 8
+    free: int = torch.cuda.mem_get_info(device)[0]
+    kept: int = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min((free + kept) // 2, 8 << 30)
+
+
+def gpus() -> int:
+    """Return how many GPUs torch can use."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def device_of(name: str, operations: float) -> torch.device:
+    """Return the device of a name; ``auto`` is a GPU where there is one and the search is worth starting it."""
+    if name == "auto" and operations < _GPU_PAYS:
+        name = "cpu"
+    number = gpu_number(name, gpus(), "torch", "Choose --device cpu, or install torch for CUDA")
+    return torch.device("cpu") if number is None else torch.device("cuda", number)
+
+
+@functools.cache
+def bfloat16_pays() -> bool:
+    """Whether this processor multiplies bfloat16 much faster than float32: some milliseconds of products tell."""
+    seconds = []
+    with threads(1) as each:
+        for kind in (torch.float32, torch.bfloat16):
+            a, b = torch.ones((128, 768), dtype=kind), torch.ones((1_024, 768), dtype=kind)
+
+            def once(_: int, a: torch.Tensor = a, b: torch.Tensor = b) -> float:
+                start = time.perf_counter()
+                torch.mm(a, b.T)
+                return time.perf_counter() - start
+
+            seconds.append(min(each(once, range(5))))
+    return bool(seconds[1] < 0.7 * seconds[0])
+
+
+@compiled
+def _filter(
+    tile: Any, query: Any, first: Any, candidates: Any, length: Any, loss: Any, threshold: Any, entries: Any
+) -> None:
+    """Append to buffers what reaches the threshold of a pool it is in: see :meth:`Buffers.add`."""
+    high, low, spread, members = candidates
+    bounds = np.empty(tile.shape[1], np.float32)
+    for row in range(len(tile)):
+        products, own, own_length = tile[row], query + row, length[query + row]
+        for i in range(len(products)):  # by itself, so that it is compiled to vector instructions
+            bounds[i] = products[i] + high[i] + (own_length * spread[i] + loss * abs(products[i]))
+        upper, lower, positions = entries[0][own], entries[1][own], entries[2][own]
+        thresholds = threshold[:, own].copy()
+        place, least = entries[3][own], thresholds.min()
+        for i in range(len(products)):
+            if bounds[i] >= least and _reaches(bounds[i], members[i], thresholds, least):
+                upper[place] = bounds[i]
+                lower[place] = products[i] + low[i] - (own_length * spread[i] + loss * abs(products[i]))
+                positions[place] = first + i
+                place += 1
+        entries[3][own] = place
+
+
+@compiled
+def _reaches(bound: Any, pools: Any, threshold: Any, least: Any) -> Any:
+    """Return 1 where an upper bound reaches the threshold of one of some pools, else 0; ``least`` of all thresholds."""
+    if len(threshold) == 1:
+        return np.int64(bound >= least) & np.int64(pools & np.uint64(1))
+    if bound >= least:
+        for pool in range(len(threshold)):
+            if bound >= threshold[pool] and pools >> np.uint64(pool) & np.uint64(1):
+                return np.int64(1)
+    return np.int64(0)
+
+
+@compiled
+def _cut(
+    first: Any, last: Any, limit: Any, depth: Any, threshold: Any, offset: Any, members: Any, entries: Any
+) -> None:
+    """Raise the thresholds of queries with more entries than their limit, and drop what does not reach them.
+
+    A threshold is below the ``depth``-th greatest lower bound by what rounding a score to float32 can hide.
+    """
+    several = len(threshold) > 1
+    for query in range(first, last):
+        count = entries[3][query]
+        if count <= limit[query]:
+            continue
+        upper, lower, positions = entries[0][query][:count], entries[1][query][:count], entries[2][query][:count]
+        room = np.empty(count, np.float32)
+        for pool in range(len(threshold)):
+            inside = 0
+            for i in range(count):
+                if not several or members[positions[i]] >> np.uint64(pool) & np.uint64(1):
+                    room[inside] = lower[i]
+                    inside += 1
+            if inside >= depth:
+                least = best_first(room[:inside], depth)
+                least -= (abs(least) + offset[query]) * np.float32(2.0**-21) + np.float32(2.0**-120)
+                threshold[pool, query] = max(threshold[pool, query], least)
+        thresholds = threshold[:, query].copy()
+        kept, least = 0, thresholds.min()
+        for i in range(count):
+            reached = _reaches(upper[i], members[positions[i]], thresholds, least)
+            upper[kept], lower[kept], positions[kept] = upper[i], lower[i], positions[i]
+            kept += reached
+        entries[3][query] = kept

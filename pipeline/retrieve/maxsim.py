@@ -1,0 +1,127 @@
+"""Exact search of papers that have several vectors (MaxSim): the score of two papers is that of their best pair.
+
+Estimates are made as in :mod:`pipeline.retrieve.dense`, pair by pair; the greatest of two papers is off by no more than
+the greatest of their bounds, so it passes through the same filter, and survivors are scored canonically, all pairs of
+vectors of each pair of papers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources
+from pipeline.retrieve.base import Block, Done, Metric, Ranking, Subset, Vectors, ignored
+from pipeline.retrieve.dense import Buffers, threads
+from pipeline.retrieve.estimates import Floats, Points
+from pipeline.retrieve.search import Candidates, Search
+from pipeline.retrieve.topk import Positions
+
+_TILE = 2_048
+"""Vectors of a tile, where the papers have fewer each and memory allows."""
+
+
+class Groups(NamedTuple):
+    """Queries with one or more vectors each.
+
+    Attributes:
+        offsets: int64 ``[q + 1]``, where the vectors of each query start.
+        vectors: float16 or float32 ``[offsets[-1], d]``.
+    """
+
+    offsets: Positions
+    vectors: Vectors
+
+
+class MaxSimEngine:
+    """Exact search by the best pair of vectors, on the CPU."""
+
+    def search_pools(
+        self,
+        queries: Groups,
+        blocks: Iterable[Block],
+        subsets: Sequence[Subset],
+        *,
+        metric: Metric,
+        depth: int,
+        resources: Resources,
+        done: Done = ignored,
+    ) -> list[Ranking]:
+        """Return the rankings of several pools of papers with one or more vectors each.
+
+        Args:
+            queries: the queries' vectors.
+            blocks: candidates, read once and in order: rows rising, repeated where a paper has several vectors, which
+                are never in two blocks.
+            subsets: the pools.
+            metric: how two vectors are compared.
+            depth: entries a query.
+            resources: memory and threads.
+            done: progress callback; receives the number of papers processed since the last call.
+
+        Raises:
+            InputError: as of :meth:`pipeline.retrieve.base.DenseEngine.search`, or a query has no vector.
+        """
+        counts = np.diff(queries.offsets)
+        if (counts < 1).any():
+            raise InputError(f"query {np.flatnonzero(counts < 1)[0]} has no vector", "Give each query one or more")
+        search = Search(queries.vectors, metric, depth, subsets, offsets=np.asarray(queries.offsets, np.int64))
+        with threads(resources.workers) as each:
+            for block in search.blocks(blocks, resources.memory):
+                if len(counts):
+                    search.absorb_excluded(block)
+                    tiles = _Tiles(search, block, resources.memory)
+                    shares = np.array_split(np.arange(len(counts)), min(len(counts), 4 * resources.workers))
+                    list(each(tiles.collect, [slice(int(own[0]), int(own[-1]) + 1) for own in shares]))
+                    search.raise_thresholds()
+                done(len(block.rows))
+        return search.rankings()
+
+
+class _Tiles:
+    """Estimates of a block's papers: each the greatest of the pairs of vectors, query's shift included."""
+
+    def __init__(self, search: Search, block: Candidates, memory: int) -> None:
+        self._search, self._block = search, block
+        space, self._starts = search.space, search.offsets[:-1]
+        points = space.place(torch.from_numpy(block.vectors), np.repeat(block.rows, np.diff(block.offsets)))
+        self._points = points
+        self._shift: Floats = (space.shift / space.scale).astype(np.float32)
+        size = int(np.clip(memory // 16 // (8 * len(space.points)), 64, _TILE))
+        self._edges = [0]
+        while self._edges[-1] < len(block.rows):
+            first = self._edges[-1]
+            last = int(np.searchsorted(block.offsets, block.offsets[first] + size, "right")) - 1
+            self._edges.append(max(first + 1, last))
+        widest = int(np.diff(self._edges).max())
+        self._buffers = Buffers(search, block, widest, memory)
+        self._length: Floats = np.maximum.reduceat(space.length, self._starts)
+        rounding = np.abs(self._shift).max() * np.float32(2.0**-21)
+        spread, extra = (torch.from_numpy(np.maximum.reduceat(part.numpy(), block.offsets[:-1])) for part in points[2:])
+        self._papers = Points(points.points, torch.zeros_like(extra), spread, extra + float(rounding))
+        self._nothing: Floats = np.zeros(search.queries, np.float32)
+
+    def collect(self, queries: slice) -> None:
+        """Put what could be among the best of some queries into their buffers, and score it."""
+        block, papers = self._block, self._papers
+        here = slice(int(self._search.offsets[queries.start]), int(self._search.offsets[queries.stop]))
+        own = self._search.space.points[here]
+        starts = self._starts[queries] - here.start
+        owners, positions, _ = block.excluded
+        mine = (owners >= queries.start) & (owners < queries.stop)
+        owners, positions = owners[mine] - queries.start, positions[mine]
+        for first, last in zip(self._edges[:-1], self._edges[1:], strict=True):
+            inside = slice(int(block.offsets[first]), int(block.offsets[last]))
+            tile = torch.addmm(self._points.bias[inside], own, self._points.points[inside].T).numpy()
+            tile += self._shift[here, None]
+            best = np.maximum.reduceat(tile, block.offsets[first:last] - inside.start, axis=1)
+            best = np.maximum.reduceat(best, starts, axis=0)
+            gone = (positions >= first) & (positions < last)
+            best[owners[gone], positions[gone] - first] = np.nan
+            some = Points(papers.points, *(part[first:last] for part in papers[1:]))
+            self._buffers.add(queries, best, first, some, self._length, self._nothing)
+        self._buffers.flush(queries, self._nothing)
