@@ -350,7 +350,9 @@ def _cut(
         if count <= limit[query]:
             continue
         upper, lower, positions = entries[0][query][:count], entries[1][query][:count], entries[2][query][:count]
-        room, pools = np.empty(count + 1, np.float32), members[positions]
+        room, pools = np.empty(count + 1, np.float32), np.empty(count, np.uint64)
+        for i in range(count):
+            pools[i] = members[positions[i]]
         for pool in range(len(threshold)):
             inside = 0
             for i in range(count):  # written in any case: branches on memberships are mispredicted
