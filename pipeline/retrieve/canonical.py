@@ -93,7 +93,8 @@ def pair_scores(
 @compiled
 def _sum(a: Any, b: Any, sums: Any, squared: Any) -> Any:
     """Return the squared distance or the inner product of two vectors, added in the fixed order."""
-    sums[:] = 0.0
+    for place in range(SUMS):
+        sums[place] = 0.0
     for start in range(0, len(a), SUMS):
         one, other = a[start : start + SUMS], b[start : start + SUMS]
         if squared:
