@@ -2,7 +2,7 @@
 
 A canonical score is computed in float64 from the stored values, each exactly representable there, and rounded once to
 float32. Its terms are added in one fixed order, so that equal vectors tie exactly and no engine can differ in a bit:
-of :data:`LANES` partial sums, number ``l`` adds the terms ``l, l + LANES, l + 2 LANES, ...`` in that order, and the
+of :data:`SUMS` partial sums, number ``l`` adds the terms ``l, l + SUMS, l + 2 SUMS, ...`` in that order, and the
 partial sums are folded in halves. A vector processor can add in this order as well.
 """
 
@@ -19,7 +19,7 @@ from pipeline.core.compiled import compiled
 from pipeline.core.order import Rows, Scores
 from pipeline.retrieve.base import Exclusions, Metric, Ranking, Vectors
 
-LANES = 64
+SUMS = 64
 
 CODES: dict[Metric, int] = {"l2": 0, "inner_product": 1, "cosine": 2}
 """Metrics as the kernel knows them."""
@@ -28,16 +28,16 @@ CODES: dict[Metric, int] = {"l2": 0, "inner_product": 1, "cosine": 2}
 def fixed_sum(terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the sum of each row of float64 ``[n, d]``, added in the fixed order, ``[n]``."""
     count, dimension = terms.shape
-    padded = np.zeros((count, -(-dimension // LANES) * LANES))
+    padded = np.zeros((count, -(-dimension // SUMS) * SUMS))
     padded[:, :dimension] = terms
-    lanes = np.zeros((count, LANES))
-    for start in range(0, padded.shape[1], LANES):
-        lanes += padded[:, start : start + LANES]
-    width = LANES
+    sums = np.zeros((count, SUMS))
+    for start in range(0, padded.shape[1], SUMS):
+        sums += padded[:, start : start + SUMS]
+    width = SUMS
     while width > 1:
         width //= 2
-        lanes[:, :width] += lanes[:, width : 2 * width]
-    return lanes[:, 0]
+        sums[:, :width] += sums[:, width : 2 * width]
+    return sums[:, 0]
 
 
 def canonical_scores(query: Vectors, matrix: Vectors, metric: Metric) -> Scores:
@@ -70,7 +70,7 @@ def pair_scores(
         query_offsets: int64, the same of queries.
     """
     scores = np.empty(len(owners))
-    sums = np.empty(LANES)
+    sums = np.empty(SUMS)
     for i in range(len(owners)):
         first, last, start, end = positions[i], positions[i] + 1, owners[i], owners[i] + 1
         if len(offsets):
@@ -93,21 +93,22 @@ def pair_scores(
 @compiled
 def _sum(a: Any, b: Any, sums: Any, squared: Any) -> Any:
     """Return the squared distance or the inner product of two vectors, added in the fixed order."""
-    sums[:] = 0.0
-    for start in range(0, len(a), LANES):
-        one, other = a[start : start + LANES], b[start : start + LANES]
+    for place in range(SUMS):
+        sums[place] = 0.0
+    for start in range(0, len(a), SUMS):
+        one, other = a[start : start + SUMS], b[start : start + SUMS]
         if squared:
-            for lane in range(len(one)):
-                difference = np.float64(one[lane]) - np.float64(other[lane])
-                sums[lane] += difference * difference
+            for place in range(len(one)):
+                difference = np.float64(one[place]) - np.float64(other[place])
+                sums[place] += difference * difference
         else:
-            for lane in range(len(one)):
-                sums[lane] += np.float64(one[lane]) * np.float64(other[lane])
-    width = LANES
+            for place in range(len(one)):
+                sums[place] += np.float64(one[place]) * np.float64(other[place])
+    width = SUMS
     while width > 1:
         width //= 2
-        for lane in range(width):
-            sums[lane] += sums[lane + width]
+        for place in range(width):
+            sums[place] += sums[place + width]
     return sums[0]
 
 

@@ -345,19 +345,19 @@ def _cut(
 
     A threshold is below the ``depth``-th greatest lower bound by what rounding a score to float32 can hide.
     """
-    several = len(threshold) > 1
     for query in range(first, last):
         count = entries[3][query]
         if count <= limit[query]:
             continue
         upper, lower, positions = entries[0][query][:count], entries[1][query][:count], entries[2][query][:count]
-        room = np.empty(count, np.float32)
+        room, pools = np.empty(count + 1, np.float32), np.empty(count, np.uint64)
+        for i in range(count):
+            pools[i] = members[positions[i]]
         for pool in range(len(threshold)):
             inside = 0
-            for i in range(count):
-                if not several or members[positions[i]] >> np.uint64(pool) & np.uint64(1):
-                    room[inside] = lower[i]
-                    inside += 1
+            for i in range(count):  # written in any case: branches on memberships are mispredicted
+                room[inside] = lower[i]
+                inside += pools[i] >> np.uint64(pool) & np.uint64(1) != 0
             if inside >= depth:
                 least = best_first(room[:inside], depth)
                 least -= (abs(least) + offset[query]) * np.float32(2.0**-21) + np.float32(2.0**-120)
@@ -365,7 +365,7 @@ def _cut(
         thresholds = threshold[:, query].copy()
         kept, least = 0, thresholds.min()
         for i in range(count):
-            reached = _reaches(upper[i], members[positions[i]], thresholds, least)
+            reached = _reaches(upper[i], pools[i], thresholds, least)
             upper[kept], lower[kept], positions[kept] = upper[i], lower[i], positions[i]
             kept += reached
         entries[3][query] = kept

@@ -232,5 +232,6 @@ def pair_norms(vectors: Floats) -> npt.NDArray[np.float64]:
     """Return the lengths of vectors ``[n, d]``, canonically, float64 ``[n]``."""
     each = np.arange(len(vectors))
     squares = pair_scores(CODES["inner_product"], vectors, np.empty(0), vectors, each, each, NONE, NONE)
-    norms: npt.NDArray[np.float64] = np.sqrt(squares)
+    with np.errstate(invalid="ignore"):  # NaN is refused later, by name
+        norms: npt.NDArray[np.float64] = np.sqrt(squares)
     return norms

@@ -124,8 +124,9 @@ def _merge(lists: Any, queries: Any, keys: Any, pools: Any) -> None:
                     room[count] = keys[i]
                     count += 1
             if count > depth:
-                room[:depth] = own
+                for i in range(depth):
+                    room[i] = own[i]
                 best_first(room[:count], depth)
-                own[:] = room[:depth]
-                own[0], own[depth - 1] = own[depth - 1], own[0]
+                for i in range(depth):
+                    own[i] = room[depth - 1 - i]
         first = last

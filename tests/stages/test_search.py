@@ -50,7 +50,7 @@ def bytes_of(artifact: Artifact) -> bytes:
 
 
 @pytest.mark.parametrize("shard_rows", [PAPERS, 25, 10])
-@pytest.mark.parametrize("engine", ["exact", "faiss", "torch"])
+@pytest.mark.parametrize("engine", ["exact", "faiss"])
 def test_every_paper_finds_itself(tmp_path: Path, stub: None, shard_rows: int, engine: str) -> None:
     """One, three and seven shards."""
     corpus = make_corpus(tmp_path, PAPERS, shard_rows=shard_rows)
@@ -202,4 +202,4 @@ def test_papers_with_several_vectors_are_ranked_by_the_best_pair(
         assert {len(each) for each in apart[1]} == {1, 2, 3}
         expected = brute_force_groups(apart[0], opened.candidates, apart[1], "l2", 20, opened.exclusions)
         assert artifact.arrow("ranking.arrow").equals(expected.table())
-        assert artifact.manifest.provenance["engine"] == "GroupedEngine"
+        assert artifact.manifest.provenance["engine"] == "MaxSimEngine"
