@@ -268,7 +268,7 @@ def _submit_one(batch: Batch, settings: SlurmSettings, command: Sequence[str], n
 
 def _needed(tasks: Sequence[Task], subcommand: str) -> set[str]:
     """Return the other subcommands whose jobs make inputs of this one's."""
-    inputs = {i.id for task in tasks if whole_job(task) == subcommand for i in task.inputs.values()}
+    inputs = {i.id for task in tasks if whole_job(task) == subcommand for i in task.reads.values()}
     return {str(whole_job(task)) for task in tasks if task.id in inputs} - {subcommand}
 
 

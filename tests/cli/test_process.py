@@ -65,7 +65,7 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     stopped = ended(process)
     assert stopped.returncode == 130
-    assert stopped.stderr.endswith("mdcr: stopped; the same command goes on where it stopped\n")
+    assert stopped.stderr.endswith("mdcr: stopped; the same command resumes where it stopped\n")
     assert not list(tmp_path.glob("corpora/*.name"))
     again = mdcr(tmp_path, *words)
     assert again.returncode == 0

@@ -66,10 +66,13 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
     local.run("eval", *chosen)
     world.env |= {"SLURM_CONF": str(slurm_host.config)}
     recipe = tmp_path / "recipe.toml"
+    held = tmp_path / "held"
+    held.touch()
+    hold = f"case $SLURM_JOB_NAME in index*) while [ -e {held} ]; do sleep 0.1; done;; esac"
     recipe.write_text(
         "[slurm]\npartition = 'nowhere'\ncollect_partition = 'main'\nimage = '/images/mdcr.sif'\n"
         "launch = 'env IMAGE={image}'\n"
-        f"setup = ['export PATH={Path(sys.executable).parent}:$PATH', 'echo here: $SLURM_JOB_PARTITION']\n"
+        f"setup = ['export PATH={Path(sys.executable).parent}:$PATH', 'echo here: $SLURM_JOB_PARTITION', '{hold}']\n"
     )
     submitted = make_submit(world, recipe)
     assert submitted.returncode == 0, submitted.stderr
@@ -83,6 +86,7 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
     array = first.arrays["embed"]
     slurm_host.until(lambda: world.units() >= 1, "a shard is finished", 90)
     subprocess.run(["scancel", f"{array}_0", str(first.whole_jobs["index"])], check=True, env=slurm_host.env)
+    held.unlink()
     slurm_host.until(lambda: slurm_host.payload(array, 1), "slice 1 runs", 60)
     os.kill(slurm_host.payload(array, 1) or 0, signal.SIGKILL)
     running = jobs(world)

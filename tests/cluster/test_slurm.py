@@ -85,7 +85,7 @@ def test_jobs_get_their_slices_resources_words_and_place_in_line(
 
 
 def test_lost_slices_are_named_and_requeued_ones_go_on(slurm_host: SlurmHost, submit: Submit, tmp_path: Path) -> None:
-    job = submit('[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || exec sleep 30', slices=4)
+    job = submit('[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || exec sleep 300', slices=4)
     for task in range(4):
         slurm_host.until(lambda task=task: slurm_host.payload(job, task), f"slice {task} runs", 60)
     log = log_of(tmp_path, job, 3)
