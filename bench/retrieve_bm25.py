@@ -34,7 +34,7 @@ from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.retrieve.base import Ranking
 from pipeline.retrieve.bm25 import grid
-from pipeline.retrieve.bm25.collection import Collection, Queries
+from pipeline.retrieve.bm25.collection import Collection, QueryTerms
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.retrieve.bm25.search import search
 from pipeline.retrieve.java import start_java
@@ -81,8 +81,8 @@ def prepare(folder: Path, sizes: Sequence[int], queries: int, peers: Sequence[in
     return dict(sorted(made.items())), rates
 
 
-def read(made: Made) -> tuple[Collection, Queries]:
-    queries = Queries.read(made.index, made.pool.query_rows)
+def read(made: Made) -> tuple[Collection, QueryTerms]:
+    queries = QueryTerms.read(made.index, made.pool.query_rows)
     return Collection.read(made.index, made.pool.candidates, queries.vocabulary, THREADS), queries
 
 

@@ -23,7 +23,7 @@ from pipeline.measure.measures import parse_measures
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
 from pipeline.report.golden import check
-from pipeline.report.model import Report, Settings
+from pipeline.report.model import Report, ReportSettings
 from pipeline.report.render import check_format, render
 from pipeline.stages.selection import parse_fields, parse_sizes
 from pipeline.stages.systems import system_names
@@ -41,7 +41,7 @@ def print_scores(
     """
     pools = list(published(root / POOLS))
     if options.json:
-        rows = collect.rows(collect.load(made, pools), Settings(seed=options.seed))
+        rows = collect.rows(collect.load(made, pools), ReportSettings(seed=options.seed))
         print_json({"rows": rows, **({"approximate": approximate} if approximate else {})})
         return
     own, measures = {each.manifest.inputs["pool"] for each in made}, made[0].manifest.config["measures"]
@@ -65,7 +65,7 @@ def print_table(root: Path, options: argparse.Namespace) -> None:
     """
     pools = list(published(root / POOLS))
     groups = _groups(_selected(root, pools, options), pools)
-    settings = Settings(seed=options.seed)
+    settings = ReportSettings(seed=options.seed)
     if options.check:
         reports = [summarise(collect.load(group, pools), settings) for group in groups]
         count = check(options.check, [each for report in reports for each in report.summaries], options.tolerance)
@@ -109,7 +109,7 @@ def _report(group: Sequence[Artifact], pools: Sequence[Artifact], options: argpa
     systems = {each.system for each in loaded}
     baseline = getattr(options, "baseline", None) or ("bm25:tuned" if "bm25:tuned" in systems else "bm25")
     compared = baseline if baseline in systems and len(systems) > 1 else None
-    return summarise(loaded, Settings(seed=options.seed, baseline=compared), shown)
+    return summarise(loaded, ReportSettings(seed=options.seed, baseline=compared), shown)
 
 
 def _print_table(report: Report, output: str) -> None:

@@ -12,11 +12,22 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import mean_and_deviation, percentile_interval
 from pipeline.report.averaging import Averaged, Floats, Key, average
-from pipeline.report.model import AVERAGE, Family, PoolFacts, Report, Scored, Settings, Setup, Summary, families, unique
+from pipeline.report.model import (
+    AVERAGE,
+    Family,
+    PoolFacts,
+    Report,
+    ReportSettings,
+    Scored,
+    Setup,
+    Summary,
+    families,
+    unique,
+)
 from pipeline.report.significance import with_p_values
 
 
-def summarise(scored: Sequence[Scored], settings: Settings, measures: Sequence[str] | None = None) -> Report:
+def summarise(scored: Sequence[Scored], settings: ReportSettings, measures: Sequence[str] | None = None) -> Report:
     """Return the report of some scores.
 
     Args:
@@ -93,7 +104,7 @@ def _tied(scored: Sequence[Scored]) -> float:
     return tied / entries if entries else 0.0
 
 
-def _summary(key: Key, averaged: Averaged, settings: Settings) -> Summary:
+def _summary(key: Key, averaged: Averaged, settings: ReportSettings) -> Summary:
     setup, system, measure = key
     low, high = percentile_interval(averaged.resampled[None, :], settings.level)
     mean, deviation = mean_and_deviation(averaged.figures)
@@ -118,7 +129,7 @@ def _macro_averages(
     systems: Sequence[str],
     measures: Sequence[str],
     averaged: Mapping[Key, Averaged],
-    settings: Settings,
+    settings: ReportSettings,
 ) -> Iterator[Summary]:
     """Yield the macro average over the fields of a family, for each system that was measured on all of them."""
     for system, measure in itertools.product(systems, measures):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.measure.statistics import bootstrap_means
-from pipeline.report.model import Scored, Settings, Setup
+from pipeline.report.model import ReportSettings, Scored, Setup
 
 Floats = npt.NDArray[np.float64]
 
@@ -40,7 +40,7 @@ Key = tuple[Setup, str, str]
 """Setup, system, measure."""
 
 
-def average(scored: Sequence[Scored], measures: Sequence[str], settings: Settings) -> dict[Key, Averaged]:
+def average(scored: Sequence[Scored], measures: Sequence[str], settings: ReportSettings) -> dict[Key, Averaged]:
     """Return some measures of each system on each setup, averaged over its samples.
 
     All samples of a setup have the same queries, so the interval is over queries, each with its mean over samples.

@@ -13,7 +13,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import changed_fields
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.measure.statistics import bootstrap_means, percentile_interval
-from pipeline.report.model import PoolFacts, Scored, Settings, Setup
+from pipeline.report.model import PoolFacts, ReportSettings, Scored, Setup
 
 
 def load(scores: Iterable[Artifact], pools: Iterable[Artifact]) -> list[Scored]:
@@ -39,7 +39,7 @@ def load(scores: Iterable[Artifact], pools: Iterable[Artifact]) -> list[Scored]:
     return loaded
 
 
-def rows(scored: Sequence[Scored], settings: Settings) -> list[dict[str, Any]]:
+def rows(scored: Sequence[Scored], settings: ReportSettings) -> list[dict[str, Any]]:
     """Return one row for each (system, pool, measure): the entries of ``mdcr eval --json``.
 
     Values are fractions, ``low`` and ``high`` bound the bootstrap interval over queries, ``size`` counts candidates.

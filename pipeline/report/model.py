@@ -71,7 +71,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ReportSettings:
     """What decides the figures of a report besides the scores.
 
     Attributes:
@@ -169,7 +169,7 @@ class Report:
     families: tuple[Family, ...]
     systems: tuple[str, ...]
     measures: tuple[str, ...]
-    settings: Settings
+    settings: ReportSettings
     corpus: str
     pools: tuple[str, ...]
     pool_seeds: tuple[int, ...]

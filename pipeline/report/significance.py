@@ -9,11 +9,11 @@ import numpy as np
 
 from pipeline.measure.statistics import holm, paired_permutation
 from pipeline.report.averaging import Averaged, Key
-from pipeline.report.model import Family, Settings, Setup, Summary
+from pipeline.report.model import Family, ReportSettings, Setup, Summary
 
 
 def with_p_values(
-    summaries: Mapping[Key, Summary], averaged: Mapping[Key, Averaged], family: Family, settings: Settings
+    summaries: Mapping[Key, Summary], averaged: Mapping[Key, Averaged], family: Family, settings: ReportSettings
 ) -> dict[Key, Summary]:
     """Return the summaries of a family with p-values against the baseline.
 
@@ -31,7 +31,9 @@ def with_p_values(
     return found
 
 
-def _tests(setup: Setup, keys: list[Key], averaged: Mapping[Key, Averaged], settings: Settings) -> dict[Key, float]:
+def _tests(
+    setup: Setup, keys: list[Key], averaged: Mapping[Key, Averaged], settings: ReportSettings
+) -> dict[Key, float]:
     pairs = {}
     for key in keys:
         base = averaged.get((setup, settings.baseline or "", key[2]))

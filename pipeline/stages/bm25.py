@@ -266,11 +266,11 @@ def bm25_ranking_task(
 
 
 def _search_terms(inputs: Inputs, pool: Pool, resources: Resources, k1: float, b: float, depth: int) -> Ranking:
-    from pipeline.retrieve.bm25.collection import Collection, Queries
+    from pipeline.retrieve.bm25.collection import Collection, QueryTerms
     from pipeline.retrieve.bm25.search import search
 
     index, threads = index_of(inputs["paper"]), resources.workers
-    queries = Queries.read(index_of(inputs["query"]) if "query" in inputs else index, pool.query_rows)
+    queries = QueryTerms.read(index_of(inputs["query"]) if "query" in inputs else index, pool.query_rows)
     collection = Collection.read(index, pool.candidates, queries.vocabulary, threads)
     with Progress(len(pool.candidates), "search bm25", "docs") as progress:
         return search(

@@ -183,11 +183,11 @@ def _count(queries: int | str) -> float:
 def _average_precision(
     inputs: Inputs, pool: Pool, qrels: Qrels, points: list[tuple[float, float]], depth: int, resources: Resources
 ) -> npt.NDArray[np.float64]:
-    from pipeline.retrieve.bm25.collection import Collection, Queries
+    from pipeline.retrieve.bm25.collection import Collection, QueryTerms
     from pipeline.retrieve.bm25.grid import ranks
 
     index = index_of(inputs["paper"])
-    queries = Queries.read(index, pool.query_rows)
+    queries = QueryTerms.read(index, pool.query_rows)
     collection = Collection.read(index, pool.candidates, queries.vocabulary, resources.workers)
     rows = [np.sort(qrels.rows[a:b]) for a, b in zip(qrels.offsets[:-1], qrels.offsets[1:], strict=True)]
     with Progress(len(pool.candidates), f"tune bm25 at {len(points)} points", "docs") as progress:

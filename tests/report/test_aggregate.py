@@ -8,10 +8,10 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.measure.statistics import bootstrap_means, holm, paired_permutation, percentile_interval
 from pipeline.report.aggregate import summarise
-from pipeline.report.model import AVERAGE, Family, Settings, Setup, families
+from pipeline.report.model import AVERAGE, Family, ReportSettings, Setup, families
 from tests.report.cases import made_up, scored
 
-SETTINGS = Settings(seed=5, resamples=300, permutations=400)
+SETTINGS = ReportSettings(seed=5, resamples=300, permutations=400)
 
 
 def test_mean_and_deviation_over_samples() -> None:
@@ -29,7 +29,7 @@ def test_mean_and_deviation_over_samples() -> None:
 def test_order_of_scores_does_not_matter() -> None:
     many = made_up(["a", "b"], [("Art", 10), ("Physics", 20)])
     shuffled = [many[place] for place in np.random.default_rng(2).permutation(len(many))]
-    first, second = (summarise(scores, Settings(baseline="a")) for scores in (many, shuffled))
+    first, second = (summarise(scores, ReportSettings(baseline="a")) for scores in (many, shuffled))
     assert set(first.summaries) == set(second.summaries)
 
 
@@ -74,7 +74,7 @@ def test_p_values_are_corrected_over_fields() -> None:
     random = np.random.default_rng(4)
     for each in many:
         each.values[:] += 0.2 * random.random(each.values.shape) - 0.095 * (each.system != "base")
-    report = summarise(many, Settings(seed=5, permutations=400, baseline="base"))
+    report = summarise(many, ReportSettings(seed=5, permutations=400, baseline="base"))
     for system in ("b", "c"):
         raw = []
         for field in fields:
@@ -94,7 +94,7 @@ def test_p_values_are_corrected_over_fields() -> None:
 def test_systems_on_other_samples_are_not_tested() -> None:
     many = [scored("a", {"map": [0.5, 0.1]}, sample=sample) for sample in (1, 2)]
     many.append(scored("b", {"map": [0.4, 0.2]}, sample=1))
-    report = summarise(many, Settings(baseline="a"))
+    report = summarise(many, ReportSettings(baseline="a"))
     assert [each.p_value for each in report.summaries] == [None, None]
 
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_summarised() -> None:
     with pytest.raises(InputError, match="no scores to report"):
         summarise([], SETTINGS)
     with pytest.raises(InputError, match=r"baseline 'bm2'.*Did you mean 'BM25'"):
-        summarise([scored("BM25", {"map": [1.0]})], Settings(baseline="bm2"))
+        summarise([scored("BM25", {"map": [1.0]})], ReportSettings(baseline="bm2"))
     two = [scored("a", {"map": [1.0]}), scored("a", {"map": [1.0, 0.0]}, sample=2)]
     with pytest.raises(InputError, match=r"s1 \(1 queries, 100 positives\) and .*s2 \(2 queries"):
         summarise(two, SETTINGS)

@@ -21,7 +21,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.measure.statistics import bootstrap_means, percentile_interval
 from pipeline.report.aggregate import summarise
 from pipeline.report.collect import load, rows
-from pipeline.report.model import Settings
+from pipeline.report.model import ReportSettings
 from pipeline.runner import Runner
 from pipeline.stages.score import score_task
 from tests.builders import make_corpus, make_pool
@@ -53,7 +53,7 @@ def test_scores_become_rows(tmp_path: Path, corpus: Artifact) -> None:
         for pool in pools
         for system, run in (("BM25", GOOD), ("SciNCL", BAD))
     ]
-    settings = Settings(seed=3, resamples=200)
+    settings = ReportSettings(seed=3, resamples=200)
     found = rows(load(scores, pools), settings)
     assert len(found) == 8
     printed = json.loads(json.dumps(found))
@@ -90,13 +90,13 @@ def test_an_interval_does_not_depend_on_what_else_is_reported() -> None:
         for field in ("Art", None)
         for sample in (1, 2)
     ]
-    together = rows(many, Settings())
-    assert [rows([each], Settings())[0] for each in many] == together
+    together = rows(many, ReportSettings())
+    assert [rows([each], ReportSettings())[0] for each in many] == together
 
 
 def test_one_sample_has_the_same_interval_in_rows_and_in_summaries() -> None:
     alone = [scored("a", {"map": np.random.default_rng(1).random(30)}, field="Art")]
-    (row,), (summary,) = rows(alone, Settings()), summarise(alone, Settings()).summaries
+    (row,), (summary,) = rows(alone, ReportSettings()), summarise(alone, ReportSettings()).summaries
     assert (row["value"], row["low"], row["high"]) == (summary.value, summary.low, summary.high)
 
 
@@ -108,7 +108,7 @@ def test_field_and_size_come_from_the_pool(tmp_path: Path, corpus: Artifact) -> 
     assert loaded.pool.setup == ("Art", 6)
     assert loaded.pool.settings["seed"] == 7
     assert loaded.corpus == corpus.name
-    assert summarise([loaded], Settings()).pool_seeds == (7,)
+    assert summarise([loaded], ReportSettings()).pool_seeds == (7,)
 
 
 def test_what_cannot_stand_in_one_report(tmp_path: Path, corpus: Artifact) -> None:

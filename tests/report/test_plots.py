@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from pipeline.core.errors import InputError
 from pipeline.report import plots
 from pipeline.report.aggregate import summarise
-from pipeline.report.model import AVERAGE, Report, Settings
+from pipeline.report.model import AVERAGE, Report, ReportSettings
 from pipeline.report.plots import save_plots
 from tests.report.cases import made_up
 
@@ -21,7 +21,7 @@ from tests.report.cases import made_up
 @pytest.fixture(scope="module")
 def report() -> Report:
     setups = [(None, 200_000), (None, 2_000_000), ("Art", 78_081), ("Physics", 100_000)]
-    return summarise(made_up(["BM25", "SciNCL"], setups, measures=["map", "recall@30"]), Settings(resamples=50))
+    return summarise(made_up(["BM25", "SciNCL"], setups, measures=["map", "recall@30"]), ReportSettings(resamples=50))
 
 
 def test_every_family_and_measure_in_every_format(report: Report, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.report.aggregate import summarise
 from pipeline.report.latex import escape
-from pipeline.report.model import Report, Scored, Settings
+from pipeline.report.model import Report, ReportSettings, Scored
 from pipeline.report.render import FORMATS, render
 from pipeline.report.tables import Column, Figure, Line, Table, blocks, build_tables
 from tests.report.cases import made_up, scored
@@ -32,14 +32,14 @@ def by_size() -> Report:
     """BM25 and SciNCL at 200k, two samples; BM25 alone at 2M, one sample."""
     scores = [flat("BM25", 0.25 * sample, sample=sample) for sample in (1, 2)]
     scores += [flat("SciNCL_v1", 0.25 + 0.25 * sample, sample=sample) for sample in (1, 2)]
-    return summarise([*scores, flat("BM25", 0.125, size=2_000_000)], Settings(baseline="BM25", resamples=10))
+    return summarise([*scores, flat("BM25", 0.125, size=2_000_000)], ReportSettings(baseline="BM25", resamples=10))
 
 
 @pytest.fixture
 def by_field() -> Report:
     scores = [flat("BM25", 0.5, field="Art", size=78_081), flat("SciNCL", 0.375, field="Art", size=78_081)]
     scores += [flat("BM25", 0.25, field="Physics", size=100_000), flat("SciNCL", 0.625, field="Physics", size=100_000)]
-    return summarise(scores, Settings(resamples=10, permutations=99, baseline="BM25"), ["map"])
+    return summarise(scores, ReportSettings(resamples=10, permutations=99, baseline="BM25"), ["map"])
 
 
 @pytest.mark.parametrize(("case", "width"), [("by_size", 80), ("by_field", 100)])
@@ -52,7 +52,7 @@ def test_golden(request: pytest.FixtureRequest, case: str, width: int, suffix: s
 
 
 def test_csv_is_the_report_in_full_precision() -> None:
-    report = summarise(made_up(["a", "b"], [("Art", 10), ("Physics", 20)]), Settings(baseline="a"))
+    report = summarise(made_up(["a", "b"], [("Art", 10), ("Physics", 20)]), ReportSettings(baseline="a"))
     lines = list(csv.DictReader(io.StringIO(render(report, "csv"))))
     assert len(lines) == len(report.summaries) == 2 * 2 * 3
     for line, summary in zip(lines, report.summaries, strict=True):
@@ -67,7 +67,7 @@ def test_csv_is_the_report_in_full_precision() -> None:
 @pytest.mark.parametrize("ansi", [True, False])
 def test_terminal_keeps_to_the_width(width: int, ansi: bool) -> None:
     setups = [(None, 200_000), (None, 500_000), ("Art", 10), ("Computer Science", 20)]
-    report = summarise(made_up(["BM25", "SciNCL", "SPECTER"], setups), Settings(baseline="BM25"))
+    report = summarise(made_up(["BM25", "SciNCL", "SPECTER"], setups), ReportSettings(baseline="BM25"))
     text = render(report, width=width, ansi=ansi)
     assert max(len(re.sub(r"\x1b\[[01]m", "", line)) for line in text.splitlines()) <= width
     tables = build_tables(report)
@@ -95,14 +95,14 @@ def test_best_and_marks() -> None:
         scored("b", {"map": [0.3, 0.2, 0.1]}),
         scored("c", {"map": [0.0, 0.1, 0.0]}),
     ]
-    (table,) = build_tables(summarise(scores, Settings(baseline="a", alpha=1.0)))
+    (table,) = build_tables(summarise(scores, ReportSettings(baseline="a", alpha=1.0)))
     values = [line.values[0] for line in table.lines]
     assert [value.best for value in values if isinstance(value, Figure)] == [True, True, False]
     assert [value.marked for value in values if isinstance(value, Figure)] == [False, False, True]
 
 
 def test_a_lone_system_is_not_best_of_anything() -> None:
-    (table,) = build_tables(summarise([scored("a", {"map": [0.5]})], Settings()))
+    (table,) = build_tables(summarise([scored("a", {"map": [0.5]})], ReportSettings()))
     assert isinstance(table.lines[0].values[0], Figure)
     assert not table.lines[0].values[0].best
     assert "best" not in " ".join(table.notes)
@@ -114,7 +114,7 @@ def test_notes_count_what_was_empty() -> None:
         scored("a", {"map": [0.5]}, queries_without_results=3, queries_without_positive=2, depth=7),
         scored("b", {"map": [0.5]}, queries_without_positive=2, depth=7),
     ]
-    notes = " ".join(build_tables(summarise(scores, Settings()))[0].notes)
+    notes = " ".join(build_tables(summarise(scores, ReportSettings()))[0].notes)
     assert "Queries without results, scored 0: a 3. Queries without a positive, left out: 2." in notes
     assert "top 7 of each query" in notes
 
@@ -127,11 +127,11 @@ def test_notes_name_parameters_and_the_fields_they_are_of() -> None:
     ]
     fixed = [scored("bm25", values, field=each.pool.setup.field, parameters="k1=0.9, b=0.4") for each in tuned]
     dense = [scored("lsa", values, field=each.pool.setup.field) for each in tuned]
-    notes = " ".join(build_tables(summarise([*tuned, *fixed, *dense], Settings()))[0].notes)
+    notes = " ".join(build_tables(summarise([*tuned, *fixed, *dense], ReportSettings()))[0].notes)
     assert (
         "Parameters: bm25:tuned k1=0.9, b=0.75 (Art, Medicine), k1=1.3, b=0.75 (Physics); bm25 k1=0.9, b=0.4." in notes
     )
-    assert "Parameters" not in " ".join(build_tables(summarise(dense, Settings()))[0].notes)
+    assert "Parameters" not in " ".join(build_tables(summarise(dense, ReportSettings()))[0].notes)
 
 
 def test_notes_give_the_published_figures_of_pools_of_their_kind() -> None:
@@ -140,7 +140,7 @@ def test_notes_give_the_published_figures_of_pools_of_their_kind() -> None:
 
     def notes(*setups: tuple[str | None, int]) -> str:
         scores = [scored(system, values, field=field, size=size) for field, size in setups for system in systems]
-        tables = build_tables(summarise(scores, Settings()))
+        tables = build_tables(summarise(scores, ReportSettings()))
         return " ".join(note for note in tables[0].notes if note.startswith("Published"))
 
     assert notes((None, 200_000), (None, 2_000_000), (None, 40_000)) == (
@@ -170,7 +170,7 @@ def test_blocks_keep_groups_together() -> None:
 
 
 def test_markup_in_names_is_escaped() -> None:
-    report = summarise([scored("a|b_c%", {"map": [0.5]})], Settings())
+    report = summarise([scored("a|b_c%", {"map": [0.5]})], ReportSettings())
     assert "| a\\|b_c% |" in render(report, "markdown")
     assert r"a|b\_c\% & " in render(report, "latex")
     assert escape(r"\{&") == r"\textbackslash{}\{\&"

@@ -19,7 +19,7 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Rows, Text
 from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
 from pipeline.retrieve.bm25 import grid
-from pipeline.retrieve.bm25.collection import Collection, Queries
+from pipeline.retrieve.bm25.collection import Collection, QueryTerms
 from pipeline.retrieve.bm25.forward_index import Block, ForwardIndex
 from pipeline.retrieve.bm25.search import search
 from pipeline.retrieve.lucene import LuceneIndex, build_index
@@ -69,7 +69,7 @@ def by_index(
     threads: int = 2,
     memory: int = 1 << 20,
 ) -> Ranking:
-    queries = Queries.read(index, asked.queries)
+    queries = QueryTerms.read(index, asked.queries)
     collection = Collection.read(index, asked.candidates, queries.vocabulary, threads)
     return search(collection, queries, asked.excluded, k1=k1, b=b, depth=depth, threads=threads, memory=memory)
 
@@ -83,7 +83,7 @@ def grid_ranks(
     depth: int = 500,
     threads: int = 2,
 ) -> npt.NDArray[np.int64]:
-    queries = Queries.read(index, asked.queries)
+    queries = QueryTerms.read(index, asked.queries)
     collection = Collection.read(index, asked.candidates, queries.vocabulary, threads)
     return grid.ranks(collection, queries, relevant, asked.excluded, points=points, depth=depth, threads=threads)
 

@@ -20,7 +20,7 @@ from pipeline.corpus.reader import Text
 from pipeline.measure.ranks import average_precision
 from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
 from pipeline.retrieve.bm25 import collection, grid, search
-from pipeline.retrieve.bm25.collection import Collection, Queries
+from pipeline.retrieve.bm25.collection import Collection, QueryTerms
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.stages.tune import GRID_B, GRID_K1
 from tests.retrieve.bm25 import (
@@ -183,8 +183,8 @@ def test_blocks_of_the_index_change_no_byte(
     assert same(by_index(other, asked), expected)
 
 
-def opened(index: ForwardIndex, asked: Asked) -> tuple[Collection, Queries]:
-    queries = Queries.read(index, asked.queries)
+def opened(index: ForwardIndex, asked: Asked) -> tuple[Collection, QueryTerms]:
+    queries = QueryTerms.read(index, asked.queries)
     return Collection.read(index, asked.candidates, queries.vocabulary, 2), queries
 
 

@@ -27,7 +27,7 @@ BLOCK_DOCUMENTS = 16_384
 """Documents inverted together, at most 65,536: their scores stay in a core's cache."""
 
 QUERIES_TOGETHER = 16
-"""Queries that one thread runs against a block before it asks for more."""
+"""QueryTerms that one thread runs against a block before it asks for more."""
 
 Offsets = npt.NDArray[np.int64]
 Work = Callable[["Inverted", int, int], None]
@@ -35,7 +35,7 @@ Work = Callable[["Inverted", int, int], None]
 
 
 @dataclass(frozen=True)
-class Queries:
+class QueryTerms:
     """The terms of some queries.
 
     Attributes:
@@ -51,7 +51,7 @@ class Queries:
     vocabulary: pa.Array
 
     @classmethod
-    def read(cls, index: ForwardIndex, rows: Rows) -> Queries:
+    def read(cls, index: ForwardIndex, rows: Rows) -> QueryTerms:
         """Read the papers or query texts at rising ``rows``, in that order."""
         none = np.empty(0, np.int64)
         found, counts, times, spelled = [none.astype(np.uint32)], [none], [none], [pa.array([], pa.large_string())]
@@ -73,7 +73,7 @@ class Queries:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def part(self, first: int, last: int) -> Queries:
+    def part(self, first: int, last: int) -> QueryTerms:
         """Return queries ``first`` to ``last``, uncopied."""
         return replace(self, offsets=self.offsets[first : last + 1])
 

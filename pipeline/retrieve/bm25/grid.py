@@ -22,7 +22,7 @@ from pipeline.core.compiled import compiled
 from pipeline.core.errors import InputError
 from pipeline.retrieve.base import Exclusions
 from pipeline.retrieve.bm25 import formula
-from pipeline.retrieve.bm25.collection import Collection, Inverted, Queries, excluded_positions
+from pipeline.retrieve.bm25.collection import Collection, Inverted, QueryTerms, excluded_positions
 from pipeline.retrieve.bm25.search import Keys, check_exclusions
 
 Ranks = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ _WIDTH = 32
 """The points of estimates are padded to a multiple of this, so that processors add them by whole vectors."""
 
 
-class Counts(NamedTuple):
+class RankCounts(NamedTuple):
     """How many documents rank above the relevant ones of each query, at every point.
 
     Attributes:
@@ -57,7 +57,9 @@ class Counts(NamedTuple):
     needed: formula.Floats
 
     @classmethod
-    def start(cls, offsets: npt.NDArray[np.int64], keys: Keys, slack: npt.NDArray[np.float64], width: int) -> Counts:
+    def start(
+        cls, offsets: npt.NDArray[np.int64], keys: Keys, slack: npt.NDArray[np.float64], width: int
+    ) -> RankCounts:
         """Return counts of nothing.
 
         Args:
@@ -85,7 +87,7 @@ class Counts(NamedTuple):
 
 def ranks(
     collection: Collection,
-    queries: Queries,
+    queries: QueryTerms,
     relevant: Exclusions,
     excluded: Exclusions,
     *,
@@ -129,7 +131,7 @@ def ranks(
     terms = np.diff(queries.offsets)
     totals = np.bincount(np.repeat(np.arange(len(queries)), terms), weights, len(queries))
     slack = np.stack([totals * 2.0**-20, (terms + 32) * 2.0**-23])
-    counts = Counts.start(np.asarray(relevant[0], np.int64), keys, slack, table.shape[2])
+    counts = RankCounts.start(np.asarray(relevant[0], np.int64), keys, slack, table.shape[2])
 
     def work(block: Inverted, first: int, last: int) -> None:
         documents, postings = block
@@ -229,7 +231,7 @@ def count_above(
         norms: float32 ``[256, points]``, inverse norm of each stored length.
         estimates: float32 ``[n, padded points]``, estimated scores of the documents.
         dense: float32 ``[terms + 1]``, zeros, as it is left.
-        counts: :class:`Counts`; changed.
+        counts: :class:`RankCounts`; changed.
         depth: how many ranks count.
     """
     offsets, terms, weights = queries

@@ -26,7 +26,7 @@ from pipeline.retrieve.bm25.collection import (
     QUERIES_TOGETHER,
     Collection,
     Inverted,
-    Queries,
+    QueryTerms,
     excluded_positions,
 )
 
@@ -50,7 +50,7 @@ class Best(NamedTuple):
 
 def search(
     collection: Collection,
-    queries: Queries,
+    queries: QueryTerms,
     excluded: Exclusions,
     *,
     k1: float,
@@ -101,7 +101,7 @@ def search(
 
 
 def _search(
-    collection: Collection, norms: formula.Floats, queries: Queries, excluded: Exclusions, depth: int,
+    collection: Collection, norms: formula.Floats, queries: QueryTerms, excluded: Exclusions, depth: int,
     pool: Executor, threads: int, done: Callable[[int], object],
 ) -> list[Keys]:  # fmt: skip
     """Return the best keys of each query, falling."""
@@ -122,7 +122,7 @@ def _search(
     return [np.sort(keys[:held])[: -depth - 1 : -1].copy() for keys, held in zip(best.keys, best.counts, strict=True)]
 
 
-def check_exclusions(excluded: Exclusions, queries: Queries) -> None:
+def check_exclusions(excluded: Exclusions, queries: QueryTerms) -> None:
     """Raise InputError unless there are exclusions for each query."""
     if len(excluded[0]) != len(queries) + 1:
         raise InputError(
@@ -137,7 +137,7 @@ def search_block(
     """Keep the best documents of a block for some queries.
 
     Args:
-        queries: offsets, terms and times of :class:`~pipeline.retrieve.bm25.collection.Queries`.
+        queries: offsets, terms and times of :class:`~pipeline.retrieve.bm25.collection.QueryTerms`.
         idf: float32 ``[terms + 1]``.
         rows: uint32 ``[n]``, of the documents.
         norms: float32 ``[n]``, inverse norm of each document.
