@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -30,7 +31,7 @@ class Paper(msgspec.Struct, kw_only=True, gc=False):
         year: of publication.
         fields: names of its fields of study.
         outbound: ids of the papers it cites.
-        inbound: ids of the papers that cite it, or their number.
+        inbound: distinct ids of the papers that cite it, or their number.
         doi: as it is written.
     """
 
@@ -40,7 +41,7 @@ class Paper(msgspec.Struct, kw_only=True, gc=False):
     year: int | None = None
     fields: list[str] | None = None
     outbound: list[str] | None = None
-    inbound: list[str] | int | None = None
+    inbound: set[str] | int | None = None
     doi: str | None = None
 
 
@@ -63,17 +64,21 @@ class PaperBuffer(Tally):
         self._dois: list[int] = []
 
     def add(self, paper: Paper) -> None:
-        """Add one paper. Its values go to columns at once: that is faster than to keep the objects."""
-        cited = paper.outbound or ()
-        self._ids.append(paper.id)
-        self._titles.append(paper.title)
-        self._abstracts.append(paper.abstract)
-        self._years.append(self._year(paper.year))
-        self._masks.append(self._mask(paper.fields) if paper.fields else 0)
-        self._cited.extend(cited)
-        self._lengths.append(len(cited))
-        self._inbound.append(_citing(paper))
-        self._dois.append(doi_key(paper.doi) if paper.doi else 0)
+        """Add one paper."""
+        self.extend([paper])
+
+    def extend(self, papers: Sequence[Paper]) -> None:
+        """Add papers. Their values go to columns at once, while they are in the processor's cache."""
+        self._ids += [paper.id for paper in papers]
+        self._titles += [paper.title for paper in papers]
+        self._abstracts += [paper.abstract for paper in papers]
+        self._years += [self._year(paper.year) for paper in papers]
+        self._masks += [self._mask(paper.fields) if paper.fields else 0 for paper in papers]
+        outbound = [paper.outbound or () for paper in papers]
+        self._cited += chain.from_iterable(outbound)
+        self._lengths += map(len, outbound)
+        self._inbound += map(_citing, papers)
+        self._dois += [doi_key(paper.doi) if paper.doi else 0 for paper in papers]
 
     @property
     def full(self) -> bool:
@@ -120,10 +125,8 @@ class PaperBuffer(Tally):
 
 def _citing(paper: Paper) -> int:
     """Return how many other papers cite a paper."""
-    if isinstance(paper.inbound, int):
-        return paper.inbound
-    distinct = set(paper.inbound or ())
-    return len(distinct) - (paper.id in distinct)
+    inbound = paper.inbound or 0
+    return inbound if isinstance(inbound, int) else len(inbound) - (paper.id in inbound)
 
 
 def distinct_references(keys: Keys, lengths: npt.NDArray[np.int64], cited: Keys) -> tuple[npt.NDArray[np.int64], Keys]:
@@ -137,7 +140,7 @@ def distinct_references(keys: Keys, lengths: npt.NDArray[np.int64], cited: Keys)
     Returns:
         offsets int64 ``[n + 1]`` and the references kept, rising within a paper.
     """
-    owner = np.repeat(np.arange(len(keys), dtype=np.uint32), lengths)
+    owner = np.repeat(np.arange(len(keys), dtype=np.min_scalar_type(len(keys))), lengths)  # 16 bits sort fast
     kept = cited != keys[owner]
     owner, cited = owner[kept], cited[kept]
     order = np.argsort(cited)

@@ -11,7 +11,7 @@ import msgspec
 
 from pipeline.sources.base import PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.papers import Paper, PaperBuffer
-from pipeline.sources.records import read_records
+from pipeline.sources.records import read_record_blocks
 
 _PATTERNS = ("metadata_*.jsonl.gz", "metadata_*.jsonl", "metadata/metadata_*.jsonl.gz", "metadata/metadata_*.jsonl")
 
@@ -22,7 +22,7 @@ class Record(Paper):
     id: str = msgspec.field(name="paper_id")
     fields: list[str] | None = msgspec.field(name="mag_field_of_study", default=None)
     outbound: list[str] | None = msgspec.field(name="outbound_citations", default=None)
-    inbound: list[str] | None = msgspec.field(name="inbound_citations", default=None)
+    inbound: set[str] | None = msgspec.field(name="inbound_citations", default=None)
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,13 @@ class S2orc2020:
             CorruptError: the file is truncated or damaged.
         """
         papers = PaperBuffer(self.folder / part)
-        for number, record in read_records(self.folder / part, Record, papers, allow_truncated=self.allow_truncated):
-            if not record.id:
-                papers.drop("no_paper_id", number)
-                continue
-            papers.add(record)
+        for number, records in read_record_blocks(
+            self.folder / part, Record, papers, allow_truncated=self.allow_truncated
+        ):
+            for line, record in enumerate(records, number):
+                if not record.id:
+                    papers.drop("no_paper_id", line)
+            papers.extend([record for record in records if record.id])
             if papers.full:
                 yield papers.flush()
         yield papers.flush()
