@@ -21,26 +21,16 @@ def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[i
     Raises:
         CorruptError: the file is truncated or damaged.
     """
-    for first, lines in read_line_blocks(path, allow_truncated=allow_truncated):
-        if lines is None:
-            yield first, None
+    number = 0
+    for block in _line_blocks(path, allow_truncated):
+        if block is None:
+            number += 1
+            yield number, None
             continue
-        for number, line in enumerate(lines, first):
+        for line in block.removesuffix(b"\n").split(b"\n"):
+            number += 1
             if line and not line.isspace():
                 yield number, line
-
-
-def read_line_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[int, list[bytes] | None]]:
-    """Yield (number of the first line, consecutive lines, blank ones included); None for a line over :data:`MAX_LINE`.
-
-    Raises:
-        CorruptError: the file is truncated or damaged.
-    """
-    number = 1
-    for block in _line_blocks(path, allow_truncated):
-        lines = None if block is None else block.removesuffix(b"\n").split(b"\n")
-        yield number, lines
-        number += 1 if lines is None else len(lines)
 
 
 def _line_blocks(path: Path, allow_truncated: bool) -> Iterator[bytes | None]:

@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pipeline.sources.lines import read_line_blocks
+from pipeline.sources.lines import read_lines
 
 EXAMPLES = 3
 """Bad records shown of each reason in each part."""
 
-_BAD_LINE = (UnicodeDecodeError, msgspec.DecodeError, RecursionError)
 _T = TypeVar("_T")
 
 
@@ -77,41 +76,19 @@ def read_records(
     Raises:
         CorruptError: the file is truncated or damaged.
     """
-    for number, records in read_record_blocks(path, kind, tally, allow_truncated=allow_truncated):
-        yield from enumerate(records, number)
-
-
-def read_record_blocks(
-    path: Path, kind: type[_T], tally: Tally, *, allow_truncated: bool = False
-) -> Iterator[tuple[int, list[_T]]]:
-    """Yield (number of the first line, records of consecutive lines) as :func:`read_records` reads them."""
     decode = msgspec.json.Decoder(kind).decode
-    for first, lines in read_line_blocks(path, allow_truncated=allow_truncated):
-        if lines is None:
-            tally.drop("line_too_long", first)
+    for number, line in read_lines(path, allow_truncated=allow_truncated):
+        if line is None:
+            tally.drop("line_too_long", number)
             continue
         try:
-            records = list(map(decode, lines))
-        except _BAD_LINE:
-            yield from _one_by_one(first, lines, decode, tally)
-        else:
-            yield first, records
-
-
-def _one_by_one(
-    first: int, lines: list[bytes], decode: Callable[[bytes], _T], tally: Tally
-) -> Iterator[tuple[int, list[_T]]]:
-    for number, line in enumerate(lines, first):
-        if not line or line.isspace():
-            continue
-        try:
-            yield number, [decode(line)]
-        except _BAD_LINE as error:
+            yield number, decode(line)
+        except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
             mended = _mended(line, decode, error)
             if isinstance(mended, str):
                 tally.drop(mended, number, str(error) if mended == "wrong_type" else line)
             else:
-                yield number, [mended[0]]
+                yield number, mended[0]
 
 
 def _mended(line: bytes, decode: Callable[[bytes], _T], error: Exception) -> tuple[_T] | str:

@@ -11,7 +11,7 @@ import msgspec
 
 from pipeline.sources.base import PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.papers import Paper, PaperBuffer
-from pipeline.sources.records import read_record_blocks
+from pipeline.sources.records import read_records
 
 _PATTERNS = ("metadata_*.jsonl.gz", "metadata_*.jsonl", "metadata/metadata_*.jsonl.gz", "metadata/metadata_*.jsonl")
 
@@ -60,13 +60,11 @@ class S2orc2020:
             CorruptError: the file is truncated or damaged.
         """
         papers = PaperBuffer(self.folder / part)
-        for number, records in read_record_blocks(
-            self.folder / part, Record, papers, allow_truncated=self.allow_truncated
-        ):
-            for line, record in enumerate(records, number):
-                if not record.id:
-                    papers.drop("no_paper_id", line)
-            papers.extend([record for record in records if record.id])
+        for number, record in read_records(self.folder / part, Record, papers, allow_truncated=self.allow_truncated):
+            if not record.id:
+                papers.drop("no_paper_id", number)
+                continue
+            papers.add(record)
             if papers.full:
                 yield papers.flush()
         yield papers.flush()
