@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 
 Keys = npt.NDArray[np.uint64]
 
+_OTHER_SPACES = "".join(each for each in map(chr, range(0x3001)) if each.isspace() and each != " ")
+_IRREGULAR_SPACES = rf"[{_OTHER_SPACES}]|  |\A | \z"
 _NOT_ALPHANUMERIC = {code: None for code in range(128) if not chr(code).isalnum()}
 _LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
 
@@ -27,13 +29,15 @@ def normalise(text: str | None) -> str:
 
 
 def normalise_all(texts: Sequence[str | None]) -> pa.LargeStringArray:
-    """Return :func:`normalise` of each text. Printable ASCII without superfluous spaces is left as it is."""
-    array = pc.fill_null(pa.array(texts, pa.large_string()), "")
-    double_space = pc.match_substring_regex(array, "  ")
-    edge_space = pc.or_(pc.starts_with(array, " "), pc.ends_with(array, " "))
-    unclean = pc.or_(pc.or_(pc.invert(pc.ascii_is_printable(array)), double_space), edge_space)
-    changed = [normalise(text) for text in array.filter(unclean).to_pylist()]
-    return pc.replace_with_mask(array, unclean, pa.array(changed, pa.large_string()))
+    """Return :func:`normalise` of each text. White space is searched in all texts together."""
+    found = ["" if not text else text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]
+    array = pa.array(found, pa.large_string())
+    irregular = pc.indices_nonzero(pc.match_substring_regex(array, _IRREGULAR_SPACES)).to_pylist()
+    if not irregular:
+        return array
+    for row in irregular:
+        found[row] = " ".join(found[row].split())
+    return pa.array(found, pa.large_string())
 
 
 def same_title_form(title: str) -> str:

@@ -30,7 +30,7 @@ class Paper(msgspec.Struct, kw_only=True, gc=False):
         year: of publication.
         fields: names of its fields of study.
         outbound: ids of the papers it cites.
-        inbound: ids of the papers that cite it, or their number.
+        inbound: distinct ids of the papers that cite it, or their number.
         doi: as it is written.
     """
 
@@ -40,7 +40,7 @@ class Paper(msgspec.Struct, kw_only=True, gc=False):
     year: int | None = None
     fields: list[str] | None = None
     outbound: list[str] | None = None
-    inbound: list[str] | int | None = None
+    inbound: set[str] | int | None = None
     doi: str | None = None
 
 
@@ -120,10 +120,8 @@ class PaperBuffer(Tally):
 
 def _citing(paper: Paper) -> int:
     """Return how many other papers cite a paper."""
-    if isinstance(paper.inbound, int):
-        return paper.inbound
-    distinct = set(paper.inbound or ())
-    return len(distinct) - (paper.id in distinct)
+    inbound = paper.inbound or 0
+    return inbound if isinstance(inbound, int) else len(inbound) - (paper.id in inbound)
 
 
 def distinct_references(keys: Keys, lengths: npt.NDArray[np.int64], cited: Keys) -> tuple[npt.NDArray[np.int64], Keys]:
@@ -137,7 +135,7 @@ def distinct_references(keys: Keys, lengths: npt.NDArray[np.int64], cited: Keys)
     Returns:
         offsets int64 ``[n + 1]`` and the references kept, rising within a paper.
     """
-    owner = np.repeat(np.arange(len(keys), dtype=np.uint32), lengths)
+    owner = np.repeat(np.arange(len(keys), dtype=np.min_scalar_type(len(keys))), lengths)  # 16 bits sort fast
     kept = cited != keys[owner]
     owner, cited = owner[kept], cited[kept]
     order = np.argsort(cited)

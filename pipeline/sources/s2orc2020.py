@@ -22,7 +22,7 @@ class Record(Paper):
     id: str = msgspec.field(name="paper_id")
     fields: list[str] | None = msgspec.field(name="mag_field_of_study", default=None)
     outbound: list[str] | None = msgspec.field(name="outbound_citations", default=None)
-    inbound: list[str] | None = msgspec.field(name="inbound_citations", default=None)
+    inbound: set[str] | None = msgspec.field(name="inbound_citations", default=None)
 
 
 @dataclass(frozen=True)
