@@ -206,14 +206,19 @@ class Runner:
         _replace_files(work, manifest, path, {output.path: output.sha256 for output in intact}, set(before))
 
     def _run(self, tasks: Sequence[Task], inputs: Sequence[Inputs], works: Sequence[Workdir]) -> list[Counts]:
-        if tasks[0].units is not None:
-            jobs = list(zip(inputs, works, strict=True))
-            return run_units(tasks[0].units, jobs, self.resources, self.executor)
-        return [
-            task.run(read, work, self.resources)
-            for task, read, work in zip(tasks, inputs, works, strict=True)
-            if task.run is not None
-        ]
+        try:
+            if tasks[0].units is not None:
+                jobs = list(zip(inputs, works, strict=True))
+                return run_units(tasks[0].units, jobs, self.resources, self.executor)
+            return [
+                task.run(read, work, self.resources)
+                for task, read, work in zip(tasks, inputs, works, strict=True)
+                if task.run is not None
+            ]
+        except CorruptError as error:
+            if self.repair and "--repair" in error.remedy:  # every input that this command makes is repaired by now
+                raise CorruptError(error.what, "Run the command that makes it with --repair") from error
+            raise
 
     def _step(self, task: Task) -> Step:
         path = self.path(task)
@@ -305,7 +310,9 @@ def _replace_files(work: Workdir, manifest: Manifest, path: Path, intact: dict[s
     for name in (recorded | there) - listed:
         (path / name).unlink(missing_ok=True)
     files.sync(path)
-    manifest.write(path)
+    manifest.write(work.path)
+    (work.path / MANIFEST).replace(path / MANIFEST)
+    files.sync(path)
 
 
 @contextmanager
