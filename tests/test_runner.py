@@ -21,7 +21,7 @@ from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
-from pipeline.runner import Runner
+from pipeline.runner import Runner, _acquire
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,14 @@ def _repair_until(root: Path, task: Task, event: int) -> bool:
         finally:
             os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) != 0
+
+
+def test_a_lock_that_another_process_removes_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = tmp_path / ".a.lock"
+    with lock.open("a") as handle:
+        lock.unlink()
+        monkeypatch.setattr(Path, "exists", lambda _: True)  # it is removed right after this was asked
+        assert not _acquire(handle, lock)
 
 
 @pytest.mark.parametrize("victim", ["y", "manifest.json", "index/1"])
