@@ -63,8 +63,8 @@ def write_text(path: Path, text: str) -> None:
 def read_json(path: Path) -> Any:
     """Return what a JSON file holds; None where it is missing, empty, cut or otherwise not JSON."""
     try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return json.loads(path.read_bytes()) if path.is_file() else None
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
 
 
