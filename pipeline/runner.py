@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from pipeline.core import files, provenance
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact, matches, published
 from pipeline.core.config import canonical, changed_fields
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Counts, Manifest
@@ -118,7 +118,7 @@ class Runner:
 
     def _make(self, tasks: Sequence[Task]) -> None:
         """Build or repair what needs it of some tasks that are made together."""
-        needed = [task for task in tasks if self._damage(task) != []]
+        needed = [task for task in tasks if self._damage(task) != [] or self._repair_folder(task).exists()]
         inputs = {task.id: self._inputs(task) for task in (tasks if self.repair else needed)}
         with ExitStack() as stack:
             for path in sorted(self.path(task) for task in needed):  # always in one order, against deadlock
@@ -131,22 +131,37 @@ class Runner:
             for task in needed:
                 if damaged := damage[task.id]:
                     self._rebuild(task, inputs[task.id], damaged)
-        self._made |= {task.id: Artifact.open(self.path(task)) for task in tasks}
+                shutil.rmtree(self._repair_folder(task), ignore_errors=True)
+        self._made |= {task.id: self._open(task) for task in tasks}
 
     def _inputs(self, task: Task) -> dict[str, Artifact]:
         return {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.reads.items()}
 
-    def _damage(self, task: Task) -> list[str] | None:
-        """Return the damaged files of a task's artifact; None: there is no artifact."""
+    def _repair_folder(self, task: Task) -> Path:
         path = self.path(task)
+        return path.with_name(f".{path.name}.repair")
+
+    def _open(self, task: Task) -> Artifact:
+        artifact = Artifact.open(self.path(task))
+        if artifact.id != task.id:
+            raise CorruptError(f"{artifact.path} has identity {artifact.id}, not {task.id}", "Remove its folder")
+        return artifact
+
+    def _damage(self, task: Task) -> list[str] | None:
+        """Return the damaged files of a task's artifact, its manifest included; None: there is no artifact."""
         if not self.published(task):
             return None
-        artifact = Artifact.open(path)
+        try:
+            artifact = self._open(task)
+        except CorruptError:
+            if self.repair:
+                return [MANIFEST]
+            raise
         if self.repair:
             return artifact.damaged()
         if not artifact.complete():
             raise CorruptError(
-                f"{path} is damaged: {', '.join(artifact.damaged())}",
+                f"{artifact.path} is damaged: {', '.join(artifact.damaged())}",
                 "Run the same command with --repair to rebuild it alone",
             )
         return []
@@ -168,35 +183,42 @@ class Runner:
             _publish(work, _manifest(task, read, work, counted, seconds), self.path(task))
 
     def _rebuild(self, task: Task, inputs: Inputs, damaged: list[str]) -> None:
-        artifact = Artifact.open(self.path(task))
-        say(f"{task.stage}: repairing {', '.join(damaged)} of {artifact.name}")
-        partial = artifact.path.with_name(f".{artifact.name}.repair")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        for output in artifact.manifest.outputs:
-            if output.path not in damaged:
-                (partial / output.path).parent.mkdir(parents=True, exist_ok=True)
-                os.link(artifact.path / output.path, partial / output.path)
-        Workdir(partial).adopt(artifact.manifest.outputs)
-        work = Workdir.prepare(partial)
+        """Make the damaged files of an artifact again. Without a readable manifest, every file is made and compared."""
+        path = self.path(task)
+        recorded = () if MANIFEST in damaged else Artifact.open(path).manifest.outputs
+        say(f"{task.stage}: repairing {', '.join(damaged)} of {path.name}")
+        intact = [output for output in recorded if output.path not in damaged]
+        work = Workdir.prepare(self._repair_folder(task))
+        for output in intact:
+            linked = work.path / output.path
+            if not linked.exists():
+                linked.parent.mkdir(parents=True, exist_ok=True)
+                os.link(path / output.path, linked)
+        work.adopt(recorded)
+        work = Workdir.prepare(work.path)
         started = time.monotonic()
         (counts,) = self._run([task], [inputs], [work])
         manifest = _manifest(task, inputs, work, counts, time.monotonic() - started)
-        before = {output.path: output.sha256 for output in artifact.manifest.outputs}
+        before = {output.path: output.sha256 for output in recorded}
         differing = [output.path for output in manifest.outputs if before.get(output.path) != output.sha256]
-        repaired = {"repaired": damaged, "rebuilt_with_other_bytes": differing}
+        repaired = {"repaired": damaged, "rebuilt_with_other_bytes": differing if recorded else None}
         manifest = dataclasses.replace(manifest, provenance={**manifest.provenance, **repaired})
-        _publish(work, manifest, artifact.path)
+        _replace_files(work, manifest, path, {output.path: output.sha256 for output in intact}, set(before))
 
     def _run(self, tasks: Sequence[Task], inputs: Sequence[Inputs], works: Sequence[Workdir]) -> list[Counts]:
-        if tasks[0].units is not None:
-            jobs = list(zip(inputs, works, strict=True))
-            return run_units(tasks[0].units, jobs, self.resources, self.executor)
-        return [
-            task.run(read, work, self.resources)
-            for task, read, work in zip(tasks, inputs, works, strict=True)
-            if task.run is not None
-        ]
+        try:
+            if tasks[0].units is not None:
+                jobs = list(zip(inputs, works, strict=True))
+                return run_units(tasks[0].units, jobs, self.resources, self.executor)
+            return [
+                task.run(read, work, self.resources)
+                for task, read, work in zip(tasks, inputs, works, strict=True)
+                if task.run is not None
+            ]
+        except CorruptError as error:
+            if self.repair and "--repair" in error.remedy:  # every input that this command makes is repaired by now
+                raise CorruptError(error.what, "Run the command that makes it with --repair") from error
+            raise
 
     def _step(self, task: Task) -> Step:
         path = self.path(task)
@@ -238,6 +260,7 @@ def _add_to_group(groups: list[list[Task]], task: Task) -> None:
 
 def _manifest(task: Task, inputs: Inputs, work: Workdir, counts: Counts, seconds: float) -> Manifest:
     derived = {"derived": {name: inputs[name].id for name in task.derived}} if task.derived else {}
+    origin = {"origin": task.origin} if task.origin else {}
     return Manifest(
         id=task.id,
         stage=task.stage,
@@ -247,23 +270,49 @@ def _manifest(task: Task, inputs: Inputs, work: Workdir, counts: Counts, seconds
         inputs={name: inputs[name].id for name in task.inputs},
         outputs=tuple(work.outputs()),
         counts=canonical(counts),
-        provenance={**provenance.describe(), **derived, **work.notes, "wall_seconds": round(seconds, 2)},
+        provenance={**provenance.describe(), **derived, **origin, **work.notes, "wall_seconds": round(seconds, 2)},
     )
 
 
 def _publish(work: Workdir, manifest: Manifest, path: Path) -> None:
-    """Write the manifest and move the finished folder to its final name; an older artifact there is replaced."""
+    """Write the manifest and move the finished folder to its final name; a folder without a manifest gives way."""
     manifest.write(work.path)
     work.clear_records()
-    old = path.with_name(f".{path.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
     if path.exists():
-        path.rename(old)
+        shutil.rmtree(path)
     work.path.rename(path)
     for abandoned in path.glob(".*.tmp"):  # of processes that were lost
         abandoned.unlink(missing_ok=True)
     files.sync(path.parent)
-    shutil.rmtree(old, ignore_errors=True)
+
+
+def _replace_files(work: Workdir, manifest: Manifest, path: Path, intact: dict[str, str], recorded: set[str]) -> None:
+    """Move the files that differ into a published artifact one by one, and its manifest last.
+
+    Whenever this is killed the artifact is still there, whole or damaged, and the next repair goes on.
+
+    Args:
+        work: the repaired artifact.
+        manifest: its manifest.
+        path: the published artifact.
+        intact: checksums of the published files that are known to be intact, by path.
+        recorded: what the published manifest lists.
+    """
+    for output in manifest.outputs:
+        if intact.get(output.path) != output.sha256 and not matches(path, output):
+            (path / output.path).parent.mkdir(parents=True, exist_ok=True)
+            (work.path / output.path).replace(path / output.path)
+    listed = {output.path for output in manifest.outputs}
+    folders = {name.split("/")[0] for name in listed if "/" in name}
+    there = {
+        each.relative_to(path).as_posix() for name in folders for each in (path / name).rglob("*") if each.is_file()
+    }
+    for name in (recorded | there) - listed:
+        (path / name).unlink(missing_ok=True)
+    files.sync(path)
+    manifest.write(work.path)
+    (work.path / MANIFEST).replace(path / MANIFEST)
+    files.sync(path)
 
 
 @contextmanager
@@ -294,4 +343,7 @@ def _acquire(handle: IO[str], lock: Path) -> bool:
     except OSError as error:
         say(f"no locks on {lock.parent} ({error.strerror}): run one builder at a time there")
         return True
-    return lock.exists() and os.fstat(handle.fileno()).st_ino == lock.stat().st_ino
+    try:
+        return os.fstat(handle.fileno()).st_ino == lock.stat().st_ino
+    except FileNotFoundError:
+        return False

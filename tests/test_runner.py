@@ -21,7 +21,7 @@ from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
-from pipeline.runner import Runner
+from pipeline.runner import Runner, _acquire
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,7 @@ def test_a_damaged_file_is_named_and_repaired_alone(tmp_path: Path) -> None:
     inner, outer = letters("ab"), letters("xyz", letters("ab"))
     artifact = runner(tmp_path).make(outer)
     (artifact.path / "y").write_text("aby!")
+    stamps = {name: _stamp(artifact.path / name) for name in "xyz"}
     with pytest.raises(CorruptError, match=r"/xyz-\w+ is damaged: y.*--repair"):
         runner(tmp_path).make(letters("xyz", letters("ab")))
     repaired = runner(tmp_path, repair=True).make(letters("xyz", letters("ab")))
@@ -95,11 +96,101 @@ def test_a_damaged_file_is_named_and_repaired_alone(tmp_path: Path) -> None:
     assert repaired.manifest.provenance["made"] == ["y"]
     assert repaired.manifest.provenance["rebuilt_with_other_bytes"] == []
     assert repaired.manifest.counts == artifact.manifest.counts
+    assert [stamps[name] == _stamp(artifact.path / name) for name in "xyz"] == [True, False, True]
     below = runner(tmp_path).make(inner)
     (below.path / "b").write_text("B")  # same size: only a full check sees it
     fixed = runner(tmp_path, repair=True).make(letters("xyz", letters("ab")))
     assert fixed.id == artifact.id
     assert (below.path / "b").read_text() == "b"
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    return path.stat().st_ino, path.stat().st_mtime_ns
+
+
+def test_a_damaged_manifest_is_repaired_and_intact_files_stay(tmp_path: Path) -> None:
+    artifact = runner(tmp_path).make(letters("xyz"))
+    stamps = {name: _stamp(artifact.path / name) for name in "xyz"}
+    (artifact.path / "manifest.json").write_bytes(b"\xff{")
+    with pytest.raises(CorruptError, match=r"manifest\.json is damaged.*--repair"):
+        runner(tmp_path).make(letters("xyz"))
+    repaired = runner(tmp_path, repair=True).make(letters("xyz"))
+    assert repaired.manifest.outputs == artifact.manifest.outputs
+    assert {name: _stamp(artifact.path / name) for name in "xyz"} == stamps
+
+
+def test_swapped_folders_are_refused_and_repaired(tmp_path: Path) -> None:
+    ab, cd = (runner(tmp_path).make(letters(text)) for text in ("ab", "cd"))
+    ab.path.rename(tmp_path / "aside")
+    cd.path.rename(ab.path)
+    (tmp_path / "aside").rename(cd.path)
+    for text in ("ab", "cd"):
+        with pytest.raises(CorruptError, match="is the manifest of"):
+            runner(tmp_path).make(letters(text))
+        made = runner(tmp_path, repair=True).make(letters(text))
+        assert [made.file(letter).read_text() for letter in text] == list(text)
+
+
+def test_an_input_that_this_command_does_not_make_is_named_without_a_loop(tmp_path: Path) -> None:
+    inner = runner(tmp_path).make(letters("ab"))
+    task = dataclasses.replace(letters("xy", letters("ab")), inputs={"before": inner})
+    (inner.path / "a").write_text("A")
+    with pytest.raises(CorruptError, match=r"/a does not match.*Run the command that makes it with --repair"):
+        runner(tmp_path, repair=True).make(task)
+
+
+def _repair_until(root: Path, task: Task, event: int) -> bool:
+    """Repair in a process that dies at its n-th event on files; whether it died."""
+    process = os.fork()
+    if process == 0:
+        seen = 0
+
+        def count(name: str, _: object) -> None:
+            nonlocal seen
+            seen += name.startswith(("os.", "open", "shutil."))
+            if seen == event:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        try:
+            runner(root, repair=True).make(task)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) != 0
+
+
+def test_a_lock_that_another_process_removes_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = tmp_path / ".a.lock"
+    with lock.open("a") as handle:
+        lock.unlink()
+        monkeypatch.setattr(Path, "exists", lambda _: True)  # it is removed right after this was asked
+        assert not _acquire(handle, lock)
+
+
+@pytest.mark.parametrize("victim", ["y", "manifest.json", "index/1"])
+def test_a_repair_killed_at_any_moment_never_loses_the_artifact(tmp_path: Path, victim: str) -> None:
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        if not out.done("index"):
+            with out.folder("index") as (folder, _):
+                for name in ("0", "1"):
+                    (folder / name).write_text(name)
+        return write_letters(Letters("xyz"), inputs, out)
+
+    task = dataclasses.replace(letters("xyz"), run=run)
+    artifact = runner(tmp_path).make(task)
+    whole = _bytes(tmp_path)
+    kills = 0
+    while True:
+        (artifact.path / victim).write_text("damaged")
+        kills += 1
+        if not _repair_until(tmp_path, task, kills):
+            break
+        assert (artifact.path / "manifest.json").is_file()
+        runner(tmp_path, repair=True).make(task).verify()
+        left = _bytes(tmp_path)
+        left.pop(f"room/.{artifact.name}.lock", None)  # its holder died, so nobody waits for it
+        assert left == whole
+    assert kills > 20
 
 
 def test_an_error_publishes_nothing_and_leaves_no_litter(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import importlib
 from collections.abc import Sequence
 
 from pipeline.cli import options as read
-from pipeline.cli.making import make, refuse_submitted, repair_stores
+from pipeline.cli.making import make, refuse_submitted, repair_stores, repaired
 from pipeline.cli.output import described, print_counts, print_json, print_made
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.task import Task
 from pipeline.core.units import Slice
-from pipeline.core.workspace import checked_name, find_corpus, name_corpus
+from pipeline.core.workspace import find_corpus, name_corpus
 from pipeline.runner import Runner, with_inputs
 
 COMMANDS = {
@@ -49,23 +49,23 @@ def run(options: argparse.Namespace) -> None:
 
 def corpus(options: argparse.Namespace) -> None:
     """Build a corpus and give it its name."""
-    from pipeline.corpus.duplicates import DuplicatesConfig
-    from pipeline.sources.registry import open_release
-    from pipeline.stages.corpus import corpus_task, without_duplicates_task
+    from pipeline.stages.corpus import task_of
 
     runner = read.runner(options)
     if options.engine not in ("local", "ray"):
         raise InputError(
             f"--engine {options.engine!r} cannot build a corpus", nearest(options.engine, ("local", "ray"))
         )
-    if options.input is not None:
-        options.input = options.input.resolve()  # other machines have other working folders
     name = options.corpus or options.source
-    task = corpus_task(checked_name(name), open_release(options.source, options.input, read.source_options(options)))
-    if options.duplicates != "keep":
-        rules = tuple(rule.strip() for rule in options.duplicates_by.split(","))
-        task = without_duplicates_task(task, DuplicatesConfig(options.duplicates, rules))
-    made = make(runner, [task], options)
+    rules = [rule.strip() for rule in options.duplicates_by.split(",")]
+    origin = {
+        "name": name,
+        "source": options.source,
+        "input": options.input and str(options.input.resolve()),  # other machines have other working folders
+        "options": {option: given for option, given in read.source_options(options).items() if given},
+        "duplicates": None if options.duplicates == "keep" else {"action": options.duplicates, "rules": rules},
+    }
+    made = make(runner, [task_of(origin)], options)
     for artifact in made:
         name_corpus(runner.root, name, artifact)
         if options.json:
@@ -76,19 +76,19 @@ def corpus(options: argparse.Namespace) -> None:
 
 def pool(options: argparse.Namespace) -> None:
     """Draw pools."""
-    runner = read.runner(options)
+    runner = repaired(options)
     pools = read.selection(options).pools(find_corpus(runner.root, options.corpus))
     print_made("pools", make(runner, pools, options), options)
 
 
 def chain(options: argparse.Namespace) -> None:
     """Run the chain up to one stage: embed, index or search."""
-    runner = read.runner(options)
+    runner = repaired(options)
     tasks = [task for evaluation in read.evaluations(options, runner.root) for task in evaluation.upto(options.command)]
     if getattr(options, "slice", None):
         _slice(runner, tasks, options.command, options.slice)
         return
-    repair_stores(runner, options)
+    repair_stores(runner, tasks, options)
     print_made("artifacts", make(runner, tasks, options), options)
 
 
@@ -117,9 +117,9 @@ def score(options: argparse.Namespace) -> None:
     from pipeline.cli.approximate import compared
     from pipeline.cli.results import print_scores
 
-    runner = read.runner(options)
+    runner = repaired(options)
     evaluations = read.evaluations(options, runner.root)
-    repair_stores(runner, options)
+    repair_stores(runner, [evaluation.score for evaluation in evaluations], options)
     made = make(runner, [evaluation.score for evaluation in evaluations], options)
     if made:
         print_scores(runner.root, made, options, compared(runner, evaluations))

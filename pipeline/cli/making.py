@@ -9,10 +9,12 @@ from pathlib import Path
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.core.artifact import Artifact
+from pipeline.core.errors import CorruptError
+from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.task import Task
-from pipeline.core.workspace import JOBS
-from pipeline.runner import Runner, Step
+from pipeline.core.workspace import JOBS, find_corpus_folder
+from pipeline.runner import Runner, Step, with_inputs
 
 
 def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> list[Artifact]:
@@ -24,11 +26,14 @@ def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> 
         _print_steps(runner.plan(tasks), options)
         return []
     refuse_submitted(runner.root, tasks)
-    for task in tasks:
-        pool = task.inputs.get("pool")
-        if isinstance(pool, Task):
-            runner.make(pool)
+    _make_pools(runner, tasks)
     return runner.make_all(tasks)
+
+
+def _make_pools(runner: Runner, tasks: Sequence[Task]) -> None:
+    for task in with_inputs(tasks):
+        if task.stage == "pool":
+            runner.make(task)
 
 
 def refuse_submitted(root: Path, tasks: Sequence[Task]) -> None:
@@ -39,9 +44,30 @@ def refuse_submitted(root: Path, tasks: Sequence[Task]) -> None:
         refuse(root, tasks)
 
 
-def repair_stores(runner: Runner, options: argparse.Namespace) -> None:
-    """Repair what is stored once for all pools, if ``--repair`` was given."""
+def repaired(options: argparse.Namespace) -> Runner:
+    """Return the runner of a command after repairing its corpus, if ``--repair`` was given.
+
+    Raises:
+        CorruptError: the corpus is damaged, and its release is no longer where it was.
+    """
+    runner = read.runner(options)
     if options.repair and not options.dry_run:
+        folder = find_corpus_folder(runner.root, options.corpus)
+        try:
+            damaged = Artifact.open(folder).damaged()
+        except CorruptError:
+            damaged = [MANIFEST]
+        if damaged:
+            from pipeline.stages.corpus import recorded_task
+
+            runner.make(recorded_task(folder))
+    return runner
+
+
+def repair_stores(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> None:
+    """Repair the pools of some tasks and what is stored once for all pools, if ``--repair`` was given."""
+    if options.repair and not options.dry_run:
+        _make_pools(runner, tasks)
         for task in read.stored(options, runner.root):
             runner.make(task)
 

@@ -10,7 +10,7 @@ from pipeline.cli import options as read
 from pipeline.cli import results
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, FITS, LUCENE, POOLS, RANKINGS, SCORES, VECTORS, corpus_names, find_corpus
 
@@ -53,7 +53,13 @@ def _show_corpus(root: Path, options: argparse.Namespace) -> None:
 def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for name in [options.corpus] if options.corpus else corpus_names(root):
-        artifact = find_corpus(root, name)
+        try:
+            artifact = find_corpus(root, name)
+        except CorruptError as error:
+            if options.corpus:
+                raise
+            say(f"left out: {error}")
+            continue
         counts = artifact.manifest.counts
         rows.append(
             {

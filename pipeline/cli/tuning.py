@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from pipeline.cli import options as read
-from pipeline.cli.making import make, repair_stores
+from pipeline.cli.making import make, repair_stores, repaired
 from pipeline.cli.output import described, print_json
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
@@ -24,7 +24,7 @@ def tune(options: argparse.Namespace) -> None:
     Raises:
         InputError: the corpus has its own queries, which are test queries, or the test set takes all queries.
     """
-    runner = read.runner(options)
+    runner = repaired(options)
     corpus = find_corpus(runner.root, options.corpus)
     selected = dataclasses.replace(read.selection(options), split="validation", samples=1)
     if Corpus(corpus).has_query_texts() and selected.is_default:
@@ -38,7 +38,7 @@ def tune(options: argparse.Namespace) -> None:
             "Give a number to both: --queries 200 here and in mdcr eval",
         )
     tasks = [tune_task(corpus, pool) for pool in selected.pools(corpus)]
-    repair_stores(runner, options)
+    repair_stores(runner, tasks, options)
     made = make(runner, tasks, options)
     if options.json and not options.dry_run:
         print_json({"tunings": [_described(artifact) for artifact in made]})

@@ -9,13 +9,18 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.core import files
+from pipeline.core.config import folder_name, identity
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Manifest, Output
+from pipeline.core.progress import say
 
 _MISSING = (0, -1, 0)
 
 _verified: dict[Path, tuple[int, int, int]] = {}
 """The stamp of each file whose checksum this process has verified."""
+
+_unreadable: set[Path] = set()
+"""The artifacts this process has warned about."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +36,18 @@ class Artifact:
 
         Raises:
             InputError: there is none.
+            CorruptError: its manifest is damaged, or is not that of the artifact whose name the folder has.
         """
         if not (path / MANIFEST).is_file():
             raise InputError(f"{path} holds no artifact (no {MANIFEST})", "Run the stage that makes it")
-        return cls(path, Manifest.read(path))
+        manifest = Manifest.read(path)
+        own = identity(manifest.stage, manifest.stage_version, manifest.config, manifest.inputs)
+        if manifest.id != own or path.name != folder_name(manifest.slug, own):
+            raise CorruptError(
+                f"{path / MANIFEST} is the manifest of {folder_name(manifest.slug, own)}",
+                "Put the folder back where it was, or run the command that makes it with --repair",
+            )
+        return cls(path, manifest)
 
     @property
     def id(self) -> str:
@@ -95,12 +108,17 @@ def matches(folder: Path, output: Output) -> bool:
 
 
 def published(room: Path) -> Iterable[Artifact]:
-    """Yield the artifacts below ``room``, in order of name."""
+    """Yield the artifacts below ``room``, in order of name; a damaged manifest is left out with a warning."""
     if not room.is_dir():
         return
     for folder in sorted(room.iterdir()):
         if not folder.name.startswith(".") and (folder / MANIFEST).is_file():
-            yield Artifact.open(folder)
+            try:
+                yield Artifact.open(folder)
+            except CorruptError as error:
+                if folder not in _unreadable:
+                    say(f"left out: {error}")
+                _unreadable.add(folder)
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

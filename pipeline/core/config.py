@@ -57,6 +57,11 @@ def identity(stage: str, version: int, config: Any, inputs: Mapping[str, str]) -
     return digest({"stage": stage, "version": version, "config": config, "inputs": dict(inputs)})
 
 
+def folder_name(slug: str, identity: str) -> str:
+    """Return the name of an artifact's folder."""
+    return f"{slug}-{identity[:SHORT_ID]}"
+
+
 def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return ``"field: old -> new"`` for every field in which two canonical configurations differ."""
     return [

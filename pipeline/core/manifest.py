@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core import files
-from pipeline.core.config import canonical
+from pipeline.core.config import canonical, digest
 from pipeline.core.errors import CorruptError, InputError
 
 MANIFEST = "manifest.json"
@@ -38,6 +38,8 @@ class Output:
 class Manifest:
     """The record of one artifact.
 
+    On disk it carries the SHA-256 of itself as ``checksum``.
+
     Attributes:
         id: its identity, a hash of stage, stage_version, config and inputs.
         inputs: identity of each input by name.
@@ -57,24 +59,36 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write ``manifest.json`` into ``folder``, atomically."""
-        text = json.dumps(canonical(dataclasses.asdict(self)), indent=1, ensure_ascii=False)
-        files.write_text(folder / MANIFEST, text + "\n")
+        files.write_text(folder / MANIFEST, _text(canonical(dataclasses.asdict(self))))
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Read the manifest of an artifact.
 
         Raises:
-            CorruptError: it cannot be parsed, or is of another schema.
+            CorruptError: it is not, byte for byte, what :meth:`write` wrote.
+            InputError: it has another schema.
         """
         path = folder / MANIFEST
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_bytes().decode()
+            values = json.loads(text)
+            del values["checksum"]
+            if text != _text(values):
+                raise ValueError("its checksum does not match")
             if values["schema"] != SCHEMA:
                 raise InputError(
                     f"{path} has schema {values['schema']}, this version reads {SCHEMA}", "Build the artifact anew"
                 )
             outputs = tuple(Output(**output) for output in values.pop("outputs"))
             return cls(outputs=outputs, **values)
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise CorruptError(f"{path} is damaged ({error!r})", "Remove its folder and run the stage again") from error
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise CorruptError(
+                f"{path} is damaged ({type(error).__name__}: {error})",
+                "Run the command that makes it with --repair, or remove its folder and run it again",
+            ) from error
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    """Return the text of a manifest, ending in the checksum of all other fields."""
+    return json.dumps({**values, "checksum": digest(values)}, indent=1, ensure_ascii=False) + "\n"

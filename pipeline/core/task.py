@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import SHORT_ID, identity
+from pipeline.core.config import folder_name, identity
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
@@ -85,6 +85,7 @@ class Task:
         units: the work in units, where it divides.
         derived: further artifacts that the work reads. Config and inputs decide what it takes from them (an index of
             the pool, the terms of its papers), so they are not part of the identity.
+        origin: what the manifest records so that the task can be made again without the command that asked for it.
     """
 
     stage: str
@@ -96,6 +97,7 @@ class Task:
     run: Run | None = None
     units: Sharded | None = None
     derived: Mapping[str, Task | Artifact] = field(default_factory=dict)
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def reads(self) -> dict[str, Task | Artifact]:
@@ -110,4 +112,4 @@ class Task:
     @property
     def name(self) -> str:
         """Folder name: slug and short identity."""
-        return f"{self.slug}-{self.id[:SHORT_ID]}"
+        return folder_name(self.slug, self.id)

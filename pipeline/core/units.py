@@ -156,5 +156,5 @@ def run_assignment(assignment: Assignment) -> Facts:
 def _slice_facts(out: Workdir) -> list[Facts]:
     found: list[Facts] = []
     for path in sorted(out.scratch().glob("facts-*.json")):
-        found += json.loads(path.read_text())
+        found += files.read_json(path) or ()
     return found

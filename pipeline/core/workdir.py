@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import matches
+from pipeline.core.config import digest
+from pipeline.core.errors import CorruptError
 from pipeline.core.manifest import Output
 
 _DONE = ".done"
@@ -49,7 +51,8 @@ class Workdir:
         path.mkdir(parents=True, exist_ok=True)
         work = cls(path)
         for record in work._records():
-            if not _intact(path, record):
+            outputs = _outputs(record)
+            if outputs is None or not all(matches(path, output) for output in outputs):
                 record.unlink()
         for child in path.iterdir():
             if child.is_dir() and child.name != _SCRATCH and not work.done(child.name):
@@ -66,7 +69,7 @@ class Workdir:
         """Whether the file or folder ``name`` is finished; ``scratch/NAME`` asks for an intermediate file."""
         if name.startswith(f"{_SCRATCH}/"):
             return (self.path / name).is_file()
-        found = self._record(name).is_file()
+        found = _outputs(self._record(name)) is not None
         if found:
             self._known.add(name)
         return found
@@ -74,12 +77,17 @@ class Workdir:
     def finished_at(self, name: str) -> float | None:
         """Return when a file was finished, in seconds since 1970; None: it is not finished."""
         path = self.path / name if name.startswith(f"{_SCRATCH}/") else self._record(name)
-        return path.stat().st_mtime if path.is_file() else None
+        try:
+            return path.stat().st_mtime
+        except FileNotFoundError:
+            return None
 
     def counts(self, name: str) -> dict[str, Any]:
         """Return the counts recorded with a finished file."""
-        counts: dict[str, Any] = json.loads(self._record(name).read_text())["outputs"][0]["counts"]
-        return counts
+        outputs = _outputs(self._record(name))
+        if outputs is None:
+            raise CorruptError(f"{self._record(name)} is missing or damaged", "Run the same command again")
+        return dict(outputs[0].counts)
 
     @contextmanager
     def file(self, name: str) -> Iterator[tuple[Path, Written]]:
@@ -126,7 +134,7 @@ class Workdir:
 
     def outputs(self) -> list[Output]:
         """Return every finished output, in order of path."""
-        found = [Output(**output) for record in self._records() for output in json.loads(record.read_text())["outputs"]]
+        found = [output for record in self._records() for output in _outputs(record) or ()]
         return sorted(found, key=lambda output: output.path)
 
     def clear_records(self) -> None:
@@ -149,9 +157,9 @@ class Workdir:
         files.write_text(self.path / _PLAN, json.dumps(dict(units)))
 
     def plan(self) -> dict[str, int] | None:
-        """Return the planned units; None without a plan."""
-        path = self.path / _PLAN
-        return json.loads(path.read_text()) if path.is_file() else None
+        """Return the planned units; None without a readable plan."""
+        plan = files.read_json(self.path / _PLAN)
+        return plan if isinstance(plan, dict) else None
 
     def _records(self) -> list[Path]:
         """Return all records: listed ones, and those of files whose names are known."""
@@ -163,9 +171,13 @@ class Workdir:
 
     def _finish(self, name: str, outputs: list[Output]) -> None:
         self._known.add(name)
-        files.write_text(self._record(name), json.dumps({"outputs": [asdict(output) for output in outputs]}))
+        values = [asdict(output) for output in outputs]
+        files.write_text(self._record(name), json.dumps({"outputs": values, "checksum": digest(values)}))
 
 
-def _intact(folder: Path, record: Path) -> bool:
-    outputs = json.loads(record.read_text())["outputs"]
-    return all(matches(folder, Output(**output)) for output in outputs)
+def _outputs(record: Path) -> list[Output] | None:
+    """Return the outputs of a record; None where it is missing, empty or damaged: the file is not finished."""
+    found = files.read_json(record)
+    if not isinstance(found, dict) or not found.get("outputs") or digest(found["outputs"]) != found.get("checksum"):
+        return None
+    return [Output(**output) for output in found["outputs"]]

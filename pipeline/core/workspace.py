@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from pipeline.core import files
-from pipeline.core.artifact import Artifact, published
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.core.manifest import MANIFEST
 
 CORPORA = "corpora"
 POOLS = "corpora/pools"
@@ -42,16 +43,32 @@ def corpus_names(root: Path) -> list[str]:
 
 
 def find_corpus(root: Path, name: str | None) -> Artifact:
-    """Return the corpus of a name or folder name; without a name, the only corpus."""
+    """Open the corpus of a name or folder name; without a name, the only corpus.
+
+    Raises:
+        InputError: there is no such corpus, or its name file or manifest is damaged.
+    """
+    return Artifact.open(find_corpus_folder(root, name))
+
+
+def find_corpus_folder(root: Path, name: str | None) -> Path:
+    """Return the folder of a corpus as :func:`find_corpus` does; its manifest may be damaged."""
     names = corpus_names(root)
     if name is None:
         if len(names) != 1:
             remedy = f"Name one with --corpus: {', '.join(names)}" if names else "Build one first: mdcr corpus --help"
             raise InputError(f"there are {len(names)} corpora in {root / CORPORA}", remedy)
         name = names[0]
+    folder_name = name
     if name in names:
-        return Artifact.open(root / CORPORA / (root / CORPORA / f"{name}.name").read_text().strip())
-    for artifact in published(root / CORPORA):
-        if artifact.name == name:
-            return artifact
+        file = root / CORPORA / f"{name}.name"
+        folder_name = file.read_text(encoding="utf-8", errors="replace").strip()
+        if folder_name not in _published_names(root):
+            raise CorruptError(f"{file} names no corpus of this workspace", f"Run mdcr corpus again: --corpus {name}")
+    if folder_name in _published_names(root):
+        return root / CORPORA / folder_name
     raise InputError(f"there is no corpus {name!r} in {root / CORPORA}", nearest(name, names))
+
+
+def _published_names(root: Path) -> set[str]:
+    return {path.parent.name for path in (root / CORPORA).glob(f"[!.]*/{MANIFEST}")}

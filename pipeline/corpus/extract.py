@@ -42,8 +42,7 @@ class Extraction:
         """Read part ``numbered = (number, name)`` and return its counts."""
         number, part = numbered
         record = self.scratch / part_record(number)
-        if record.is_file():
-            counts: dict[str, Any] = json.loads(record.read_text())
+        if isinstance(counts := files.read_json(record), dict):
             return counts
         total: dict[str, Any] = {"read": 0, "kept": 0, "examples": []}
         dropped: Counter[str] = Counter()

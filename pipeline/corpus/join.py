@@ -137,7 +137,7 @@ def _partition(release: JoinedRelease, folder: Path, partitions: int, held: int,
     """Partition one part of a release: ``part-NUMBER.TABLE.arrow``, and last ``part-NUMBER.json`` with its counts."""
     number, part = numbered
     record = folder / f"part-{number:05d}.json"
-    if record.is_file():
+    if isinstance(files.read_json(record), dict):
         return
     counts = {kind: {"read": 0, "kept": 0, "dropped": Counter[str]()} for kind in ("papers", "abstracts", "citations")}
     total: dict[str, Any] = {**counts, "noted": Counter[str](), "examples": []}

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, canonical, digest
 from pipeline.core.errors import InputError
-from pipeline.core.manifest import Counts
+from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
@@ -114,14 +114,9 @@ def stored_terms_tasks(root: Path, corpus: Artifact) -> list[Task]:
     """
     if not (root / TERMS).is_dir():
         return []
-    pools = {pool.id: pool for pool in published(root / POOLS)}
     roles: tuple[Role, ...] = ("paper", "query")
-    return [
-        _terms_task(corpus, pools[segment.manifest.inputs["pool"]], role)
-        for role in roles
-        for segment in published(root / _room(corpus, role))
-        if segment.manifest.inputs["pool"] in pools
-    ]
+    tasks = [_terms_task(corpus, pool, role) for role in roles for pool in published(root / POOLS)]
+    return [task for task in tasks if (root / task.room / task.name / MANIFEST).exists()]
 
 
 def index_of(segment: Artifact) -> ForwardIndex:

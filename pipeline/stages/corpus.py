@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from pipeline.core.manifest import Counts
+from pipeline.core.config import from_mapping
+from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import CORPORA
+from pipeline.core.workspace import CORPORA, checked_name
 from pipeline.corpus.build import build_corpus, extract
 from pipeline.corpus.deduplicate import write_without_duplicates
 from pipeline.corpus.duplicates import DuplicatesConfig
 from pipeline.corpus.extract import part_record
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.base import Release
+from pipeline.sources.registry import open_release
 from pipeline.sources.tables import JoinedRelease
 
 
@@ -67,6 +72,49 @@ def corpus_task(name: str, release: Release | JoinedRelease) -> Task:
         return build_corpus(release, out, resources)
 
     return Task("corpus", 2, CORPORA, name, config, {}, run)
+
+
+def task_of(origin: Mapping[str, Any]) -> Task:
+    """Return the task of a corpus from plain data, which its manifest records.
+
+    Args:
+        origin: ``name`` of the corpus, ``source``, ``input`` (folder of the release or None), ``options`` of the source
+            as users type them, and ``duplicates``: fields of :class:`DuplicatesConfig`, or None to keep them.
+
+    Raises:
+        InputError: the source, an option or the release is wrong.
+    """
+    folder = None if origin["input"] is None else Path(origin["input"])
+    task = corpus_task(checked_name(origin["name"]), open_release(origin["source"], folder, origin["options"]))
+    task = replace(task, origin={**origin, "duplicates": None})
+    if origin["duplicates"] is not None:
+        rules = from_mapping(DuplicatesConfig, origin["duplicates"])
+        task = replace(without_duplicates_task(task, rules), origin=origin)
+    return task
+
+
+def recorded_task(folder: Path) -> Task:
+    """Return the task of a published corpus by what its manifest records, even where that is damaged.
+
+    The task's name has the checksums of the release itself, so a wrong record cannot lead to another corpus.
+
+    Raises:
+        CorruptError: the record cannot be read, or the release is no longer where it was, or has changed.
+    """
+    try:
+        values = json.loads((folder / MANIFEST).read_bytes())
+        task = task_of(values["provenance"]["origin"])
+        if task.name == folder.name:
+            return task
+        reason = "its release has changed"
+    except InputError as error:
+        reason = f"{error.what}"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        reason = "its manifest does not say from which release it was made"
+    raise CorruptError(
+        f"the corpus {folder} is damaged and cannot be repaired from here: {reason}",
+        "Run mdcr corpus with the options it was made with and --repair",
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, canonical, digest
 from pipeline.core.errors import MdcrError
-from pipeline.core.manifest import Counts
+from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
@@ -91,11 +91,8 @@ def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper
 
     A segment whose pool is gone is left out: it can be read but not made again.
     """
-    pools = {pool.id: pool for pool in published(root / POOLS)}
-    made_for = [
-        segment.manifest.inputs["pool"] for segment in published(root / VECTORS / store_folder(corpus, model, role))
-    ]
-    return [_embed_task(corpus, pools[pool], model, role) for pool in made_for if pool in pools]
+    tasks = [_embed_task(corpus, pool, model, role) for pool in published(root / POOLS)]
+    return [task for task in tasks if (root / task.room / task.name / MANIFEST).exists()]
 
 
 def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Role) -> Task:

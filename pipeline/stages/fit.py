@@ -1,4 +1,8 @@
-"""Stage ``fit``: what an encoder learns from a corpus before it encodes."""
+"""Stage ``fit``: what an encoder learns from a corpus before it encodes.
+
+A fit does not checkpoint: after a kill it starts again. The fit of LSA, the only one, reads at most 20,000 papers by
+default and takes about 6 seconds of one core, whatever the size of the corpus.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from pipeline.core.artifact import published
+from pipeline.core.manifest import MANIFEST
+from pipeline.core.workspace import POOLS, RANKINGS, SCORES
 from pipeline.retrieve import dense
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
@@ -81,6 +84,72 @@ def test_a_corrupt_shard_is_named_and_repaired_alone(own: Path) -> None:
     assert repaired["rows"][0]["value"] == value
     assert shard.read_bytes() == whole
     assert mdcr(own, *other).returncode == 0
+
+
+ROOMS = (POOLS, RANKINGS, SCORES)
+EVAL = flags("eval --size 900 --queries 20 --samples 1 --model lsa --measures map")
+
+
+def _damage(path: Path) -> bytes:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
+    return whole
+
+
+@pytest.mark.parametrize("command", ["pool", "eval --model lsa"])
+def test_a_damaged_corpus_is_repaired_by_any_command(own: Path, command: str) -> None:
+    arguments = flags(f"{command} --size 900 --queries 20")
+    (corpus,) = published(own / "corpora")
+    for name in ("attributes.arrow", "manifest.json"):
+        whole = _damage(corpus.path / name)
+        assert "--repair" in one_line_error(mdcr(own, *arguments))
+        stamps = {path: path.stat().st_mtime_ns for path in corpus.path.iterdir() if path.name not in (name, MANIFEST)}
+        mdcr_json(own, *arguments, "--repair")
+        assert name == MANIFEST or (corpus.path / name).read_bytes() == whole
+        assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+        mdcr_json(own, *arguments)
+
+
+def test_a_corpus_whose_release_is_gone_says_what_to_run(tmp_path: Path) -> None:
+    release = tmp_path / "release"
+    release.mkdir()
+    lines = "".join(json.dumps({"id": str(number), "title": f"Kiwi {number}"}) + "\n" for number in range(50))
+    (release / "a.jsonl").write_text(lines)
+    make = [*flags("corpus --source jsonl --corpus own --columns paper_id=id,title=title --input"), str(release)]
+    mdcr_json(tmp_path, *make)
+    (corpus,) = published(tmp_path / "corpora")
+    _damage(corpus.path / "attributes.arrow")
+    (release / "a.jsonl").write_text(lines.replace("Kiwi 7", "Plum 7"))
+    assert "its release has changed. Run mdcr corpus" in one_line_error(mdcr(tmp_path, "pool", "--repair"))
+    (release / "a.jsonl").unlink()
+    assert "Run mdcr corpus" in one_line_error(mdcr(tmp_path, "pool", "--repair"))
+    (release / "a.jsonl").write_text(lines)
+    mdcr_json(tmp_path, *make, "--repair")
+    assert not corpus.damaged()
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff\xfe", b"../..", b"tiny-000000000000"])
+def test_a_damaged_name_file_is_one_line(own: Path, text: bytes) -> None:
+    (name,) = (own / "corpora").glob("*.name")
+    name.write_bytes(text)
+    assert f"{name} names no corpus of this workspace" in one_line_error(mdcr(own, "pool"))
+
+
+def test_damaged_manifests_of_a_chain_are_repaired_and_others_stop_nothing(own: Path) -> None:
+    value = mdcr_json(own, *EVAL)["rows"][0]["value"]
+    other = [*EVAL, "--seed", "3"]
+    mdcr_json(own, *other)
+    manifests = {each.path / MANIFEST for room in ROOMS for each in published(own / room)}
+    mdcr_json(own, *EVAL, "--seed", "4")
+    unneeded = {each.path / MANIFEST for room in ROOMS for each in published(own / room)} - manifests
+    for path in unneeded - set((own / "indexes").rglob(MANIFEST)):
+        path.write_bytes(b"\xff")
+    assert mdcr_json(own, *EVAL)["rows"][0]["value"] == value
+    for path in manifests:
+        path.write_bytes(b"\xff")
+    assert "--repair" in one_line_error(mdcr(own, *EVAL))
+    assert mdcr_json(own, *EVAL, "--repair")["rows"][0]["value"] == value
+    assert mdcr_json(own, *other, "--repair")["rows"]
 
 
 def test_doctor_tells_what_is_missing(tmp_path: Path) -> None:

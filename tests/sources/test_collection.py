@@ -59,6 +59,20 @@ def test_json_lines_under_a_map(tmp_path: Path, name: str) -> None:
         assert Collection(tmp_path, "jsonl", MAP).identity() == release.identity()
 
 
+def test_a_large_plain_file_edited_in_place_is_another_release(tmp_path: Path) -> None:
+    """Same size, and a change that any sample of blocks could miss."""
+    path = tmp_path / "papers.jsonl"
+    path.write_bytes(b'{"id": "1"}\n' * 2_000_000)
+    before = Collection(tmp_path, "jsonl", MAP).identity()
+    for position in (500_007, 12_000_007, 23_999_983):
+        with path.open("r+b") as file:
+            file.seek(position)
+            file.write(b"2")
+        after = Collection(tmp_path, "jsonl", MAP).identity()
+        assert after != before
+        before = after
+
+
 def test_parquet_under_a_map(tmp_path: Path) -> None:
     records = [
         record | {"id": str(record["id"]), "refs": [str(r) for r in record["refs"] or ()] or None} for record in RECORDS

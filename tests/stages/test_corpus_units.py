@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pipeline.core.resources import Resources
 from pipeline.core.units import Assignment, Slice, run_assignment
 from pipeline.runner import Runner
@@ -31,3 +33,17 @@ def test_slices_of_parts_make_the_same_corpus(tmp_path: Path) -> None:
     assert made.manifest.outputs == whole.manifest.outputs
     assert made.manifest.counts == whole.manifest.counts
     assert Runner(tmp_path / "executor", HERE).work_slice([task], Slice(0, 2)) == 0
+
+
+@pytest.mark.parametrize("text", [b"", b'{"read": 1', b"\xff"])
+def test_a_damaged_record_of_a_part_means_that_it_is_read_again(tmp_path: Path, text: bytes) -> None:
+    task = corpus_task("tiny", Synthetic(1_500, 5))
+    whole = Runner(tmp_path / "whole", HERE).make(task)
+
+    def damage(assignment: Assignment) -> list[dict[str, object]]:
+        made = [dict(run_assignment(assignment))]
+        (assignment.jobs[0].out.path / min(assignment.sizes)).write_bytes(text)
+        return made
+
+    made = Runner(tmp_path / "damaged", HERE, executor=damage).make(task)
+    assert (made.manifest.outputs, made.manifest.counts) == (whole.manifest.outputs, whole.manifest.counts)
