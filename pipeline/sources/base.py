@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -97,17 +97,31 @@ def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
     """Return the files of a release below ``folder``, sorted by name with numbers as numbers.
 
     Raises:
-        InputError: the folder is missing, holds no such file, or is not fetched to its end.
+        InputError: the folder is missing, holds no such file, or is not fetched to its end; a folder or a broken link
+            has the name of a file.
     """
     if not folder.is_dir():
         raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
     refuse_unfinished(folder)
     found = {path for pattern in patterns for path in folder.glob(pattern) if not path.name.startswith(".")}
+    require_files(found)
     if not found:
         raise InputError(
             f"{folder} holds no {what} ({', '.join(patterns)})", "Give the folder that holds the release's files"
         )
     return sorted(found, key=_natural)
+
+
+def require_files(paths: Iterable[Path]) -> None:
+    """Check that paths that have the name of a file are files.
+
+    Raises:
+        InputError: one is a folder, a device, or a link that leads nowhere or to itself.
+    """
+    for path in paths:
+        if not path.is_file():
+            kind = "a broken link" if path.is_symlink() else "a folder or a device"
+            raise InputError(f"{path} is not a file ({kind})", "Remove it from the input, or put the file in its place")
 
 
 def refuse_unfinished(folder: Path) -> None:

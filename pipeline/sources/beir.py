@@ -6,6 +6,7 @@ also TREC qrels (query, iteration, document, grade, between spaces); all plain o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,9 @@ from pipeline.sources.base import PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.lines import read_lines
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.sources.records import Tally, read_records
+
+_GRADE = re.compile(r"\s*-?[0-9]{1,5}\s*")
+_LARGEST_GRADE = 32_767
 
 
 @dataclass(frozen=True)
@@ -89,14 +93,16 @@ class Beir:
     def _judgements(self) -> Iterator[tuple[str, str, int]]:
         path = self._qrels()
         for number, line in read_lines(path):
-            text = (line or b"").decode("utf-8", "replace").rstrip("\r")
+            text = (line or b"").decode("utf-8", "surrogateescape").rstrip("\r")
             columns = text.split("\t") if "\t" in text else text.split()
-            if number == 1 and columns[-1].strip() == "score":
+            if number == 1 and columns and columns[-1].strip() == "score":
                 continue
-            if len(columns) not in (3, 4) or not columns[-1].strip().lstrip("-").isdecimal():
+            readable = len(columns) in (3, 4) and not re.search("[\udc80-\udcff]", text)
+            if not readable or not _GRADE.fullmatch(columns[-1]) or abs(int(columns[-1])) > _LARGEST_GRADE:
                 raise InputError(
                     f"{path}:{number} is not a judgement",
-                    "Each line needs query-id, corpus-id, score, or the four columns of TREC qrels",
+                    "Each line needs query-id, corpus-id, score, or the four columns of TREC qrels, in UTF-8; "
+                    f"the score is an integer from -{_LARGEST_GRADE} to {_LARGEST_GRADE}",
                 )
             yield columns[0], columns[-2], int(columns[-1])
 

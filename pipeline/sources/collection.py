@@ -112,7 +112,7 @@ class Collection:
                 mapped -= {name for name in mapped if _lookup(record, name) is not None}
             try:
                 papers.add(self._paper(record))
-            except (ValueError, msgspec.ValidationError) as error:
+            except (ValueError, OverflowError, msgspec.ValidationError) as error:
                 papers.drop("wrong_type", number, str(error))
             if papers.full:
                 yield papers.flush()
@@ -133,7 +133,7 @@ class Collection:
             raise InputError(
                 f"{path} has no column {self.columns['paper_id']!r}", nearest(self.columns["paper_id"], there)
             )
-        return read_columns(path, [name for name in there if name in wanted])
+        return read_columns(path, [name for name in there if name in wanted], papers)
 
     def _paper(self, record: Mapping[str, Any]) -> Paper:
         values = {name: _lookup(record, theirs) for name, theirs in self.columns.items()}

@@ -35,7 +35,7 @@ def read_rows(path: Path, kind: type[_T], tally: Tally, *, needed: str) -> Itera
     Args:
         path: the file; columns that ``kind`` does not name are not read.
         kind: a struct whose fields are columns.
-        tally: counts ``wrong_type``.
+        tally: counts ``wrong_type`` and ``bad_utf8``.
         needed: a column that has to be there.
 
     Raises:
@@ -46,7 +46,7 @@ def read_rows(path: Path, kind: type[_T], tally: Tally, *, needed: str) -> Itera
     if needed not in there:
         raise InputError(f"{path} has no column {needed!r}", nearest(needed, there))
     columns = [field.name for field in msgspec.structs.fields(kind) if field.name in there]
-    for number, row in read_columns(path, columns):
+    for number, row in read_columns(path, columns, tally):
         try:
             record = msgspec.convert(row, kind)
         except msgspec.ValidationError as error:
@@ -55,8 +55,8 @@ def read_rows(path: Path, kind: type[_T], tally: Tally, *, needed: str) -> Itera
         yield number, record
 
 
-def read_columns(path: Path, columns: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (row number from 1, values by column) of each row.
+def read_columns(path: Path, columns: list[str], tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (row number from 1, values by column) of each row; rows with values that Python cannot hold are dropped.
 
     Raises:
         CorruptError: it is not a Parquet file, or is damaged.
@@ -64,8 +64,22 @@ def read_columns(path: Path, columns: list[str]) -> Iterator[tuple[int, dict[str
     number = 0
     try:
         for batch in open_parquet(path).iter_batches(_ROWS, columns=columns):
-            for row in batch.to_pylist():
-                number += 1
-                yield number, row
+            yield from _rows(batch, number, tally)
+            number += len(batch)
     except (pa.ArrowException, OSError) as error:
         raise CorruptError(f"{path} is damaged after row {number} ({error})", "Fetch it again") from error
+
+
+def _rows(batch: pa.RecordBatch, before: int, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a batch, numbered from ``before + 1``."""
+    try:
+        rows = batch.to_pylist()
+    except (ValueError, OverflowError) as error:  # bad UTF-8, or a date after the year 9999
+        if len(batch) > 1:
+            for place in range(len(batch)):
+                yield from _rows(batch.slice(place, 1), before + place, tally)
+        else:
+            reason = "bad_utf8" if isinstance(error, UnicodeDecodeError) else "wrong_type"
+            tally.drop(reason, before + 1, str(error))
+        return
+    yield from enumerate(rows, before + 1)
