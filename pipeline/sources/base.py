@@ -65,16 +65,35 @@ class QuerySet:
     Attributes:
         query_ids: ids, sorted.
         texts: their texts.
-        judgements: ``(query id, paper id, grade)`` of each judgement.
+        judgements: ``(query id, paper id, grade)`` of each judgement; no pair comes twice.
+        noted: queries and judgements that are left out, by reason.
+        examples: the first of them, each as ``reason: file:line: excerpt``.
     """
 
     query_ids: Sequence[str]
     texts: Sequence[str]
     judgements: Sequence[tuple[str, str, int]]
+    noted: Counter[str] = field(default_factory=Counter)
+    examples: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the user allows, for every source; base of the releases.
+
+    Attributes:
+        allow_empty: accept files without data and a release of which no paper is kept.
+    """
+
+    allow_empty: bool = False
 
 
 class Release(Protocol):
     """A release on disk, or a generated one. Instances travel to worker processes by pickling."""
+
+    @property
+    def allow_empty(self) -> bool:
+        """See :class:`Limits`."""
 
     @property
     def source(self) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
-from pipeline.sources.base import PaperBatch, QuerySet, find_files, fingerprint
+from pipeline.sources.base import Limits, PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.fieldmaps import FOLDED
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.sources.parquet import open_parquet, read_columns
@@ -44,7 +44,7 @@ def parse_columns(text: str | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Collection:
+class Collection(Limits):
     """A folder of files, or one file.
 
     Attributes:
@@ -152,14 +152,14 @@ class Collection:
         )
 
 
-def open_jsonl(place: Path, columns: str | None = None, allow_truncated: bool = False) -> Collection:
+def open_jsonl(place: Path, columns: str | None = None, **settings: Any) -> Collection:
     """Return a collection of JSON lines, with a map as :func:`parse_columns` reads it."""
-    return Collection(place, "jsonl", parse_columns(columns), allow_truncated)
+    return Collection(place, "jsonl", parse_columns(columns), **settings)
 
 
-def open_parquet_files(place: Path, columns: str | None = None) -> Collection:
+def open_parquet_files(place: Path, columns: str | None = None, **settings: Any) -> Collection:
     """Return a collection of Parquet files, with a map as :func:`parse_columns` reads it."""
-    return Collection(place, "parquet", parse_columns(columns))
+    return Collection(place, "parquet", parse_columns(columns), **settings)
 
 
 class _Record(msgspec.Struct):

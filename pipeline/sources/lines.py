@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.core.errors import CorruptError
+from pipeline.core.errors import CorruptError, EmptyFileError
 
 _READ = 2**18
 _BLOCK = 2**17  # fits in the cache of a core with the records decoded from it
@@ -59,8 +59,12 @@ def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]
     """Yield the content of a file in blocks of at most 128 KiB, decompressing ``.gz``, whose members may be many.
 
     Raises:
+        EmptyFileError: the file holds no byte but zeros.
         CorruptError: the file is truncated or damaged.
     """
+    with path.open("rb") as handle:
+        if not handle.read(_BLOCK).strip(b"\0"):
+            raise EmptyFileError(f"{path} holds no data", "Fetch it again, or accept it with --allow-empty")
     if path.suffix != ".gz":
         with path.open("rb") as handle:
             while block := handle.read(_BLOCK):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pipeline.core.errors import CorruptError, InputError, nearest
-from pipeline.sources.base import PaperBatch, QuerySet, fingerprint
+from pipeline.sources.base import Limits, PaperBatch, QuerySet, fingerprint
 from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS
 from pipeline.sources.openalex_layout import Layout
 from pipeline.sources.openalex_merged import read_merged
@@ -63,7 +63,7 @@ class Work(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class OpenAlex:
+class OpenAlex(Limits):
     """A snapshot on disk.
 
     Attributes:

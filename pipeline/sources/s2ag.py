@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import id_keys, normalise
-from pipeline.sources.base import BATCH_ROWS, PaperBatch, QuerySet, find_files, fingerprint
+from pipeline.sources.base import BATCH_ROWS, Limits, PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.fieldmaps import S2_CATEGORIES, S2_SOURCES
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.sources.records import Tally, read_records
@@ -61,7 +61,7 @@ class Citation(msgspec.Struct, gc=False):
 
 
 @dataclass(frozen=True)
-class S2ag:
+class S2ag(Limits):
     """A folder with ``papers``, ``abstracts`` and ``citations`` of one release.
 
     Attributes:

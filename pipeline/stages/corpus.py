@@ -61,12 +61,12 @@ def corpus_task(name: str, release: Release | JoinedRelease) -> Task:
     """Return the task that builds the corpus users will call ``name``."""
     config = CorpusConfig(release.source, release.identity())
     if not isinstance(release, JoinedRelease):
-        return Task("corpus", 2, CORPORA, name, config, {}, units=PartsOfRelease(release))
+        return Task("corpus", 3, CORPORA, name, config, {}, units=PartsOfRelease(release))
 
     def run(_inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         return build_corpus(release, out, resources)
 
-    return Task("corpus", 2, CORPORA, name, config, {}, run)
+    return Task("corpus", 3, CORPORA, name, config, {}, run)
 
 
 @dataclass(frozen=True)

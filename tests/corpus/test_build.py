@@ -136,7 +136,8 @@ def test_ids_are_ordered_as_trec_eval_compares_them(tmp_path: Path) -> None:
 
 
 def test_an_empty_release_gives_an_empty_corpus(tmp_path: Path) -> None:
-    artifact = corpus_of(tmp_path, write_s2orc(tmp_path / "release", [b"{}\n"]))
+    release = S2orc2020(write_s2orc(tmp_path / "release", [b"{}\n"]), allow_empty=True)
+    artifact = Runner(tmp_path, Resources(2**30, 1)).make(corpus_task("c", release))
     assert len(Corpus(artifact)) == 0
     assert artifact.manifest.counts["dropped"] == {"wrong_type": 1}
     assert Corpus(artifact).outgoing.indptr.tolist() == [0]
@@ -200,7 +201,12 @@ def test_faults_are_counted_or_refused_and_the_rest_is_intact(tmp_path: Path) ->
         "duplicate_id": 1,
         "duplicate_id_other_text": 1,
     }
-    assert {example.split(": ")[0] for example in counts["examples"]} == {"bad_json", "bad_utf8", "line_too_long"}
+    assert {example.split(": ")[0] for example in counts["examples"]} == {
+        "bad_json",
+        "bad_utf8",
+        "line_too_long",
+        "duplicate_id",
+    }
     assert "bad_utf8: metadata_1.jsonl.gz:49: " in "".join(counts["examples"])
     assert counts["noted"]["impossible_year"] >= 2
     corpus = Corpus(artifact)

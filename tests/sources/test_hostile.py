@@ -5,16 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.resources import Resources
+from pipeline.corpus.reader import Corpus
+from pipeline.runner import Runner
 from pipeline.sources.beir import Beir
 from pipeline.sources.collection import Collection
 from pipeline.sources.openalex_layout import Layout, read_manifest
 from pipeline.sources.registry import open_release
-from tests.releases import openalex_work, read, s2ag_citation, s2ag_paper, s2orc_record, write_lines, write_s2orc
+from pipeline.stages.corpus import corpus_task
+from tests.releases import (
+    openalex_work,
+    read,
+    s2ag_abstract,
+    s2ag_citation,
+    s2ag_paper,
+    s2orc_record,
+    write_lines,
+    write_s2orc,
+)
 from tests.sources.test_beir import write_beir
 
 
@@ -68,6 +83,24 @@ def test_a_year_that_is_not_finite_is_dropped(tmp_path: Path, year: float) -> No
     assert total.dropped == {"wrong_type": 1} or rows[0]["year"] < 0
 
 
+def write_release(folder: Path, source: str) -> None:
+    """Write a small release of a source."""
+    if source == "s2orc2020":
+        write_s2orc(folder, [s2orc_record("1")])
+    elif source == "jsonl":
+        write_lines(folder / "a.jsonl", [{"paper_id": 1}])
+    elif source == "parquet":
+        pq.write_table(pa.table({"paper_id": ["1"]}), folder / "a.parquet")
+    elif source == "s2ag":
+        write_lines(folder / "papers" / "a.gz", [s2ag_paper(1)])
+        write_lines(folder / "abstracts" / "a.gz", [s2ag_abstract(1, "x")])
+        write_lines(folder / "citations" / "a.gz", [s2ag_citation("1", "2")])
+    elif source == "openalex":
+        write_lines(folder / "data" / "works" / "updated_date=2020-01-01" / "part_0.gz", [openalex_work(1)])
+    else:
+        write_beir(folder)
+
+
 def not_a_file(path: Path, kind: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "folder":
@@ -90,15 +123,8 @@ def not_a_file(path: Path, kind: str) -> None:
     ],
 )
 def test_what_is_not_a_file_is_refused_by_name(tmp_path: Path, source: str, name: str, kind: str) -> None:
-    write_s2orc(tmp_path, [s2orc_record("1")])
-    write_lines(tmp_path / "a.jsonl", [{"paper_id": 1}])
-    pq.write_table(pa.table({"paper_id": ["1"]}), tmp_path / "a.parquet")
-    write_lines(tmp_path / "papers" / "a.gz", [s2ag_paper(1)])
-    write_lines(tmp_path / "abstracts" / "a.gz", [b""])
-    write_lines(tmp_path / "citations" / "a.gz", [s2ag_citation("1", "2")])
-    write_lines(tmp_path / "corpus.jsonl", [{"_id": "d1"}])
-    write_lines(tmp_path / "queries.jsonl", [{"_id": "q1"}])
-    write_lines(tmp_path / "data" / "works" / "updated_date=2020-01-01" / "part_0.gz", [openalex_work(1)])
+    write_release(tmp_path, source)
+    (tmp_path / name).unlink(missing_ok=True)
     not_a_file(tmp_path / name, kind)
     with pytest.raises(InputError, match=rf"{Path(name).name} is not a file \("):
         open_release(source, tmp_path, {}).identity()
@@ -130,3 +156,89 @@ def test_a_size_of_the_wrong_type_is_refused(tmp_path: Path, entry: str) -> None
     (tmp_path / "manifest").write_text(f'{{"entries": [{entry}]}}')
     with pytest.raises(CorruptError, match="manifest"):
         Layout.find(tmp_path).files()
+
+
+def gzip_like(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 300_000])
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("s2orc2020", "metadata_1.jsonl.gz"),
+        ("jsonl", "b.jsonl.gz"),
+        ("jsonl", "b.jsonl"),
+        ("s2ag", "papers/b.gz"),
+        ("s2ag", "abstracts/b.gz"),
+        ("s2ag", "citations/b.gz"),
+        ("openalex", "data/works/updated_date=2020-01-02/part_1.gz"),
+        ("beir", "qrels/test.tsv"),
+        ("beir", "queries.jsonl"),
+    ],
+)
+def test_a_file_without_data_is_refused_unless_allowed(tmp_path: Path, source: str, name: str, content: bytes) -> None:
+    write_release(tmp_path, source)
+    gzip_like(tmp_path / name, content)
+
+    def make(root: str, **options: Any) -> Artifact:
+        return Runner(tmp_path / root, Resources(2**30, 1)).make(
+            corpus_task("c", open_release(source, tmp_path, options))
+        )
+
+    with pytest.raises(InputError, match=rf"{Path(name).name} holds no data\. .*--allow-empty"):
+        make("refused")
+    if source != "beir":
+        assert make("allowed", allow_empty=True).manifest.counts["kept"] == 1
+
+
+@pytest.mark.parametrize("source", ["s2orc2020", "s2ag", "openalex", "jsonl"])
+def test_a_release_without_a_paper_is_refused_unless_allowed(tmp_path: Path, source: str) -> None:
+    write_release(tmp_path, source)
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    write_lines(written[0] if source != "s2ag" else tmp_path / "papers" / "a.gz", [b"broken\n", b'{"\xff": 1}\n'])
+    for options in ({}, {"allow_empty": True}):
+        task = corpus_task("c", open_release(source, tmp_path, options))
+        runner = Runner(tmp_path / "w", Resources(2**30, 1))
+        if options:
+            assert runner.make(task).manifest.counts["kept"] == 0
+        else:
+            with pytest.raises(InputError, match="no paper of the 2 records .* is kept .dropped: .*1 bad_json"):
+                runner.make(task)
+
+
+def test_a_release_without_a_judgement_is_refused(tmp_path: Path) -> None:
+    folder = write_beir(tmp_path)
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n")
+    with pytest.raises(InputError, match=r"test\.tsv holds no judgement"):
+        Beir(folder).queries()
+
+
+def test_of_doubles_the_first_is_kept_and_the_others_are_counted(tmp_path: Path) -> None:
+    folder = write_beir(tmp_path / "beir")
+    with (folder / "queries.jsonl").open("a") as queries:
+        queries.write('{"_id": "q1", "text": "first"}\n{"_id": "q9", "text": "another"}\n')
+    with (folder / "qrels" / "test.tsv").open("a") as qrels:
+        qrels.write("q9\td1\t1\nq1\td2\t0\nq1\td2\t2\n")
+    with (folder / "corpus.jsonl").open("a") as documents:
+        documents.write('{"_id": "d2", "title": "T", "text": "x y"}\n{"_id": "d1", "text": "other"}\n')
+    artifact = Runner(tmp_path, Resources(2**30, 1)).make(corpus_task("b", Beir(folder)))
+    corpus = Corpus(artifact)
+    assert corpus.query_texts.column("text").to_pylist() == ["first", "later"]
+    assert [tuple(r.values()) for r in corpus.judgements.to_pylist()] == [(0, 0, 0), (0, 1, 2), (1, 0, 1)]
+    assert corpus.take(np.arange(2), ["abstract"]).column(0).to_pylist() == ["only text", "x y"]
+    counts = artifact.manifest.counts
+    assert counts["dropped"] == {"no_paper_id": 1, "duplicate_id": 1, "duplicate_id_other_text": 1}
+    assert counts["noted"] == {
+        "judgement_repeated": 2,
+        "judgement_repeated_other_grade": 1,
+        "query_not_judged": 1,
+        "query_repeated": 1,
+        "query_repeated_other_text": 1,
+    }
+    shown = "\n".join(counts["examples"])
+    assert "query_repeated_other_text: queries.jsonl:5: q9" in shown
+    assert "judgement_repeated_other_grade: test.tsv:7: q1 d2" in shown
+    assert "duplicate_id: corpus.jsonl: d1" in shown
