@@ -62,6 +62,11 @@ class Joined:
         return self.release.allow_empty
 
     @property
+    def max_text(self) -> int:
+        """Characters of the longest text; the partitions hold no longer ones."""
+        return self.release.max_text
+
+    @property
     def source(self) -> str:
         """Name of the source."""
         return self.release.source

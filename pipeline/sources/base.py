@@ -35,6 +35,12 @@ ids, self removed; ``n_inbound`` counts the distinct citing ids, self removed; `
 BATCH_ROWS = 8_192
 """Papers of one batch, about."""
 
+BATCH_CHARS = 2**24
+"""Characters of one batch, about: a batch ends with the paper that exceeds this, or :data:`BATCH_ROWS`."""
+
+MAX_TEXT = 1_000_000
+"""Characters of a title, an abstract or a query, as the release writes it, that are kept; the rest is cut off."""
+
 UNFINISHED = ".fetching"
 """A file in a release's folder for as long as it is being fetched."""
 
@@ -83,9 +89,15 @@ class Limits:
 
     Attributes:
         allow_empty: accept files without data and a release of which no paper is kept.
+        max_text: longer texts are cut after this many characters, and counted.
     """
 
     allow_empty: bool = False
+    max_text: int = MAX_TEXT
+
+    def __post_init__(self) -> None:
+        if self.max_text < 1:
+            raise InputError(f"--max-text must be at least 1, got {self.max_text}", f"The default is {MAX_TEXT:,}")
 
 
 class Release(Protocol):
@@ -93,6 +105,10 @@ class Release(Protocol):
 
     @property
     def allow_empty(self) -> bool:
+        """See :class:`Limits`."""
+
+    @property
+    def max_text(self) -> int:
         """See :class:`Limits`."""
 
     @property

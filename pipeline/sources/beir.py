@@ -64,7 +64,7 @@ class Beir(Limits):
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the documents as papers without year, field or references."""
-        papers = PaperBuffer(self.folder / part)
+        papers = PaperBuffer(self.folder / part, self.max_text)
         for number, document in _texts(self.folder / part, papers):
             if document.id in (None, ""):
                 papers.drop("no_paper_id", number)
@@ -81,7 +81,7 @@ class Beir(Limits):
             InputError: a query or a judgement cannot be read, a judged query is missing, or nothing is judged.
         """
         path = self._file("queries")
-        judgements, queries = Tally(self._qrels()), Tally(path)
+        judgements, queries = Tally(self._qrels()), Tally(path, self.max_text)
         grades = _first(self._judgements(), "judgement", "grade", judgements)
         judged = {query for query, _ in grades}
         if not judged and not self.allow_empty:
@@ -95,7 +95,7 @@ class Beir(Limits):
             ids,
             [texts[i] for i in ids],
             [(query, paper, grade) for (query, paper), grade in grades.items()],
-            judgements.dropped + queries.dropped,
+            judgements.dropped + queries.dropped + queries.noted,
             judgements.examples + queries.examples,
         )
 
@@ -106,7 +106,7 @@ class Beir(Limits):
             if query.id in (None, ""):
                 refusing.drop("no_query_id", number)
             elif str(query.id) in judged:
-                yield number, str(query.id), normalise(query.text)
+                yield number, str(query.id), normalise(tally.cut(query.text))
             else:
                 tally.pass_over("query_not_judged")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,9 @@ COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_i
 """Our columns of a paper; all but ``paper_id`` may be missing."""
 
 FORMATS = {"jsonl": ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson"), "parquet": ("*.parquet",)}
+
+_KEYS_SHOWN = 100
+"""Keys of a record without id that an error may name."""
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
@@ -97,14 +101,14 @@ class Collection(Limits):
             InputError: no record of it has the column of ids.
         """
         path = self._folder / part
-        papers = PaperBuffer(path)
+        papers = PaperBuffer(path, self.max_text)
         keys: set[str] = set()
         with_id = 0
         mapped = {theirs for ours, theirs in self.columns.items() if ours != theirs}
         for number, record in self._records(path, papers):
             value = _lookup(record, self.columns["paper_id"])
             if value is None or value == "":
-                keys.update(record)
+                keys.update(itertools.islice(record, _KEYS_SHOWN))
                 papers.drop("no_paper_id", number)
                 continue
             with_id += 1

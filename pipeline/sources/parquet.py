@@ -13,7 +13,11 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.sources.records import Tally
 
-_ROWS = 4_096
+_ROWS = 64
+"""Rows that are held as Python objects at a time."""
+_ROWS_BYTES = 2**24
+"""Bytes of so many rows, about, by the average of the file."""
+_BUFFER = 2**20
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -24,7 +28,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         CorruptError: it is not a Parquet file, or is truncated.
     """
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(path, buffer_size=_BUFFER)
     except (pa.ArrowInvalid, OSError) as error:
         raise CorruptError(f"{path} cannot be read as Parquet ({error})", "Fetch it again") from error
 
@@ -63,7 +67,11 @@ def read_columns(path: Path, columns: list[str], tally: Tally) -> Iterator[tuple
     """
     number = 0
     try:
-        for batch in open_parquet(path).iter_batches(_ROWS, columns=columns):
+        file = open_parquet(path)
+        groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
+        average = sum(group.total_byte_size for group in groups) // max(file.metadata.num_rows, 1)
+        rows = min(_ROWS, max(1, _ROWS_BYTES // max(average, 1)))
+        for batch in file.iter_batches(rows, columns=columns):
             yield from _rows(batch, number, tally)
             number += len(batch)
     except (pa.ArrowException, OSError) as error:

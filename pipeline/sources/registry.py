@@ -88,7 +88,12 @@ SOURCES: Mapping[str, Source] = {
     ),
 }
 
-COMMON = (Option("allow_empty", "accept files without data, and a release of which no paper is kept", None),)
+COMMON = (
+    Option("allow_empty", "accept files without data, and a release of which no paper is kept", None),
+    Option(
+        "max_text", "characters of a text that are kept (default: 1M)", lambda text: parse_count(text, "--max-text")
+    ),
+)
 """Options of every source."""
 
 

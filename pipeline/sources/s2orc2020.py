@@ -59,7 +59,7 @@ class S2orc2020(Limits):
         Raises:
             CorruptError: the file is truncated or damaged.
         """
-        papers = PaperBuffer(self.folder / part)
+        papers = PaperBuffer(self.folder / part, self.max_text)
         for number, record in read_records(self.folder / part, Record, papers, allow_truncated=self.allow_truncated):
             if not record.id:
                 papers.drop("no_paper_id", number)

@@ -113,6 +113,7 @@ class Synthetic(Limits):
     source: str = field(default="synthetic", init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not LEAST <= self.papers <= MOST:
             raise InputError(
                 f"a synthetic release cannot have {self.papers:,} papers", f"Ask for {LEAST} to {MOST:,} papers"

@@ -70,6 +70,10 @@ class JoinedRelease(Protocol):
         """See :class:`pipeline.sources.base.Limits`."""
 
     @property
+    def max_text(self) -> int:
+        """See :class:`pipeline.sources.base.Limits`."""
+
+    @property
     def source(self) -> str:
         """Name of the source, such as ``s2ag``."""
 

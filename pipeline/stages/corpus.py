@@ -22,10 +22,11 @@ from pipeline.sources.tables import JoinedRelease
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """What decides a corpus: the source, and the checksums or settings of its release."""
+    """What decides a corpus: the source, the checksums or settings of its release, the longest text."""
 
     source: str
     release: Mapping[str, Any]
+    max_text: int
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class PartsOfRelease:
 
 def corpus_task(name: str, release: Release | JoinedRelease) -> Task:
     """Return the task that builds the corpus users will call ``name``."""
-    config = CorpusConfig(release.source, release.identity())
+    config = CorpusConfig(release.source, release.identity(), release.max_text)
     if not isinstance(release, JoinedRelease):
         return Task("corpus", 3, CORPORA, name, config, {}, units=PartsOfRelease(release))
 
