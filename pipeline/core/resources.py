@@ -20,7 +20,7 @@ def available_memory() -> int:
     return total
 
 
-LEAST_MEMORY = 256 * 2**20
+LEAST_MEMORY = 512 * 2**20
 """Bytes with which every stage keeps its limit; building a corpus holds single lines and blocks of this order."""
 
 

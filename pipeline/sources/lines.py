@@ -18,7 +18,8 @@ MAX_VALUES = 1_000_000
 def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[int, bytes | None]]:
     """Yield (line number from 1, line without its end) of each line.
 
-    A line over :data:`MAX_LINE` or :data:`MAX_VALUES` comes as None. Blank lines are skipped. With ``allow_truncated`` the whole lines of a truncated gzip file are read.
+    A line over :data:`MAX_LINE` or :data:`MAX_VALUES` comes as None. Blank lines are skipped. With ``allow_truncated``
+    the whole lines of a truncated gzip file are read.
 
     Raises:
         CorruptError: the file is truncated or damaged.

@@ -17,7 +17,6 @@ _ROWS = 64
 """Rows that are held as Python objects at a time."""
 _ROWS_BYTES = 2**24
 """Bytes of so many rows, about, by the average of the file."""
-_BUFFER = 2**20
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -28,7 +27,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         CorruptError: it is not a Parquet file, or is truncated.
     """
     try:
-        return pq.ParquetFile(path, buffer_size=_BUFFER)
+        return pq.ParquetFile(path, memory_map=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise CorruptError(f"{path} cannot be read as Parquet ({error})", "Fetch it again") from error
 

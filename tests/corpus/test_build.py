@@ -227,3 +227,18 @@ def test_the_official_sample_keeps_every_record(tmp_path: Path) -> None:
     with gzip.open(folder / "metadata_0.jsonl.gz", "rt", encoding="utf-8") as handle:
         records = [json.loads(line) for line in handle]
     check_against_oracle(corpus_of(tmp_path, folder), records)
+
+
+def test_a_shard_of_long_texts_is_written_in_blocks_with_the_same_papers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = random_s2orc(400, seed=21)
+    release = write_s2orc(tmp_path / "release", [*records, *records[:30]], parts=3)
+    monkeypatch.setattr(build, "SHARD_ROWS", 128)
+    monkeypatch.setattr(merge, "_BLOCK_BYTES", 2_000)
+    blocks = Counted(merge._distinct)
+    monkeypatch.setattr(merge, "_distinct", blocks)
+    artifact = corpus_of(tmp_path, release)
+    assert blocks.calls > 8
+    assert artifact.manifest.counts["dropped"] == {"duplicate_id": 30}
+    check_against_oracle(artifact, records)

@@ -15,6 +15,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Corpus
 from pipeline.runner import Runner
+from pipeline.sources import papers
 from pipeline.sources.beir import Beir
 from pipeline.sources.collection import Collection
 from pipeline.sources.openalex_layout import Layout, read_manifest
@@ -242,3 +243,48 @@ def test_of_doubles_the_first_is_kept_and_the_others_are_counted(tmp_path: Path)
     assert "query_repeated_other_text: queries.jsonl:5: q9" in shown
     assert "judgement_repeated_other_grade: test.tsv:7: q1 d2" in shown
     assert "duplicate_id: corpus.jsonl: d1" in shown
+
+
+@pytest.mark.parametrize("unit", ["1,", '"ab",', "[],", "{},", "[[[1]]],"])
+@pytest.mark.parametrize("units", [900_000, 1_100_000])
+def test_a_line_of_too_many_values_is_dropped(tmp_path: Path, unit: str, units: int) -> None:
+    lines = [b'{"paper_id": 1, "z": [' + unit.encode() * units + b"1]}\n", b'{"paper_id": 2}\n']
+    rows, total = read(Collection(write_lines(tmp_path / "a.jsonl", [*lines, lines[0]]), "jsonl"))
+    few = unit.count(",") + unit.count("[") + unit.count("{") == 1 and units < 1_000_000
+    assert [row["paper_id"] for row in rows] == (["1", "2", "1"] if few else ["2"])
+    assert total.dropped == ({} if few else {"line_too_long": 2})
+
+
+@pytest.mark.parametrize("source", ["s2orc2020", "jsonl", "s2ag", "openalex", "beir"])
+def test_a_long_text_is_cut_and_counted(tmp_path: Path, source: str) -> None:
+    write_release(tmp_path, source)
+    text = "\U0001f600 " * 300 + "x" * 700
+    if source == "s2ag":
+        write_lines(tmp_path / "abstracts" / "a.gz", [s2ag_abstract(1, text)])
+    elif source == "openalex":
+        index = {"w" * 400: [0, 2, 4], "v": [1, 3, 5]}
+        work = openalex_work(1, abstract_inverted_index=index)
+        write_lines(tmp_path / "data" / "works" / "updated_date=2020-01-01" / "part_0.gz", [work])
+    elif source == "beir":
+        write_lines(tmp_path / "corpus.jsonl", [{"_id": "d1", "text": text}, {"_id": "d2"}])
+        write_lines(tmp_path / "queries.jsonl", [{"_id": "q1", "text": text}, {"_id": "q9", "text": "x"}])
+    else:
+        record = s2orc_record("1", abstract=text) if source == "s2orc2020" else {"paper_id": 1, "abstract": text}
+        write_lines(tmp_path / ("metadata_0.jsonl.gz" if source == "s2orc2020" else "a.jsonl"), [record])
+    ids = set()
+    for max_text, cut, counted in (("1000", 1000, 1), ("1M", 1300 if source != "openalex" else 1208, 0)):
+        task = corpus_task("c", open_release(source, tmp_path, {"max_text": max_text}))
+        artifact = Runner(tmp_path / "w", Resources(2**30, 1)).make(task)
+        ids.add(artifact.id)
+        table = Corpus(artifact).take(np.arange(1), ["abstract"])
+        assert len(table.column(0)[0].as_py()) == cut
+        assert artifact.manifest.counts["noted"].get("text_cut", 0) == counted * (2 if source == "beir" else 1)
+    assert len(ids) == 2
+
+
+def test_a_batch_ends_by_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(papers, "BATCH_CHARS", 1_000)
+    records = [{"paper_id": n, "abstract": "x" * 400} for n in range(7)] + [{"paper_id": 7, "references": [1] * 32}]
+    path = write_lines(tmp_path / "a.jsonl", records)
+    batches = list(Collection(path, "jsonl").read("a.jsonl"))
+    assert [len(batch.papers) for batch in batches] == [3, 3, 2, 0]
