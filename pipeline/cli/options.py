@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.artifact import published
-from pipeline.core.config import parse_bytes
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say, set_quiet
-from pipeline.core.resources import Resources
+from pipeline.core.resources import Resources, parse_memory
 from pipeline.core.task import Task
 from pipeline.core.workspace import TUNINGS, find_corpus
 from pipeline.corpus.prefilter import PrefilterConfig
@@ -32,7 +31,7 @@ def runner(options: argparse.Namespace) -> Runner:
     set_quiet(options.quiet)
     resources = Resources(device=options.device)
     if options.memory:
-        resources = dataclasses.replace(resources, memory=parse_bytes(options.memory))
+        resources = dataclasses.replace(resources, memory=parse_memory(options.memory))
     if options.workers is not None:
         if options.workers < 1:
             raise InputError(f"--workers {options.workers} is out of range", "Ask for one or more")

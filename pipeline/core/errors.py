@@ -35,6 +35,10 @@ class CorruptError(InputError):
     """A file of an artifact is not what its manifest says (exit code 2)."""
 
 
+class EmptyFileError(CorruptError):
+    """A file of a release has no data in it (exit code 2)."""
+
+
 class StageError(MdcrError):
     """A stage could not finish (exit code 1)."""
 

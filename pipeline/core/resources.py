@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pipeline.core.config import parse_bytes
 from pipeline.core.errors import InputError
 
 
@@ -17,6 +18,18 @@ def available_memory() -> int:
     if limit.is_file() and (text := limit.read_text().strip()).isdigit():
         return min(total, int(text))
     return total
+
+
+LEAST_MEMORY = 512 * 2**20
+"""Bytes with which every stage keeps its limit; building a corpus holds single lines and blocks of this order."""
+
+
+def parse_memory(text: str) -> int:
+    """Read ``--memory`` (:func:`pipeline.core.config.parse_bytes`); less than :data:`LEAST_MEMORY` is refused."""
+    memory = parse_bytes(text)
+    if memory < LEAST_MEMORY:
+        raise InputError(f"--memory {text} is too little", f"Give {LEAST_MEMORY // 2**20}M or more")
+    return memory
 
 
 def available_cores() -> int:

@@ -17,11 +17,11 @@ from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
 from pipeline.core.schema import ATTRIBUTES, JUDGEMENTS, QUERY_TEXTS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.extract import Extraction, run_files
+from pipeline.corpus.extract import Extraction, part_of_run, run_files
 from pipeline.corpus.graph import CitationGraph
 from pipeline.corpus.join import Joined, join
 from pipeline.corpus.merge import Merge
-from pipeline.corpus.order import order_papers
+from pipeline.corpus.order import REPEATED, Order, order_papers
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.sources.base import QuerySet, Release
 from pipeline.sources.tables import JoinedRelease
@@ -45,16 +45,30 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
     if isinstance(release, Joined):
         release.discard()
 
+    if not counts["kept"] and not release.allow_empty:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items())
+        raise InputError(
+            f"no paper of the {counts['read']:,} records of the release is kept"
+            f"{f' (dropped: {reasons})' if reasons else ''}",
+            "Check --input and --source, or accept an empty corpus with --allow-empty",
+        )
     runs = run_files(scratch, [part["runs"] for part in extracted])
     order = order_papers(runs, scratch, SHARD_ROWS, resources.memory // 2)
     merge = Merge(runs, order, SHARD_ROWS, scratch)
     dropped = Counter(counts["dropped"]) + merge.write(out, resources.workers, resources.memory)
+    if repeated := _first_repeated(runs, order, release):
+        counts["examples"].append(repeated)
+        say(f"dropped {repeated}")
     counts |= {"kept": order.papers, "dropped": dict(dropped), "shards": -(-order.papers // SHARD_ROWS)}
     counts |= CitationGraph(merge.shards, scratch, resources.workers, resources.memory // 2).write(out)
     counts["prefilter"] = _prefilter(merge.shards)
     brought = release.queries()
     if brought is not None:
         counts |= _write_queries(out, brought, order.papers)
+        counts["noted"] = dict(sorted((Counter(counts["noted"]) + brought.noted).items()))
+        counts["examples"] += brought.examples
+        for example in brought.examples[:_SHOWN]:
+            say(f"dropped {example}")
     return counts
 
 
@@ -84,10 +98,26 @@ def _total(parts: list[dict[str, Any]]) -> dict[str, Any]:
         say(f"dropped {example}")
     return {
         "read": sum(part["read"] for part in parts),
+        "kept": sum(part["kept"] for part in parts),
         "dropped": dict(sorted(dropped.items())),
         "noted": dict(sorted(noted.items())),
         "examples": examples[:100],
     }
+
+
+def _first_repeated(runs: list[Path], order: Order, release: Release | Joined) -> str | None:
+    """Return ``reason: part: id`` of the lowest id that an earlier record has too."""
+    parts = list(release.parts())
+    lowest, example = 2 * int(REPEATED), None
+    for number, run in enumerate(runs):
+        ids = files.read_arrow(run).column("paper_id")
+        rows = order.rows(number, 0, len(ids))
+        repeated = np.flatnonzero(rows >= REPEATED)
+        if len(repeated) and rows[repeated[0]] < lowest:
+            lowest = int(rows[repeated[0]])
+            place = release.source if isinstance(release, Joined) else parts[part_of_run(run)]
+            example = f"duplicate_id: {place}: {ids[int(repeated[0])].as_py():.80}"
+    return example
 
 
 def _prefilter(shards: list[Path]) -> dict[str, int]:

@@ -7,15 +7,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
+from pipeline.core.errors import EmptyFileError
 from pipeline.core.schema import ATTRIBUTES
 from pipeline.core.text import id_keys, title_keys
 from pipeline.sources.base import RAW_PAPERS, PaperBatch, Release
+from pipeline.sources.tables import JoinedRelease
+
+_Batch = TypeVar("_Batch")
 
 CITED = RAW_PAPERS.field("outbound").with_name("cited")
 RUN = pa.schema([*(RAW_PAPERS.field(name) for name in ("paper_id", "title", "abstract")), CITED, *ATTRIBUTES])
@@ -48,7 +52,7 @@ class Extraction:
         dropped: Counter[str] = Counter()
         noted: Counter[str] = Counter()
         runs = 0
-        for batches in _grouped(self.release.read(part), self.run_bytes):
+        for batches in _grouped(unless_empty(self.release, self.release.read(part)), self.run_bytes):
             for batch in batches:
                 total["read"] += batch.read
                 total["kept"] += batch.papers.num_rows
@@ -91,6 +95,15 @@ def _grouped(batches: Iterator[PaperBatch], size: int) -> Iterator[list[PaperBat
         yield group
 
 
+def unless_empty(release: Release | JoinedRelease, batches: Iterator[_Batch]) -> Iterator[_Batch]:
+    """Yield what is read of a part; a file without data is a part without records where the release allows that."""
+    try:
+        yield from batches
+    except EmptyFileError:
+        if not release.allow_empty:
+            raise
+
+
 def part_record(number: int) -> str:
     """Return the name of the file that records the counts of part ``number``; it is written when the part is done."""
     return f"part-{number:05d}.json"
@@ -104,3 +117,8 @@ def run_files(scratch: Path, runs_of_parts: list[int]) -> list[Path]:
         runs_of_parts: number of runs of each part.
     """
     return [scratch / f"run-{p:05d}-{r:05d}.arrow" for p, runs in enumerate(runs_of_parts) for r in range(runs)]
+
+
+def part_of_run(run: Path) -> int:
+    """Return the number of the part that a run is of."""
+    return int(run.name.split("-")[1])

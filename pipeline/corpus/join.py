@@ -23,6 +23,7 @@ from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.text import id_keys
+from pipeline.corpus.extract import unless_empty
 from pipeline.corpus.lookup import abstracts_of, inbound_of, references_of
 from pipeline.corpus.partition import PartitionWriter, read_partition
 from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch, QuerySet
@@ -54,6 +55,16 @@ class Joined:
     release: JoinedRelease
     folder: Path
     partitions: int
+
+    @property
+    def allow_empty(self) -> bool:
+        """Whether the release may be empty."""
+        return self.release.allow_empty
+
+    @property
+    def max_text(self) -> int:
+        """Characters of the longest text; the partitions hold no longer ones."""
+        return self.release.max_text
 
     @property
     def source(self) -> str:
@@ -142,7 +153,7 @@ def _partition(release: JoinedRelease, folder: Path, partitions: int, held: int,
     counts = {kind: {"read": 0, "kept": 0, "dropped": Counter[str]()} for kind in ("papers", "abstracts", "citations")}
     total: dict[str, Any] = {**counts, "noted": Counter[str](), "examples": []}
     with PartitionWriter(folder / f"part-{number:05d}", _TABLES, partitions, held) as writer:
-        for batch in release.read_table(part):
+        for batch in unless_empty(release, release.read_table(part)):
             kind, kept = _write(writer, batch)
             total[kind]["read"] += batch.read
             total[kind]["kept"] += kept

@@ -21,13 +21,18 @@ def abstracts_of(inline: pa.LargeStringArray, keys: Keys, table: pa.Table, noted
     unknown = int(np.count_nonzero(~np.isin(theirs, keys)))
     noted["abstracts: dropped, of_no_paper"] += unknown
     known = np.isin(first, keys)
-    noted["abstracts: dropped, repeated"] += len(theirs) - unknown - int(np.count_nonzero(known))
+    texts = table.column("text").combine_chunks()
+    again = np.flatnonzero(np.isin(theirs, keys))
+    again = again[place[np.searchsorted(first, theirs[again])] != again]
+    same = pc.equal(texts.take(again), texts.take(place[np.searchsorted(first, theirs[again])]))
+    noted["abstracts: dropped, repeated"] += same.true_count
+    noted["abstracts: dropped, repeated_other_text"] += same.false_count
     noted["abstracts: kept"] += int(np.count_nonzero(known))
     if not len(first):
         return inline
     found = np.minimum(np.searchsorted(first, keys), len(first) - 1)
     rows = pa.array(place[found], mask=first[found] != keys)
-    return pc.coalesce(table.column("text").combine_chunks().take(rows), inline)
+    return pc.coalesce(texts.take(rows), inline)
 
 
 @dataclass(frozen=True)

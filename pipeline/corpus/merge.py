@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,12 @@ from pipeline.corpus.order import REPEATED, Order
 
 SHARD = pa.schema([CITED, *ATTRIBUTES])
 """Scratch table of a shard: keys of the cited papers, and attributes."""
+
+_BLOCK_BYTES = 2**27
+"""Bytes of texts and references of the papers that are put in order together; three times as many are held. A shard
+has one record batch for each block, so this is part of the format."""
+
+Rows = npt.NDArray[np.uint32]
 
 
 class Merge:
@@ -46,10 +54,10 @@ class Merge:
         Args:
             out: where they go.
             workers: threads.
-            memory: bytes this may hold at once; one shard always fits.
+            memory: bytes this may hold at once; one block always fits.
         """
-        largest = 3 * sum(run.stat().st_size for run in self._runs) // len(self.shards)
-        workers = max(1, min(workers, memory // max(largest, 1)))
+        held = 3 * min(sum(run.stat().st_size for run in self._runs), _BLOCK_BYTES)
+        workers = max(1, min(workers, memory // max(held, 1)))
         dropped: Counter[str] = Counter()
         with Progress(len(self.shards), "corpus: write", "shards") as progress:
             for found in in_order(lambda number: self._write(out, number), range(len(self.shards)), workers):
@@ -62,34 +70,53 @@ class Merge:
         name = f"papers-{number:05d}.arrow"
         if out.done(name) and self.shards[number].is_file():
             return out.counts(name)
-        papers, rows = self._papers_and_rows(number)
-        kept = rows < REPEATED
-        first_row = number * self._shard_rows
-        places = np.empty(np.count_nonzero(kept), np.int64)
-        places[rows[kept].astype(np.int64) - first_row] = np.flatnonzero(kept)
-        repeated = np.flatnonzero(~kept)
-        dropped = _count_repeated(papers, repeated, places[(rows[repeated] ^ REPEATED).astype(np.int64) - first_row])
-        shard = papers.take(places).combine_chunks()
-        with files.replacing(self.shards[number]) as path:
-            files.write_arrow(path, shard.select(SHARD.names).to_batches(), SHARD)
-        years = shard.column("year").to_numpy()
-        columns = {column: shard.column(column) for column in ("paper_id", "title", "abstract")}
-        columns |= {column: shard.column(column) for column in ("n_outbound", "n_inbound")}
-        columns["year"] = pa.array(years, mask=years == NO_YEAR)
-        columns["fields"] = field_lists(shard.column("fields").to_numpy())
-        out.arrow(name, pa.table([columns[field.name] for field in PAPERS], schema=PAPERS), PAPERS, **dropped)
-        return dropped
+        dropped: Counter[str] = Counter()
+        blocks: list[pa.Table] = []
 
-    def _papers_and_rows(self, shard: int) -> tuple[pa.Table, npt.NDArray[np.uint32]]:
-        """Return the papers of a shard, one run's after the other's, with their rows."""
+        def papers() -> Iterator[pa.RecordBatch]:
+            for first, papers, rows in self._blocks(number):
+                shard, repeated = _distinct(papers, rows, first)
+                dropped.update(repeated)
+                blocks.append(shard.select(SHARD.names))
+                yield _shard_papers(shard)
+
+        with out.file(name) as (path, written):
+            written.rows = files.write_arrow(path, papers(), PAPERS)
+            written.counts = dict(dropped)
+        with files.replacing(self.shards[number]) as path:
+            files.write_arrow(path, pa.concat_tables(blocks).combine_chunks().to_batches(), SHARD)
+        return dict(dropped)
+
+    def _blocks(self, shard: int) -> Iterator[tuple[int, pa.Table, Rows]]:
+        """Yield the papers of a shard in blocks of rows of about :data:`_BLOCK_BYTES`: first row, papers, their rows.
+
+        A block has the papers of one run after the other's. The runs are sorted, so a block has a slice of each.
+        """
         bounds = zip(self._order.cuts[shard].tolist(), self._order.cuts[shard + 1].tolist(), strict=True)
         slices = [(run, start, stop) for run, (start, stop) in enumerate(bounds) if start < stop]
         if not slices:
-            return RUN.empty_table(), np.empty(0, np.uint32)
-        tables = [files.read_arrow(self._runs[run]).slice(start, stop - start) for run, start, stop in slices]
-        return pa.concat_tables(tables).combine_chunks(), np.concatenate(
-            [self._order.rows(run, start, stop) for run, start, stop in slices]
-        )
+            yield 0, RUN.empty_table(), np.empty(0, np.uint32)
+            return
+        rows = [self._order.rows(run, start, stop) for run, start, stop in slices]
+        places = [(each & ~REPEATED).astype(np.int64) for each in rows]
+        first = shard * self._shard_rows
+        sizes = np.bincount(np.concatenate(places) - first, np.concatenate([self._sizes(*each) for each in slices]))
+        block = (np.cumsum(sizes) - sizes) // _BLOCK_BYTES
+        edges = first + np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [len(sizes)]])
+        for low, high in pairwise(edges.tolist()):
+            tables, found = [], []
+            for (run, start, _), place, row in zip(slices, places, rows, strict=True):
+                begin, end = np.searchsorted(place, [low, high])
+                tables.append(files.read_arrow(self._runs[run]).slice(start + begin, end - begin))
+                found.append(row[begin:end])
+            yield low, pa.concat_tables(tables).combine_chunks(), np.concatenate(found)
+
+    def _sizes(self, run: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Return the bytes of the texts and references of some papers of a run."""
+        papers = files.read_arrow(self._runs[run]).slice(start, stop - start)
+        texts = sum(np.asarray(pc.binary_length(papers.column(name))) for name in ("title", "abstract"))
+        sizes: npt.NDArray[np.int64] = texts + 8 * np.asarray(papers.column("n_outbound"))
+        return sizes
 
     def _write_attributes(self, out: Workdir) -> None:
         types = {field.name: field.type.to_pandas_dtype() for field in ATTRIBUTES}
@@ -101,6 +128,27 @@ class Merge:
         write_arrays(out, "attributes.arrow", ATTRIBUTES, [array.array() for array in arrays.values()])
         for array in arrays.values():
             array.close()
+
+
+def _distinct(papers: pa.Table, rows: Rows, first: int) -> tuple[pa.Table, dict[str, int]]:
+    """Return the papers of the rows from ``first``, in order, and how many repeat an id."""
+    kept = rows < REPEATED
+    places = np.empty(np.count_nonzero(kept), np.int64)
+    places[rows[kept].astype(np.int64) - first] = np.flatnonzero(kept)
+    repeated = np.flatnonzero(~kept)
+    dropped = _count_repeated(papers, repeated, places[(rows[repeated] ^ REPEATED).astype(np.int64) - first])
+    return papers.take(places).combine_chunks(), dropped
+
+
+def _shard_papers(shard: pa.Table) -> pa.RecordBatch:
+    """Return the columns of a corpus shard."""
+    years = shard.column("year").to_numpy()
+    columns = {column: shard.column(column) for column in ("paper_id", "title", "abstract", "n_outbound", "n_inbound")}
+    columns["year"] = pa.array(years, mask=years == NO_YEAR)
+    columns["fields"] = field_lists(shard.column("fields").to_numpy())
+    table = pa.table([columns[field.name] for field in PAPERS], schema=PAPERS)
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=PAPERS)
 
 
 def _count_repeated(

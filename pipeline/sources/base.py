@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +36,12 @@ ids, self removed; ``n_inbound`` counts the distinct citing ids, self removed; `
 BATCH_ROWS = 8_192
 """Papers of one batch, about."""
 
+BATCH_CHARS = 2**24
+"""Characters of one batch, about: a batch ends with the paper that exceeds this, or :data:`BATCH_ROWS`."""
+
+MAX_TEXT = 1_000_000
+"""Characters of a title, an abstract or a query, as the release writes it, that are kept; the rest is cut off."""
+
 UNFINISHED = ".fetching"
 """A file in a release's folder for as long as it is being fetched."""
 
@@ -66,16 +72,45 @@ class QuerySet:
     Attributes:
         query_ids: ids, sorted.
         texts: their texts.
-        judgements: ``(query id, paper id, grade)`` of each judgement.
+        judgements: ``(query id, paper id, grade)`` of each judgement; no pair comes twice.
+        noted: queries and judgements that are left out, by reason.
+        examples: the first of them, each as ``reason: file:line: excerpt``.
     """
 
     query_ids: Sequence[str]
     texts: Sequence[str]
     judgements: Sequence[tuple[str, str, int]]
+    noted: Counter[str] = field(default_factory=Counter)
+    examples: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the user allows, for every source; base of the releases.
+
+    Attributes:
+        allow_empty: accept files without data and a release of which no paper is kept.
+        max_text: longer texts are cut after this many characters, and counted.
+    """
+
+    allow_empty: bool = False
+    max_text: int = MAX_TEXT
+
+    def __post_init__(self) -> None:
+        if self.max_text < 1:
+            raise InputError(f"--max-text must be at least 1, got {self.max_text}", f"The default is {MAX_TEXT:,}")
 
 
 class Release(Protocol):
     """A release on disk, or a generated one. Instances travel to worker processes by pickling."""
+
+    @property
+    def allow_empty(self) -> bool:
+        """See :class:`Limits`."""
+
+    @property
+    def max_text(self) -> int:
+        """See :class:`Limits`."""
 
     @property
     def source(self) -> str:
@@ -98,17 +133,31 @@ def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
     """Return the files of a release below ``folder``, sorted by name with numbers as numbers.
 
     Raises:
-        InputError: the folder is missing, holds no such file, or is not fetched to its end.
+        InputError: the folder is missing, holds no such file, or is not fetched to its end; a folder or a broken link
+            has the name of a file.
     """
     if not folder.is_dir():
         raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
     refuse_unfinished(folder)
     found = {path for pattern in patterns for path in folder.glob(pattern) if not path.name.startswith(".")}
+    require_files(found)
     if not found:
         raise InputError(
             f"{folder} holds no {what} ({', '.join(patterns)})", "Give the folder that holds the release's files"
         )
     return sorted(found, key=_natural)
+
+
+def require_files(paths: Iterable[Path]) -> None:
+    """Check that paths that have the name of a file are files.
+
+    Raises:
+        InputError: one is a folder, a device, or a link that leads nowhere or to itself.
+    """
+    for path in paths:
+        if not path.is_file():
+            kind = "a broken link" if path.is_symlink() else "a folder or a device"
+            raise InputError(f"{path} is not a file ({kind})", "Remove it from the input, or put the file in its place")
 
 
 def refuse_unfinished(folder: Path) -> None:

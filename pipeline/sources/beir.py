@@ -6,23 +6,27 @@ also TREC qrels (query, iteration, document, grade, between spaces); all plain o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import normalise
-from pipeline.sources.base import PaperBatch, QuerySet, find_files, fingerprint
+from pipeline.sources.base import Limits, PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.lines import read_lines
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.sources.records import Tally, read_records
 
+_GRADE = re.compile(r"\s*-?[0-9]{1,5}\s*")
+_LARGEST_GRADE = 32_767
+
 
 @dataclass(frozen=True)
-class Beir:
+class Beir(Limits):
     """A BEIR data set.
 
     Attributes:
@@ -60,7 +64,7 @@ class Beir:
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the documents as papers without year, field or references."""
-        papers = PaperBuffer(self.folder / part)
+        papers = PaperBuffer(self.folder / part, self.max_text)
         for number, document in _texts(self.folder / part, papers):
             if document.id in (None, ""):
                 papers.drop("no_paper_id", number)
@@ -71,34 +75,73 @@ class Beir:
         yield papers.flush()
 
     def queries(self) -> QuerySet | None:
-        """Return the queries that the split judges, and their judgements."""
-        judgements = list(self._judgements())
-        judged = {query for query, _, _ in judgements}
+        """Return the queries that the split judges, and their judgements; of several with one id the first.
+
+        Raises:
+            InputError: a query or a judgement cannot be read, a judged query is missing, or nothing is judged.
+        """
         path = self._file("queries")
-        texts = {
-            str(query.id): normalise(query.text)
-            for _, query in _texts(path, _RefusingTally(path))
-            if str(query.id) in judged
-        }
+        judgements, queries = Tally(self._qrels()), Tally(path, self.max_text)
+        grades = _first(self._judgements(), "judgement", "grade", judgements)
+        judged = {query for query, _ in grades}
+        if not judged and not self.allow_empty:
+            raise InputError(f"{self._qrels()} holds no judgement", "Fetch it again, or accept it with --allow-empty")
+        texts = _first(self._query_texts(path, judged, queries), "query", "text", queries)
         missing = sorted(judged - texts.keys())
         if missing:
             raise InputError(f"{path} lacks {len(missing)} judged queries, first {missing[0]!r}", "Fetch it again")
         ids = sorted(texts)
-        return QuerySet(ids, [texts[i] for i in ids], judgements)
+        return QuerySet(
+            ids,
+            [texts[i] for i in ids],
+            [(query, paper, grade) for (query, paper), grade in grades.items()],
+            judgements.dropped + queries.dropped + queries.noted,
+            judgements.examples + queries.examples,
+        )
 
-    def _judgements(self) -> Iterator[tuple[str, str, int]]:
+    def _query_texts(self, path: Path, judged: set[str], tally: Tally) -> Iterator[tuple[int, str, str]]:
+        """Yield (line number, id, text) of each judged query."""
+        refusing = _RefusingTally(path)
+        for number, query in _texts(path, refusing):
+            if query.id in (None, ""):
+                refusing.drop("no_query_id", number)
+            elif str(query.id) in judged:
+                yield number, str(query.id), normalise(tally.cut(query.text))
+            else:
+                tally.pass_over("query_not_judged")
+
+    def _judgements(self) -> Iterator[tuple[int, tuple[str, str], int]]:
+        """Yield (line number, (query id, paper id), grade) of each judgement."""
         path = self._qrels()
         for number, line in read_lines(path):
-            text = (line or b"").decode("utf-8", "replace").rstrip("\r")
+            text = (line or b"").decode("utf-8", "surrogateescape").rstrip("\r")
             columns = text.split("\t") if "\t" in text else text.split()
-            if number == 1 and columns[-1].strip() == "score":
+            if number == 1 and columns and columns[-1].strip() == "score":
                 continue
-            if len(columns) not in (3, 4) or not columns[-1].strip().lstrip("-").isdecimal():
+            readable = len(columns) in (3, 4) and not re.search("[\udc80-\udcff]", text)
+            if not readable or not _GRADE.fullmatch(columns[-1]) or abs(int(columns[-1])) > _LARGEST_GRADE:
                 raise InputError(
                     f"{path}:{number} is not a judgement",
-                    "Each line needs query-id, corpus-id, score, or the four columns of TREC qrels",
+                    "Each line needs query-id, corpus-id, score, or the four columns of TREC qrels, in UTF-8; "
+                    f"the score is an integer from -{_LARGEST_GRADE} to {_LARGEST_GRADE}",
                 )
-            yield columns[0], columns[-2], int(columns[-1])
+            yield number, (columns[0], columns[-2]), int(columns[-1])
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
+
+def _first(rows: Iterable[tuple[int, _Key, _Value]], what: str, value_name: str, tally: Tally) -> dict[_Key, _Value]:
+    """Return the first value of each key, and count the later ones; apart where the value differs."""
+    first: dict[_Key, _Value] = {}
+    for number, key, value in rows:
+        if key in first:
+            other = "" if value == first[key] else f"_other_{value_name}"
+            tally.drop(f"{what}_repeated{other}", number, " ".join(key) if isinstance(key, tuple) else str(key))
+        else:
+            first[key] = value
+    return first
 
 
 class _Text(msgspec.Struct, rename={"id": "_id"}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ import msgspec
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
-from pipeline.sources.base import PaperBatch, QuerySet, find_files, fingerprint
+from pipeline.sources.base import Limits, PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.fieldmaps import FOLDED
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.sources.parquet import open_parquet, read_columns
@@ -23,6 +24,9 @@ COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_i
 """Our columns of a paper; all but ``paper_id`` may be missing."""
 
 FORMATS = {"jsonl": ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson"), "parquet": ("*.parquet",)}
+
+_KEYS_SHOWN = 100
+"""Keys of a record without id that an error may name."""
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
@@ -44,7 +48,7 @@ def parse_columns(text: str | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Collection:
+class Collection(Limits):
     """A folder of files, or one file.
 
     Attributes:
@@ -97,14 +101,14 @@ class Collection:
             InputError: no record of it has the column of ids.
         """
         path = self._folder / part
-        papers = PaperBuffer(path)
+        papers = PaperBuffer(path, self.max_text)
         keys: set[str] = set()
         with_id = 0
         mapped = {theirs for ours, theirs in self.columns.items() if ours != theirs}
         for number, record in self._records(path, papers):
             value = _lookup(record, self.columns["paper_id"])
             if value is None or value == "":
-                keys.update(record)
+                keys.update(itertools.islice(record, _KEYS_SHOWN))
                 papers.drop("no_paper_id", number)
                 continue
             with_id += 1
@@ -112,7 +116,7 @@ class Collection:
                 mapped -= {name for name in mapped if _lookup(record, name) is not None}
             try:
                 papers.add(self._paper(record))
-            except (ValueError, msgspec.ValidationError) as error:
+            except (ValueError, OverflowError, msgspec.ValidationError) as error:
                 papers.drop("wrong_type", number, str(error))
             if papers.full:
                 yield papers.flush()
@@ -133,7 +137,7 @@ class Collection:
             raise InputError(
                 f"{path} has no column {self.columns['paper_id']!r}", nearest(self.columns["paper_id"], there)
             )
-        return read_columns(path, [name for name in there if name in wanted])
+        return read_columns(path, [name for name in there if name in wanted], papers)
 
     def _paper(self, record: Mapping[str, Any]) -> Paper:
         values = {name: _lookup(record, theirs) for name, theirs in self.columns.items()}
@@ -152,14 +156,14 @@ class Collection:
         )
 
 
-def open_jsonl(place: Path, columns: str | None = None, allow_truncated: bool = False) -> Collection:
+def open_jsonl(place: Path, columns: str | None = None, **settings: Any) -> Collection:
     """Return a collection of JSON lines, with a map as :func:`parse_columns` reads it."""
-    return Collection(place, "jsonl", parse_columns(columns), allow_truncated)
+    return Collection(place, "jsonl", parse_columns(columns), **settings)
 
 
-def open_parquet_files(place: Path, columns: str | None = None) -> Collection:
+def open_parquet_files(place: Path, columns: str | None = None, **settings: Any) -> Collection:
     """Return a collection of Parquet files, with a map as :func:`parse_columns` reads it."""
-    return Collection(place, "parquet", parse_columns(columns))
+    return Collection(place, "parquet", parse_columns(columns), **settings)
 
 
 class _Record(msgspec.Struct):

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipeline.core.errors import CorruptError
+from pipeline.core.errors import CorruptError, EmptyFileError
 
 _READ = 2**18
 _BLOCK = 2**17  # fits in the cache of a core with the records decoded from it
 MAX_LINE = 32 * 2**20
 """Bytes of the longest line that is read; a longer one comes back as None."""
+MAX_VALUES = 1_000_000
+"""Commas and opening brackets of the fullest line that is read, about its values; each takes up to 100 bytes."""
 
 
 def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (line number from 1, line without its end) of each line; None for a line over :data:`MAX_LINE`.
+    """Yield (line number from 1, line without its end) of each line.
 
-    Blank lines are skipped. With ``allow_truncated`` the whole lines of a truncated gzip file are read.
+    A line over :data:`MAX_LINE` or :data:`MAX_VALUES` comes as None. Blank lines are skipped. With ``allow_truncated``
+    the whole lines of a truncated gzip file are read.
 
     Raises:
         CorruptError: the file is truncated or damaged.
@@ -34,7 +37,7 @@ def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[i
 
 
 def _line_blocks(path: Path, allow_truncated: bool) -> Iterator[bytes | None]:
-    """Yield whole lines, many at a time; None for a line over :data:`MAX_LINE`."""
+    """Yield whole lines, many at a time; None for a line over :data:`MAX_LINE` or :data:`MAX_VALUES`."""
     rest: list[bytes] = []  # of a line whose end is not read yet; no longer kept once it is too long
     held = 0
     for block in read_blocks(path, allow_truncated=allow_truncated):
@@ -44,7 +47,7 @@ def _line_blocks(path: Path, allow_truncated: bool) -> Iterator[bytes | None]:
                 rest.append(block)
             held += len(block)
             continue
-        if held + first > MAX_LINE:
+        if _too_long(held + first, (*rest, block[:first])):
             yield None
             if first + 1 < end:
                 yield block[first + 1 : end]
@@ -52,15 +55,26 @@ def _line_blocks(path: Path, allow_truncated: bool) -> Iterator[bytes | None]:
             yield b"".join((*rest, memoryview(block)[:end]))
         rest, held = [block[end:]], len(block) - end
     if held:
-        yield b"".join(rest) if held <= MAX_LINE else None
+        yield None if _too_long(held, rest) else b"".join(rest)
+
+
+def _too_long(length: int, pieces: Sequence[bytes]) -> bool:
+    """Return whether a line of so many bytes is not read."""
+    if length <= MAX_VALUES or length > MAX_LINE:
+        return length > MAX_LINE
+    return sum(piece.count(mark) for piece in pieces for mark in (b",", b"[", b"{")) > MAX_VALUES
 
 
 def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]:
     """Yield the content of a file in blocks of at most 128 KiB, decompressing ``.gz``, whose members may be many.
 
     Raises:
+        EmptyFileError: the file holds no byte but zeros.
         CorruptError: the file is truncated or damaged.
     """
+    with path.open("rb") as handle:
+        if not handle.read(_BLOCK).strip(b"\0"):
+            raise EmptyFileError(f"{path} holds no data", "Fetch it again, or accept it with --allow-empty")
     if path.suffix != ".gz":
         with path.open("rb") as handle:
             while block := handle.read(_BLOCK):

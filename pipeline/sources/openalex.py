@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from pipeline.core.errors import CorruptError, InputError, nearest
-from pipeline.sources.base import PaperBatch, QuerySet, fingerprint
+from pipeline.sources.base import MAX_TEXT, Limits, PaperBatch, QuerySet, fingerprint
 from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS
 from pipeline.sources.openalex_layout import Layout
 from pipeline.sources.openalex_merged import read_merged
@@ -63,7 +64,7 @@ class Work(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class OpenAlex:
+class OpenAlex(Limits):
     """A snapshot on disk.
 
     Attributes:
@@ -82,6 +83,7 @@ class OpenAlex:
     source: str = field(default="openalex", init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.fields_from not in OPENALEX_SOURCES:
             remedy = nearest(self.fields_from, OPENALEX_SOURCES)
             raise InputError(f"OpenAlex has no fields from {self.fields_from!r}", remedy)
@@ -129,7 +131,7 @@ class OpenAlex:
             )
 
     def _works(self, path: Path) -> Iterator[PaperBatch]:
-        papers = PaperBuffer(path)
+        papers = PaperBuffer(path, self.max_text)
         if path.suffix == ".parquet":
             works = read_rows(path, Work, papers, needed="id")
         else:
@@ -160,7 +162,7 @@ class OpenAlex:
         return Paper(
             id=paper_id,
             title=work.title or work.display_name,
-            abstract=plain_abstract(work.abstract_inverted_index),
+            abstract=plain_abstract(work.abstract_inverted_index, self.max_text),
             year=work.publication_year,
             fields=self._fields(work),
             outbound=[short_id(each) for each in work.referenced_works or ()],
@@ -187,11 +189,14 @@ def short_id(address: str) -> str:
     return address.rpartition("/")[2]
 
 
-def plain_abstract(index: dict[str, list[int] | None] | list[tuple[str, list[int]]] | str | None) -> str:
+def plain_abstract(
+    index: dict[str, list[int] | None] | list[tuple[str, list[int]]] | str | None, max_text: int = MAX_TEXT
+) -> str:
     """Return the text of an inverted index: its words in the order of their positions; gaps are closed.
 
     Args:
         index: positions by word, as a mapping, as pairs (a Parquet map), or as JSON (a Parquet string).
+        max_text: the text ends with the word that exceeds so many characters; a long word may have many positions.
 
     Raises:
         msgspec.DecodeError: the JSON is none, or no inverted index.
@@ -208,8 +213,12 @@ def plain_abstract(index: dict[str, list[int] | None] | list[tuple[str, list[int
             words[place] = word
     except IndexError:  # gaps between the positions
         placed.sort()
-        return " ".join(word for _, word in placed)
-    return " ".join(word for word in words if word is not None)
+        words = [word for _, word in placed]
+    text = [word for word in words if word is not None]
+    if sum(map(len, text)) + len(text) > max_text:
+        ends = accumulate(len(word) + 1 for word in text)
+        text = [word for word, end in zip(text, ends, strict=True) if end - len(word) - 1 <= max_text]
+    return " ".join(text)
 
 
 def topic_fields(topic: Topic) -> list[str]:

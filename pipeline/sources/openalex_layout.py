@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from pipeline.core.errors import CorruptError, InputError
-from pipeline.sources.base import find_files, refuse_unfinished
+from pipeline.sources.base import find_files, refuse_unfinished, require_files
 
 _PLACES = ("data/parquet/works", "data/jsonl/works", "data/works", "legacy-data/works")
 _MERGED = ("data/merged_ids/works", "legacy-data/merged_ids/works")
@@ -56,6 +57,7 @@ class Layout:
             roots.append(roots[-1].parent)
         refuse_unfinished(roots[-1])
         merged = {path for root in roots for place in _MERGED for path in (root / place).glob("[!.]*.csv*")}
+        require_files(merged)
         return cls(works, suffix, tuple(sorted(merged, key=lambda path: path.name)))
 
     def files(self) -> list[Path]:
@@ -98,6 +100,22 @@ class Listed(NamedTuple):
     sha256: str | None
 
 
+class _Meta(msgspec.Struct):
+    content_length: int | None = None
+    record_count: int | None = None
+    sha256: str | None = None
+
+
+class _Entry(msgspec.Struct):
+    url: str
+    meta: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Manifest(msgspec.Struct):
+    files: list[_Entry] | None = None
+    entries: list[_Entry] | None = None
+
+
 def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
     """Return the files of works that a manifest lists, by path below the folder of works.
 
@@ -107,15 +125,15 @@ def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
         CorruptError: it is no manifest.
     """
     try:
-        values = json.loads(text)
-        entries = values["files"] if "files" in values else values["entries"]
+        read = msgspec.json.decode(text, type=_Manifest)
+        entries = read.entries if read.files is None else read.files
+        if entries is None:
+            raise msgspec.ValidationError("it lists no files")
         return {
-            entry["url"].rpartition("works/")[2]: Listed(
-                entry.get("meta", {}).get("content_length"),
-                entry.get("meta", {}).get("record_count"),
-                entry.get("meta", {}).get("sha256"),
+            entry.url.rpartition("works/")[2]: Listed(
+                entry.meta.content_length, entry.meta.record_count, entry.meta.sha256
             )
             for entry in entries
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptError(f"{where} is no manifest of OpenAlex works ({error!r})", "Fetch it again") from error

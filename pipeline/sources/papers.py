@@ -13,11 +13,14 @@ import pyarrow as pa
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import Keys, doi_key, id_keys, normalise_all
-from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch
+from pipeline.sources.base import BATCH_CHARS, BATCH_ROWS, MAX_TEXT, RAW_PAPERS, PaperBatch
 from pipeline.sources.records import Tally
 
 YEARS = range(1500, 2101)
 """Years a paper can have; any other year counts as missing."""
+
+_REFERENCE_CHARS = 32
+"""What a reference counts in :data:`BATCH_CHARS`; its string takes about as much memory as so many characters."""
 
 
 class Paper(msgspec.Struct, kw_only=True, gc=False):
@@ -47,8 +50,8 @@ class Paper(msgspec.Struct, kw_only=True, gc=False):
 class PaperBuffer(Tally):
     """Collects the papers of one file and hands them out as :class:`PaperBatch` es."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, max_text: int = MAX_TEXT) -> None:
+        super().__init__(path, max_text)
         self._clear()
 
     def _clear(self) -> None:
@@ -61,13 +64,16 @@ class PaperBuffer(Tally):
         self._lengths: list[int] = []
         self._inbound: list[int] = []
         self._dois: list[int] = []
+        self._chars = 0
 
     def add(self, paper: Paper) -> None:
         """Add one paper. Its values go to columns at once: that is faster than to keep the objects."""
         cited = paper.outbound or ()
+        title, abstract = self.cut(paper.title), self.cut(paper.abstract)
         self._ids.append(paper.id)
-        self._titles.append(paper.title)
-        self._abstracts.append(paper.abstract)
+        self._titles.append(title)
+        self._abstracts.append(abstract)
+        self._chars += len(title or "") + len(abstract or "") + _REFERENCE_CHARS * len(cited)
         self._years.append(self._year(paper.year))
         self._masks.append(self._mask(paper.fields) if paper.fields else 0)
         self._cited.extend(cited)
@@ -78,7 +84,7 @@ class PaperBuffer(Tally):
     @property
     def full(self) -> bool:
         """Whether the buffer holds a batch of papers."""
-        return len(self._ids) >= BATCH_ROWS
+        return len(self._ids) >= BATCH_ROWS or self._chars >= BATCH_CHARS
 
     def flush(self) -> PaperBatch:
         """Return the papers added, and what was counted, since the last flush."""

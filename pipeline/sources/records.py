@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pipeline.sources.base import MAX_TEXT
 from pipeline.sources.lines import read_lines
 
 EXAMPLES = 3
@@ -23,6 +24,7 @@ class Tally:
 
     Args:
         path: the file, named in examples of bad records.
+        max_text: characters of a text that are kept.
 
     Attributes:
         read: records read, kept or not.
@@ -31,8 +33,8 @@ class Tally:
         examples: the first bad records of each reason, each as ``reason: file:line: excerpt``.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, max_text: int = MAX_TEXT) -> None:
+        self._path, self._max_text = path, max_text
         self._shown: Counter[str] = Counter()
         self._restart()
 
@@ -49,6 +51,13 @@ class Tally:
         if self._shown[reason] <= EXAMPLES:
             text = excerpt[:80].decode("utf-8", "replace") if isinstance(excerpt, bytes) else excerpt[:80]
             self.examples.append(f"{reason}: {self._path.name}:{line}: {text}")
+
+    def cut(self, text: str | None) -> str | None:
+        """Return the text without what is beyond the longest that is kept, and count it if there is any."""
+        if text is None or len(text) <= self._max_text:
+            return text
+        self.noted["text_cut"] += 1
+        return text[: self._max_text]
 
     def pass_over(self, reason: str) -> None:
         """Count one record that is not kept for a reason that is usual in the release and needs no example."""

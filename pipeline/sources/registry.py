@@ -88,12 +88,20 @@ SOURCES: Mapping[str, Source] = {
     ),
 }
 
+COMMON = (
+    Option("allow_empty", "accept files without data, and a release of which no paper is kept", None),
+    Option(
+        "max_text", "characters of a text that are kept (default: 1M)", lambda text: parse_count(text, "--max-text")
+    ),
+)
+"""Options of every source."""
+
 
 def all_options() -> dict[str, list[tuple[str, Option]]]:
     """Return the options of all sources by name, each with the sources that have it."""
     found: dict[str, list[tuple[str, Option]]] = {}
     for name, source in SOURCES.items():
-        for option in source.options:
+        for option in (*source.options, *COMMON):
             found.setdefault(option.name, []).append((name, option))
     return found
 
@@ -114,7 +122,7 @@ def open_release(source: str, folder: Path | None, given: Mapping[str, Any]) -> 
     found = SOURCES[source]
     if found.has_folder and folder is None:
         raise InputError(f"source {source} needs the folder of the release", "Give it with --input")
-    options = {option.name: option for option in found.options}
+    options = {option.name: option for option in (*found.options, *COMMON)}
     values = {name: option.default for name, option in options.items() if option.default is not None}
     for name, text in given.items():
         if text is None or text is False:

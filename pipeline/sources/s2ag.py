@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import id_keys, normalise
-from pipeline.sources.base import BATCH_ROWS, PaperBatch, QuerySet, find_files, fingerprint
+from pipeline.sources.base import BATCH_CHARS, BATCH_ROWS, Limits, PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.fieldmaps import S2_CATEGORIES, S2_SOURCES
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.sources.records import Tally, read_records
@@ -61,7 +61,7 @@ class Citation(msgspec.Struct, gc=False):
 
 
 @dataclass(frozen=True)
-class S2ag:
+class S2ag(Limits):
     """A folder with ``papers``, ``abstracts`` and ``citations`` of one release.
 
     Attributes:
@@ -76,6 +76,7 @@ class S2ag:
     source: str = field(default="s2ag", init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.fields_from not in S2_SOURCES:
             raise InputError(
                 f"S2AG has no fields of study from {self.fields_from!r}", nearest(self.fields_from, S2_SOURCES)
@@ -132,7 +133,7 @@ class S2ag:
             yield from self._citations(path)
 
     def _papers(self, path: Path) -> Iterator[PaperBatch]:
-        papers = PaperBuffer(path)
+        papers = PaperBuffer(path, self.max_text)
         for number, record in read_records(path, PaperRecord, papers, allow_truncated=self.allow_truncated):
             if not record.corpusid and record.corpusid != 0:
                 papers.drop("no_paper_id", number)
@@ -148,21 +149,23 @@ class S2ag:
         return bool(each.category) and (self.fields_from == "any" or each.source == self.fields_from)
 
     def _abstracts(self, path: Path) -> Iterator[Abstracts]:
-        tally = Tally(path)
+        tally = Tally(path, self.max_text)
         ids: list[str] = []
         texts: list[str] = []
+        chars = 0
         for number, record in read_records(path, Abstract, tally, allow_truncated=self.allow_truncated):
             if not record.corpusid and record.corpusid != 0:
                 tally.drop("no_paper_id", number)
-            elif text := normalise(record.abstract):
+            elif text := normalise(tally.cut(record.abstract)):
                 tally.read += 1
                 ids.append(str(record.corpusid))
                 texts.append(text)
+                chars += len(text)
             else:
                 tally.pass_over("withheld")
-            if len(ids) >= BATCH_ROWS:
+            if len(ids) >= BATCH_ROWS or chars >= BATCH_CHARS:
                 yield Abstracts(id_keys(ids), pa.array(texts, pa.large_string()), **tally.counts())
-                ids, texts = [], []
+                ids, texts, chars = [], [], 0
         yield Abstracts(id_keys(ids), pa.array(texts, pa.large_string()), **tally.counts())
 
     def _citations(self, path: Path) -> Iterator[Citations]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline.sources.base import PaperBatch, QuerySet, find_files, fingerprint
+from pipeline.sources.base import Limits, PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.sources.records import read_records
 
@@ -26,7 +26,7 @@ class Record(Paper):
 
 
 @dataclass(frozen=True)
-class S2orc2020:
+class S2orc2020(Limits):
     """A folder of S2ORC metadata shards.
 
     Attributes:
@@ -59,7 +59,7 @@ class S2orc2020:
         Raises:
             CorruptError: the file is truncated or damaged.
         """
-        papers = PaperBuffer(self.folder / part)
+        papers = PaperBuffer(self.folder / part, self.max_text)
         for number, record in read_records(self.folder / part, Record, papers, allow_truncated=self.allow_truncated):
             if not record.id:
                 papers.drop("no_paper_id", number)

@@ -29,7 +29,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import generator
 from pipeline.core.schema import NO_YEAR
-from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch, QuerySet
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Limits, PaperBatch, QuerySet
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -100,7 +100,7 @@ _LAST_SYLLABLES = (*(s + coda for s in _SYLLABLES for coda in ("", "n", "r", "l"
 
 
 @dataclass(frozen=True)
-class Synthetic:
+class Synthetic(Limits):
     """A synthetic release.
 
     Attributes:
@@ -113,6 +113,7 @@ class Synthetic:
     source: str = field(default="synthetic", init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not LEAST <= self.papers <= MOST:
             raise InputError(
                 f"a synthetic release cannot have {self.papers:,} papers", f"Ask for {LEAST} to {MOST:,} papers"

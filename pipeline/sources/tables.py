@@ -66,6 +66,14 @@ class JoinedRelease(Protocol):
     """
 
     @property
+    def allow_empty(self) -> bool:
+        """See :class:`pipeline.sources.base.Limits`."""
+
+    @property
+    def max_text(self) -> int:
+        """See :class:`pipeline.sources.base.Limits`."""
+
+    @property
     def source(self) -> str:
         """Name of the source, such as ``s2ag``."""
 

@@ -27,10 +27,11 @@ from pipeline.sources.tables import JoinedRelease
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """What decides a corpus: the source, and the checksums or settings of its release."""
+    """What decides a corpus: the source, the checksums or settings of its release, the longest text."""
 
     source: str
     release: Mapping[str, Any]
+    max_text: int
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,14 @@ class PartsOfRelease:
 
 def corpus_task(name: str, release: Release | JoinedRelease) -> Task:
     """Return the task that builds the corpus users will call ``name``."""
-    config = CorpusConfig(release.source, release.identity())
+    config = CorpusConfig(release.source, release.identity(), release.max_text)
     if not isinstance(release, JoinedRelease):
-        return Task("corpus", 2, CORPORA, name, config, {}, units=PartsOfRelease(release))
+        return Task("corpus", 3, CORPORA, name, config, {}, units=PartsOfRelease(release))
 
     def run(_inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         return build_corpus(release, out, resources)
 
-    return Task("corpus", 2, CORPORA, name, config, {}, run)
+    return Task("corpus", 3, CORPORA, name, config, {}, run)
 
 
 def task_of(origin: Mapping[str, Any]) -> Task:

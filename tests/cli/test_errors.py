@@ -34,6 +34,7 @@ from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
         ("eval --model lsa --depth 0", "depth 0 is out of range"),
         ("eval --model lsa --engine fais --size 900 --queries 20", "there is no search engine 'fais'"),
         ("eval --model lsa --memory lots", "memory 'lots' is no amount"),
+        ("eval --model lsa --memory 1", "--memory 1 is too little. Give 512M or more"),
         ("eval --model lsa --workers 0", "--workers 0 is out of range"),
         ("corpus --source s2orc", "there is no source 's2orc'. Did you mean 's2orc2020'."),
         ("corpus --source s2orc2020", "needs the folder of the release"),

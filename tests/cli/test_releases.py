@@ -42,7 +42,7 @@ def test_s2ag_is_fetched_built_and_described(tmp_path: Path) -> None:
     build = ["corpus", "--source", "s2ag", "--input", str(folder)]
     whole = mdcr_json(tmp_path, *build)
     assert whole["counts"]["kept"] == 300
-    merged = mdcr_json(tmp_path, *build, *flags("--corpus merged --duplicates merge --memory 1M --workers 2"))
+    merged = mdcr_json(tmp_path, *build, *flags("--corpus merged --duplicates merge --memory 512M --workers 2"))
     extra = mdcr_json(tmp_path, *flags("show corpus --corpus s2ag"))["duplicates"]["same_title_and_year"][
         "extra_papers"
     ]

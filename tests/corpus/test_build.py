@@ -136,7 +136,8 @@ def test_ids_are_ordered_as_trec_eval_compares_them(tmp_path: Path) -> None:
 
 
 def test_an_empty_release_gives_an_empty_corpus(tmp_path: Path) -> None:
-    artifact = corpus_of(tmp_path, write_s2orc(tmp_path / "release", [b"{}\n"]))
+    release = S2orc2020(write_s2orc(tmp_path / "release", [b"{}\n"]), allow_empty=True)
+    artifact = Runner(tmp_path, Resources(2**30, 1)).make(corpus_task("c", release))
     assert len(Corpus(artifact)) == 0
     assert artifact.manifest.counts["dropped"] == {"wrong_type": 1}
     assert Corpus(artifact).outgoing.indptr.tolist() == [0]
@@ -200,7 +201,12 @@ def test_faults_are_counted_or_refused_and_the_rest_is_intact(tmp_path: Path) ->
         "duplicate_id": 1,
         "duplicate_id_other_text": 1,
     }
-    assert {example.split(": ")[0] for example in counts["examples"]} == {"bad_json", "bad_utf8", "line_too_long"}
+    assert {example.split(": ")[0] for example in counts["examples"]} == {
+        "bad_json",
+        "bad_utf8",
+        "line_too_long",
+        "duplicate_id",
+    }
     assert "bad_utf8: metadata_1.jsonl.gz:49: " in "".join(counts["examples"])
     assert counts["noted"]["impossible_year"] >= 2
     corpus = Corpus(artifact)
@@ -221,3 +227,18 @@ def test_the_official_sample_keeps_every_record(tmp_path: Path) -> None:
     with gzip.open(folder / "metadata_0.jsonl.gz", "rt", encoding="utf-8") as handle:
         records = [json.loads(line) for line in handle]
     check_against_oracle(corpus_of(tmp_path, folder), records)
+
+
+def test_a_shard_of_long_texts_is_written_in_blocks_with_the_same_papers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = random_s2orc(400, seed=21)
+    release = write_s2orc(tmp_path / "release", [*records, *records[:30]], parts=3)
+    monkeypatch.setattr(build, "SHARD_ROWS", 128)
+    monkeypatch.setattr(merge, "_BLOCK_BYTES", 2_000)
+    blocks = Counted(merge._distinct)
+    monkeypatch.setattr(merge, "_distinct", blocks)
+    artifact = corpus_of(tmp_path, release)
+    assert blocks.calls > 8
+    assert artifact.manifest.counts["dropped"] == {"duplicate_id": 30}
+    check_against_oracle(artifact, records)

@@ -114,7 +114,12 @@ def test_a_killed_join_resumes_with_its_partitions(tmp_path: Path, monkeypatch: 
 
 def test_the_first_of_several_records_of_a_paper_counts(tmp_path: Path) -> None:
     papers = [s2ag_paper(1), s2ag_paper(2), s2ag_paper(1, title="Another title")]
-    abstracts = [s2ag_abstract(1, "first " * 9), s2ag_abstract(1, "second " * 9), s2ag_abstract(2, None)]
+    abstracts = [
+        s2ag_abstract(1, "first " * 9),
+        s2ag_abstract(1, "first " * 9),
+        s2ag_abstract(1, "second " * 9),
+        s2ag_abstract(2, None),
+    ]
     citations = [s2ag_citation("1", "2"), s2ag_citation(1, 2), s2ag_citation("2", "1")]
     folder = write_s2ag(tmp_path / "r", papers=papers, abstracts=abstracts, citations=citations)
     artifact = build(tmp_path, folder, memory=1_000)
@@ -128,6 +133,7 @@ def test_the_first_of_several_records_of_a_paper_counts(tmp_path: Path) -> None:
     counts = artifact.manifest.counts
     assert counts["dropped"] == {"duplicate_id_other_text": 1}
     assert counts["noted"]["abstracts: dropped, repeated"] == 1
+    assert counts["noted"]["abstracts: dropped, repeated_other_text"] == 1
     assert counts["noted"]["abstracts: dropped, withheld"] == 1
     assert counts["noted"]["citations: dropped, repeated"] == 1
 

@@ -1,0 +1,290 @@
+"""Hostile inputs: each is dropped and counted, or refused by an error that names the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.resources import Resources
+from pipeline.corpus.reader import Corpus
+from pipeline.runner import Runner
+from pipeline.sources import papers
+from pipeline.sources.beir import Beir
+from pipeline.sources.collection import Collection
+from pipeline.sources.openalex_layout import Layout, read_manifest
+from pipeline.sources.registry import open_release
+from pipeline.stages.corpus import corpus_task
+from tests.releases import (
+    openalex_work,
+    read,
+    s2ag_abstract,
+    s2ag_citation,
+    s2ag_paper,
+    s2orc_record,
+    write_lines,
+    write_s2orc,
+)
+from tests.sources.test_beir import write_beir
+
+
+@pytest.mark.parametrize("grade", ["--1", "70000", "-40000", "1" * 5_000, "²", "1.5", "1e3", "", "0x1", "1 "])
+@pytest.mark.parametrize("form", ["q1\td1\t{}\n", "q1 0 d1 {}\n"])
+def test_a_grade_is_a_small_integer(tmp_path: Path, grade: str, form: str) -> None:
+    folder = write_beir(tmp_path)
+    (folder / "qrels" / "test.tsv").write_text("q9\td1\t1\n" + form.format(grade))
+    if grade == "1 ":
+        queries = Beir(folder).queries()
+        assert queries is not None
+        assert list(queries.judgements) == [("q9", "d1", 1), ("q1", "d1", 1)]
+    else:
+        with pytest.raises(InputError, match=r"test\.tsv:2 is not a judgement"):
+            Beir(folder).queries()
+
+
+@pytest.mark.parametrize("line", [b"q1\td1\xff\t1\n", b"q1\t" + b"x" * (33 << 20) + b"\t1\n", b"\x00\n"])
+def test_a_line_that_is_not_a_judgement_is_refused(tmp_path: Path, line: bytes) -> None:
+    folder = write_beir(tmp_path)
+    (folder / "qrels" / "test.tsv").write_bytes(line)
+    with pytest.raises(InputError, match=r"test\.tsv:1 is not a judgement"):
+        Beir(folder).queries()
+
+
+def text_column(values: list[bytes]) -> pa.Array:
+    """Return an array that claims to be text, whatever its bytes are."""
+    binary = pa.array(values, pa.binary())
+    return pa.StringArray.from_buffers(len(values), binary.buffers()[1], binary.buffers()[2])
+
+
+def test_a_parquet_row_that_cannot_be_read_is_dropped(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "paper_id": text_column([b"1", b"\xff", b"3", b"4"]),
+            "title": text_column([b"a", b"b", b"c\xc3", b"d"]),
+            "year": pa.array([1, 2, 3, 2**31 - 1], pa.int32()).cast(pa.date32()),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    rows, total = read(Collection(tmp_path, "parquet"))
+    assert [row["paper_id"] for row in rows] == ["1"]
+    assert total.dropped == {"bad_utf8": 2, "wrong_type": 1}
+    assert total.examples[0].startswith("bad_utf8: a.parquet:2: ")
+
+
+@pytest.mark.parametrize("year", [float("inf"), float("-inf"), 1e300])
+def test_a_year_that_is_not_finite_is_dropped(tmp_path: Path, year: float) -> None:
+    pq.write_table(pa.table({"paper_id": ["1"], "year": [year]}), tmp_path / "a.parquet")
+    rows, total = read(Collection(tmp_path, "parquet"))
+    assert total.dropped == {"wrong_type": 1} or rows[0]["year"] < 0
+
+
+def write_release(folder: Path, source: str) -> None:
+    """Write a small release of a source."""
+    if source == "s2orc2020":
+        write_s2orc(folder, [s2orc_record("1")])
+    elif source == "jsonl":
+        write_lines(folder / "a.jsonl", [{"paper_id": 1}])
+    elif source == "parquet":
+        pq.write_table(pa.table({"paper_id": ["1"]}), folder / "a.parquet")
+    elif source == "s2ag":
+        write_lines(folder / "papers" / "a.gz", [s2ag_paper(1)])
+        write_lines(folder / "abstracts" / "a.gz", [s2ag_abstract(1, "x")])
+        write_lines(folder / "citations" / "a.gz", [s2ag_citation("1", "2")])
+    elif source == "openalex":
+        write_lines(folder / "data" / "works" / "updated_date=2020-01-01" / "part_0.gz", [openalex_work(1)])
+    else:
+        write_beir(folder)
+
+
+def not_a_file(path: Path, kind: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(path.name if kind == "loop" else "nowhere")
+
+
+@pytest.mark.parametrize("kind", ["folder", "loop", "dangling"])
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("s2orc2020", "metadata_1.jsonl.gz"),
+        ("jsonl", "b.jsonl"),
+        ("parquet", "b.parquet"),
+        ("s2ag", "citations/b.gz"),
+        ("beir", "qrels/test.tsv"),
+        ("openalex", "data/works/updated_date=2020-01-02/part_1.gz"),
+        ("openalex", "data/merged_ids/works/b.csv.gz"),
+    ],
+)
+def test_what_is_not_a_file_is_refused_by_name(tmp_path: Path, source: str, name: str, kind: str) -> None:
+    write_release(tmp_path, source)
+    (tmp_path / name).unlink(missing_ok=True)
+    not_a_file(tmp_path / name, kind)
+    with pytest.raises(InputError, match=rf"{Path(name).name} is not a file \("):
+        open_release(source, tmp_path, {}).identity()
+
+
+@pytest.mark.parametrize("depth", [600, 5_000, 100_000])
+@pytest.mark.parametrize("opened", ['{"z": ', '{"paper_id": ', '{"paper_id": "1", "title": ', ""])
+def test_deep_json_is_dropped(tmp_path: Path, depth: int, opened: str) -> None:
+    closed = "}" if opened else ""
+    deep = [opened + "[" * depth + "]" * depth + closed, opened + '{"a":' * depth + "1" + "}" * depth + closed]
+    lines: list[dict[str, Any] | bytes] = [text.encode() + b"\n" for text in deep]
+    path = write_lines(tmp_path / "a.jsonl", [*lines, {"paper_id": "2"}])
+    rows, total = read(Collection(path, "jsonl"))
+    assert [row["paper_id"] for row in rows] == ["2"]
+    assert total.dropped.total() == 2
+
+
+@pytest.mark.parametrize(
+    "text", [b"[" * 100_000, b'{"files": ' + b'{"a":' * 100_000, b"\xff", b'{"files": [1]}', b"{}"]
+)
+def test_a_manifest_of_works_that_cannot_be_read_is_refused(text: bytes) -> None:
+    with pytest.raises(CorruptError, match="works/manifest is no manifest"):
+        read_manifest(text, "works/manifest")
+
+
+@pytest.mark.parametrize("entry", ['{"url": "works/updated_date=1/part_0.gz", "meta": {"content_length": "x"}}'])
+def test_a_size_of_the_wrong_type_is_refused(tmp_path: Path, entry: str) -> None:
+    write_lines(tmp_path / "updated_date=1" / "part_0.gz", [openalex_work(1)])
+    (tmp_path / "manifest").write_text(f'{{"entries": [{entry}]}}')
+    with pytest.raises(CorruptError, match="manifest"):
+        Layout.find(tmp_path).files()
+
+
+def gzip_like(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 300_000])
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("s2orc2020", "metadata_1.jsonl.gz"),
+        ("jsonl", "b.jsonl.gz"),
+        ("jsonl", "b.jsonl"),
+        ("s2ag", "papers/b.gz"),
+        ("s2ag", "abstracts/b.gz"),
+        ("s2ag", "citations/b.gz"),
+        ("openalex", "data/works/updated_date=2020-01-02/part_1.gz"),
+        ("beir", "qrels/test.tsv"),
+        ("beir", "queries.jsonl"),
+    ],
+)
+def test_a_file_without_data_is_refused_unless_allowed(tmp_path: Path, source: str, name: str, content: bytes) -> None:
+    write_release(tmp_path, source)
+    gzip_like(tmp_path / name, content)
+
+    def make(root: str, **options: Any) -> Artifact:
+        return Runner(tmp_path / root, Resources(2**30, 1)).make(
+            corpus_task("c", open_release(source, tmp_path, options))
+        )
+
+    with pytest.raises(InputError, match=rf"{Path(name).name} holds no data\. .*--allow-empty"):
+        make("refused")
+    if source != "beir":
+        assert make("allowed", allow_empty=True).manifest.counts["kept"] == 1
+
+
+@pytest.mark.parametrize("source", ["s2orc2020", "s2ag", "openalex", "jsonl"])
+def test_a_release_without_a_paper_is_refused_unless_allowed(tmp_path: Path, source: str) -> None:
+    write_release(tmp_path, source)
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    write_lines(written[0] if source != "s2ag" else tmp_path / "papers" / "a.gz", [b"broken\n", b'{"\xff": 1}\n'])
+    for options in ({}, {"allow_empty": True}):
+        task = corpus_task("c", open_release(source, tmp_path, options))
+        runner = Runner(tmp_path / "w", Resources(2**30, 1))
+        if options:
+            assert runner.make(task).manifest.counts["kept"] == 0
+        else:
+            with pytest.raises(InputError, match="no paper of the 2 records .* is kept .dropped: .*1 bad_json"):
+                runner.make(task)
+
+
+def test_a_release_without_a_judgement_is_refused(tmp_path: Path) -> None:
+    folder = write_beir(tmp_path)
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n")
+    with pytest.raises(InputError, match=r"test\.tsv holds no judgement"):
+        Beir(folder).queries()
+
+
+def test_of_doubles_the_first_is_kept_and_the_others_are_counted(tmp_path: Path) -> None:
+    folder = write_beir(tmp_path / "beir")
+    with (folder / "queries.jsonl").open("a") as queries:
+        queries.write('{"_id": "q1", "text": "first"}\n{"_id": "q9", "text": "another"}\n')
+    with (folder / "qrels" / "test.tsv").open("a") as qrels:
+        qrels.write("q9\td1\t1\nq1\td2\t0\nq1\td2\t2\n")
+    with (folder / "corpus.jsonl").open("a") as documents:
+        documents.write('{"_id": "d2", "title": "T", "text": "x y"}\n{"_id": "d1", "text": "other"}\n')
+    artifact = Runner(tmp_path, Resources(2**30, 1)).make(corpus_task("b", Beir(folder)))
+    corpus = Corpus(artifact)
+    assert corpus.query_texts.column("text").to_pylist() == ["first", "later"]
+    assert [tuple(r.values()) for r in corpus.judgements.to_pylist()] == [(0, 0, 0), (0, 1, 2), (1, 0, 1)]
+    assert corpus.take(np.arange(2), ["abstract"]).column(0).to_pylist() == ["only text", "x y"]
+    counts = artifact.manifest.counts
+    assert counts["dropped"] == {"no_paper_id": 1, "duplicate_id": 1, "duplicate_id_other_text": 1}
+    assert counts["noted"] == {
+        "judgement_repeated": 2,
+        "judgement_repeated_other_grade": 1,
+        "query_not_judged": 1,
+        "query_repeated": 1,
+        "query_repeated_other_text": 1,
+    }
+    shown = "\n".join(counts["examples"])
+    assert "query_repeated_other_text: queries.jsonl:5: q9" in shown
+    assert "judgement_repeated_other_grade: test.tsv:7: q1 d2" in shown
+    assert "duplicate_id: corpus.jsonl: d1" in shown
+
+
+@pytest.mark.parametrize("unit", ["1,", '"ab",', "[],", "{},", "[[[1]]],"])
+@pytest.mark.parametrize("units", [900_000, 1_100_000])
+def test_a_line_of_too_many_values_is_dropped(tmp_path: Path, unit: str, units: int) -> None:
+    lines = [b'{"paper_id": 1, "z": [' + unit.encode() * units + b"1]}\n", b'{"paper_id": 2}\n']
+    rows, total = read(Collection(write_lines(tmp_path / "a.jsonl", [*lines, lines[0]]), "jsonl"))
+    few = unit.count(",") + unit.count("[") + unit.count("{") == 1 and units < 1_000_000
+    assert [row["paper_id"] for row in rows] == (["1", "2", "1"] if few else ["2"])
+    assert total.dropped == ({} if few else {"line_too_long": 2})
+
+
+@pytest.mark.parametrize("source", ["s2orc2020", "jsonl", "s2ag", "openalex", "beir"])
+def test_a_long_text_is_cut_and_counted(tmp_path: Path, source: str) -> None:
+    write_release(tmp_path, source)
+    text = "\U0001f600 " * 300 + "x" * 700
+    if source == "s2ag":
+        write_lines(tmp_path / "abstracts" / "a.gz", [s2ag_abstract(1, text)])
+    elif source == "openalex":
+        index = {"w" * 400: [0, 2, 4], "v": [1, 3, 5]}
+        work = openalex_work(1, abstract_inverted_index=index)
+        write_lines(tmp_path / "data" / "works" / "updated_date=2020-01-01" / "part_0.gz", [work])
+    elif source == "beir":
+        write_lines(tmp_path / "corpus.jsonl", [{"_id": "d1", "text": text}, {"_id": "d2"}])
+        write_lines(tmp_path / "queries.jsonl", [{"_id": "q1", "text": text}, {"_id": "q9", "text": "x"}])
+    else:
+        record = s2orc_record("1", abstract=text) if source == "s2orc2020" else {"paper_id": 1, "abstract": text}
+        write_lines(tmp_path / ("metadata_0.jsonl.gz" if source == "s2orc2020" else "a.jsonl"), [record])
+    ids = set()
+    for max_text, cut, counted in (("1000", 1000, 1), ("1M", 1300 if source != "openalex" else 1208, 0)):
+        task = corpus_task("c", open_release(source, tmp_path, {"max_text": max_text}))
+        artifact = Runner(tmp_path / "w", Resources(2**30, 1)).make(task)
+        ids.add(artifact.id)
+        table = Corpus(artifact).take(np.arange(1), ["abstract"])
+        assert len(table.column(0)[0].as_py()) == cut
+        assert artifact.manifest.counts["noted"].get("text_cut", 0) == counted * (2 if source == "beir" else 1)
+    assert len(ids) == 2
+
+
+def test_a_batch_ends_by_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(papers, "BATCH_CHARS", 1_000)
+    records = [{"paper_id": n, "abstract": "x" * 400} for n in range(7)] + [{"paper_id": 7, "references": [1] * 32}]
+    path = write_lines(tmp_path / "a.jsonl", records)
+    batches = list(Collection(path, "jsonl").read("a.jsonl"))
+    assert [len(batch.papers) for batch in batches] == [3, 3, 2, 0]
