@@ -12,6 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
@@ -42,13 +44,29 @@ def unordered(
     with ProcessPoolExecutor(
         min(workers, len(todo)), mp_context=context, initializer=_die_with, initargs=(os.getpid(),)
     ) as pool:
-        futures = {pool.submit(function, item): item for item in todo}
+        with _interrupts_held():
+            futures = {pool.submit(function, item): item for item in todo}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
+        except KeyboardInterrupt:
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
         finally:
             for future in futures:
                 future.cancel()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back from this thread, and from processes it starts until they ignore it."""
+    resource_tracker.ensure_running()  # which would let it through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> Iterator[_Result]:
@@ -70,7 +88,8 @@ def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], worke
 
 
 def _die_with(parent: int) -> None:
-    """End this process when its parent ends, even by SIGKILL."""
+    """End this process when its parent ends, even by SIGKILL; Ctrl-C in a terminal is the parent's affair."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     else:

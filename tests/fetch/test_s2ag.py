@@ -140,7 +140,7 @@ def test_a_file_that_is_wrong_twice_is_refused(datasets: Datasets, session: http
 
 
 def test_bad_requests_are_refused_with_the_remedy(datasets: Datasets, session: httpx.Client, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"refused the request \(Forbidden\).*--api-key or in S2_API_KEY"):
+    with pytest.raises(InputError, match=r"refused the request \(Forbidden\).*S2_API_KEY or with --api-key-file"):
         fetch(session, datasets, tmp_path, api_key=None)
     with pytest.raises(InputError, match="no release '2026-09-16'.*Did you mean '2026-09-17'"):
         catalogue(session, datasets, "2026-09-16")

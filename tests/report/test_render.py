@@ -171,7 +171,7 @@ def test_blocks_keep_groups_together() -> None:
 
 def test_markup_in_names_is_escaped() -> None:
     report = summarise([scored("a|b_c%", {"map": [0.5]})], Settings())
-    assert "| a\\|b_c% |" in render(report, "markdown")
+    assert "| a\\|b\\_c% |" in render(report, "markdown")
     assert r"a|b\_c\% & " in render(report, "latex")
     assert escape(r"\{&") == r"\textbackslash{}\{\&"
 
