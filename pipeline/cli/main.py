@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from pipeline.cli import signals
-from pipeline.core.errors import DriftError, MdcrError
+from pipeline.core.errors import DriftError, InputError, MdcrError
 
 UNEXPECTED = 70
 
@@ -21,8 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         if arguments is None:
-            signals.install()
             _open_streams()
+            signals.install()
         code = _end(list(sys.argv[1:] if arguments is None else arguments))
         if arguments is None:
             signals.ignore()
@@ -50,17 +50,21 @@ def _end(words: list[str]) -> int:
 
 
 def _open_streams() -> None:
-    """Give closed streams a place, and have standard output escape what its encoding lacks."""
+    """Give closed streams a place. Standard output is buffered, so that a flush finds what could not be written."""
+    if sys.stdout is not None:
+        descriptor, encoding = sys.stdout.fileno(), sys.stdout.encoding
+        sys.stdout = open(descriptor, "w", encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell; its descriptor must not become a data file's
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(words: list[str]) -> None:
     from pipeline.cli.arguments import parser
 
+    for word in words:
+        if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise InputError(f"{word!r} is not UTF-8", "Rename the file or folder")
     top, commands = parser()
     if words[:1] == ["--from-make"] and words[1:2]:
         from pipeline.cli.from_make import with_variables
@@ -72,6 +76,8 @@ def _run(words: list[str]) -> None:
     from pipeline.core.files import disk_errors
 
     with disk_errors(options.root):
+        if options.root.exists() and not options.root.is_dir():
+            raise InputError(f"--root {options.root} is not a folder", "Give the path of a folder")
         run(options)
 
 
@@ -87,7 +93,7 @@ def _flush() -> OSError | None:
 
 def _outcome(error: BaseException | None, lost: OSError | None, words: Sequence[str]) -> tuple[int, str]:
     """Return the exit code, and the line to print."""
-    if lost is not None and (error is None or isinstance(error.__cause__ or error, OSError)):
+    if lost is not None and (error is None or isinstance(error.__cause__ or error, OSError | SystemExit)):
         reader_left = isinstance(lost, BrokenPipeError)
         return (0, "") if reader_left else (1, f"standard output cannot be written ({lost.strerror}).")
     if error is None:

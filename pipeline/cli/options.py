@@ -30,8 +30,6 @@ from pipeline.stages.systems import Fused, encoders, parse_systems
 def runner(options: argparse.Namespace) -> Runner:
     """Return the runner of a command's workspace."""
     set_quiet(options.quiet)
-    if options.root.exists() and not options.root.is_dir():
-        raise InputError(f"--root {options.root} is a file", "Give a folder")
     resources = Resources(device=options.device)
     if options.memory:
         resources = dataclasses.replace(resources, memory=parse_bytes(options.memory))

@@ -10,15 +10,19 @@ import threading
 import time
 from types import FrameType
 
-_GRACE = {signal.SIGINT: 0.7, signal.SIGTERM: 10.0, signal.SIGHUP: 10.0}
+_GRACE = {signal.SIGINT: 0.5, signal.SIGTERM: 10.0, signal.SIGHUP: 10.0}
 """Seconds that a signal leaves for closing files and locks."""
 
 _received: list[int] = []
 _told = threading.Lock()
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal came. For KeyboardInterrupt itself the interpreter sets an exit code of its own."""
+
+
 def install() -> None:
-    """Have SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt, and end this process if that takes too long.
+    """Have SIGINT, SIGTERM and SIGHUP raise :class:`Interrupted`, and end this process if that takes too long.
 
     The interpreter raises only between two steps of Python code, and a library may be computing, so a thread ends the
     process when the time is over. Signals that this process was started to ignore (``nohup``) stay ignored.
@@ -57,7 +61,7 @@ def tell(number: int) -> int:
 def _interrupt(number: int, _frame: FrameType | None) -> None:
     ignore()
     _received.append(number)
-    raise KeyboardInterrupt
+    raise Interrupted
 
 
 def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:

@@ -102,9 +102,7 @@ def disk_errors(where: Path) -> Iterator[None]:
                 "Free some space and run the same command again: finished shards are kept",
             ) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            raise StageError(
-                f"{error.filename or where} may not be read or written", "Choose another folder"
-            ) from error
+            raise StageError(f"{error.filename or where} may not be written", "Choose another folder") from error
         raise
 
 

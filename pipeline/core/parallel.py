@@ -44,9 +44,10 @@ def unordered(
     with ProcessPoolExecutor(
         min(workers, len(todo)), mp_context=context, initializer=_die_with, initargs=(os.getpid(),)
     ) as pool:
-        with _interrupts_held():
-            futures = {pool.submit(function, item): item for item in todo}
+        futures: dict[Future[_Result], _Item] = {}
         try:
+            with _signals_held():
+                futures = {pool.submit(function, item): item for item in todo}
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except KeyboardInterrupt:
@@ -59,11 +60,13 @@ def unordered(
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back from this thread, and from processes it starts until they ignore it."""
-    resource_tracker.ensure_running()  # which would let it through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _signals_held() -> Iterator[None]:
+    """Hold back the signals of a terminal from processes that are started here: they end with this one."""
+    held = {signal.SIGINT, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:
+        resource_tracker.ensure_running()  # it lets SIGINT through again
+        signal.pthread_sigmask(signal.SIG_BLOCK, held)
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -88,8 +91,7 @@ def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], worke
 
 
 def _die_with(parent: int) -> None:
-    """End this process when its parent ends, even by SIGKILL; Ctrl-C in a terminal is the parent's affair."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """End this process when its parent ends, even by SIGKILL."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     else:
