@@ -10,7 +10,7 @@ import threading
 import time
 from types import FrameType
 
-_GRACE = {signal.SIGINT: 0.5, signal.SIGTERM: 10.0, signal.SIGHUP: 10.0}
+_GRACE = {signal.SIGINT: 0.4, signal.SIGTERM: 10.0, signal.SIGHUP: 10.0}
 """Seconds that a signal leaves for closing files and locks."""
 
 _received: list[int] = []

@@ -46,7 +46,7 @@ def unordered(
     ) as pool:
         futures: dict[Future[_Result], _Item] = {}
         try:
-            with _signals_held():
+            with signals_held():
                 futures = {pool.submit(function, item): item for item in todo}
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -60,16 +60,27 @@ def unordered(
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
-    """Hold back the signals of a terminal from processes that are started here: they end with this one."""
-    held = {signal.SIGINT, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+def signals_held() -> Iterator[None]:
+    """Start processes in this block: signals of a terminal pass them by, and interrupt this process only after it.
+
+    They end with this process, and say nothing.
+    """
+    held, came = {signal.SIGINT, signal.SIGHUP}, []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    own = (*held, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    handlers = {each: handler for each in own if callable(handler := signal.getsignal(each))}
+    for each in handlers:
+        signal.signal(each, lambda *arguments: came.append(arguments))
     try:
         resource_tracker.ensure_running()  # it lets SIGINT through again
         signal.pthread_sigmask(signal.SIG_BLOCK, held)
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    for number, frame in came[:1]:
+        handlers[number](number, frame)
 
 
 def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> Iterator[_Result]:

@@ -118,7 +118,7 @@ def test_a_signal_at_any_moment(tmp_path: Path, number: signal.Signals, request:
     os.killpg(process.pid, number)
     _, errors = process.communicate(timeout=60)
     if number == signal.SIGINT:
-        assert time.monotonic() - sent < 1.5  # a second, and a machine that is busy
+        assert time.monotonic() - sent < 3  # under a second on an idle machine
     how = "" if number == signal.SIGINT else f" by {number.name}"
     assert process.returncode == 128 + number, errors
     assert errors.endswith(f"mdcr: stopped{how}; the same command resumes where it stopped\n")

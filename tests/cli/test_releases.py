@@ -59,6 +59,21 @@ def test_s2ag_is_fetched_built_and_described(tmp_path: Path) -> None:
     assert pools[0]["counts"]["queries"] == 5
 
 
+def test_a_key_on_the_command_line_is_refused_and_none_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes("kéy-of-mine".encode("latin-1"))
+    for words in (
+        ["--api-key", "kéy-of-mine"],
+        ["--api-key-file", "key-of-mine"],
+        ["--api-key-file", f"{tmp_path}/key"],
+    ):
+        line = one_line_error(mdcr(tmp_path, "fetch", "s2ag", "--endpoint", "http://127.0.0.1:9", *words))
+        assert "y-of-mine" not in line
+        assert "--api-key-file" in line
+    line = one_line_error(mdcr(tmp_path, "fetch", "s2ag", env={"S2_API_KEY": "kéy-of-mine"}))
+    assert "API key holds a character" in line
+    assert "of-mine" not in line
+
+
 def test_a_users_own_collection(tmp_path: Path) -> None:
     records = [{"key": n, "name": f"Paper {n}", "cites": [n + 1]} for n in range(50)]
     path = write_lines(tmp_path / "mine.jsonl.gz", records)
