@@ -52,11 +52,12 @@ def unordered(
                 yield futures[future], future.result()
         except KeyboardInterrupt:
             for process in multiprocessing.active_children():
-                process.kill()
+                process.kill()  # the pool then gives up every future itself
             raise
-        finally:
+        except BaseException:
             for future in futures:
                 future.cancel()
+            raise
 
 
 @contextmanager
