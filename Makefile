@@ -1,43 +1,38 @@
 # What a user types. Variables become options of the command mdcr; there is no logic here.
 # `make help` lists the targets and the variables.
 
-PYTHON ?= python3
-VENV ?= .venv
+# Variables given on the command line alone count: MDCR_MAKE has their names, MDCR_MAKE_NAME the value of each. Make expands none of
+# them, and mdcr reads them from its environment, so no value is ever part of a line of shell.
+GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
+MAKE_OWN := PYTHON VENV BIN FAISS PART QUICK KILLS
+$(foreach v,$(GIVEN),$(eval override $v := $$(value $v))$(eval export MDCR_MAKE_$v := $$(value $v)))
+unexport $(GIVEN)
+export MDCR_MAKE := $(filter-out $(MAKE_OWN),$(GIVEN))
+
+# The variables of make itself are words of a shell, so they are plain words.
+SPECIAL := ' " ` \ ; & | < > * ? ( ) { } [ ] ! ~ $$ % \# = :
+$(foreach v,$(filter-out QUICK,$(filter $(MAKE_OWN),$(GIVEN))),$(if \
+  $(filter-out 1,$(words $($v)))$(filter -%,$($v))$(strip $(foreach c,$(SPECIAL),$(findstring $c,$($v)))),$(error $v must be one plain word)))
+
+PYTHON := python3
+VENV := .venv
+PART := retrieve
+QUICK :=
 # faiss-gpu where there is an NVIDIA driver, faiss-cpu elsewhere; both give the module faiss, so only one is installed.
-FAISS ?= $(if $(shell command -v nvidia-smi),gpu,cpu)
+FAISS = $(if $(shell command -v nvidia-smi),gpu,cpu)
 BIN := $(VENV)/bin
-MDCR := $(BIN)/mdcr
+MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-option = $(if $($(1)),--$(2) "$($(1))")
-flag = $(if $($(1)),--$(2))
-
-RUN_OPTIONS = $(call option,ROOT,root) $(call option,MEMORY,memory) $(call option,WORKERS,workers) \
-  $(call option,DEVICE,device) $(call flag,REPAIR,repair) $(call flag,DRY_RUN,dry-run) $(call flag,JSON,json) \
-  $(call flag,QUIET,quiet)
-POOL_OPTIONS = $(call option,CORPUS,corpus) $(call option,FIELD,field) $(call option,YEAR,year) \
-  $(call option,SIZE,size) $(call option,QUERIES,queries) $(call option,SAMPLES,samples) $(call option,SEED,seed) \
-  $(call option,SPLIT,split) $(call flag,NESTED,nested) $(call option,EXCLUDE,exclude)
-SYSTEM_OPTIONS = $(call option,MODEL,model) $(call option,DEPTH,depth) $(call option,ENGINE,engine) \
-  $(call option,RAY_ADDRESS,ray-address) \
-  $(call option,BM25_ENGINE,bm25-engine) \
-  $(call option,PRECISION,precision)
-MEASURE_OPTIONS = $(call option,MEASURES,measures)
-CORPUS_OPTIONS = $(call option,SOURCE,source) $(call option,INPUT,input) $(call option,CORPUS,corpus) \
-  $(call option,PAPERS,papers) $(call option,SEED,seed) $(call option,COLUMNS,columns) \
-  $(call option,FIELDS_FROM,fields-from) $(call option,DUPLICATES,duplicates) \
-  $(call option,DUPLICATES_BY,duplicates-by) $(call option,JUDGED,judged) \
-  $(call flag,ALLOW_TRUNCATED,allow-truncated) $(call flag,INCLUDE_XPAC,include-xpac) \
-  $(call option,MIN_CONCEPT_SCORE,min-concept-score) $(call option,ENGINE,engine) \
-  $(call option,RAY_ADDRESS,ray-address)
-SLURM_OPTIONS = $(call option,NODES,nodes) $(call option,GPUS,gpus) $(call option,PARTITION,partition) \
-  $(call option,TIME,time) $(call option,RECIPE,recipe)
-FETCH_OPTIONS = $(call option,RELEASE,release) $(call option,API_KEY,api-key) $(call option,SNAPSHOT,snapshot) \
-  $(call option,DATASETS,datasets) $(call option,OUTPUT,output) $(call option,FIRST,first) \
-  $(call option,CONNECTIONS,connections) $(call option,ENDPOINT,endpoint)
+COMMANDS := fetch corpus pool tune embed index search score eval submit jobs report show models plan doctor
+ifneq ($(MDCR_MAKE),)
+ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
+$(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
+endif
+endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check fetch corpus pool tune embed index search score eval submit jobs report show models plan doctor format bench clean
+.PHONY: help setup demo test quick check format bench clean $(COMMANDS)
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,7 +40,7 @@ help:  ## this list
 	@echo "Variables (any of them may be left out):"
 	@echo "  which corpus   CORPUS=s2orc   to build one: SOURCE=s2orc2020|s2ag|openalex|beir|jsonl|parquet|synthetic"
 	@echo "                 INPUT=/data/... COLUMNS=paper_id=id,title=headline DUPLICATES=merge PAPERS=30k"
-	@echo "  to fetch one   SOURCE=s2ag|openalex RELEASE=latest API_KEY=... SNAPSHOT=jsonl|parquet FIRST=1 OUTPUT=/data/..."
+	@echo "  to fetch one   SOURCE=s2ag|openalex RELEASE=latest SNAPSHOT=jsonl|parquet FIRST=1 OUTPUT=/data/... API_KEY_FILE=..."
 	@echo "  which pools    FIELD=Medicine (or all; none: dataset-level) YEAR=2019 SIZE=200k,2M QUERIES=200 SAMPLES=3"
 	@echo "                 SEED=13 SPLIT=test|validation NESTED=1 EXCLUDE=training-ids.txt"
 	@echo "  which systems  MODEL=bm25,scincl,bm25:k1=1.2,b=0.75,hf:org/name,/path/to/model DEPTH=500"
@@ -76,8 +71,8 @@ $(VENV)/.bench: $(VENV)/.dev
 	@touch $@
 
 demo: $(VENV)/.installed  ## the main job on a synthetic corpus: pools, indexes, rankings, a results table
-	@$(MDCR) corpus --source synthetic --corpus demo --papers 50k --seed 13 $(RUN_OPTIONS)
-	@$(MDCR) eval --corpus demo --year 2019 --size 10k,25k --queries 200 --samples 2 --seed 13 --model bm25,lsa $(RUN_OPTIONS)
+	@$(MDCR) corpus --source synthetic --corpus demo --papers 50k --seed 13
+	@$(MDCR) eval --corpus demo --year 2019 --size 10k,25k --queries 200 --samples 2 --seed 13 --model bm25,lsa
 
 # Lint and types run beside the tests; what they say is printed behind them.
 test quick: $(VENV)/.dev  ## lint, types and tests; quick: no Slurm, no Ray, no kills, nothing slow
@@ -96,43 +91,22 @@ format: $(VENV)/.dev  ## format the code
 	$(BIN)/ruff format
 
 bench: $(VENV)/.bench  ## speed beside peers, in one run: PART=retrieve|corpus|encode|score QUICK=1
-	$(BIN)/python bench/$(or $(PART),retrieve).py $(call flag,QUICK,quick)
+	$(BIN)/python bench/$(PART).py $(if $(QUICK),--quick)
 
-fetch: $(VENV)/.installed  ## download a release: SOURCE RELEASE API_KEY SNAPSHOT OUTPUT
-	@$(MDCR) fetch "$(SOURCE)" $(FETCH_OPTIONS) $(RUN_OPTIONS)
-
-corpus: $(VENV)/.installed  ## build a corpus: SOURCE INPUT CORPUS
-	@$(MDCR) corpus $(CORPUS_OPTIONS) $(RUN_OPTIONS)
-
-pool: $(VENV)/.installed  ## draw queries, candidates and qrels: FIELD SIZE YEAR QUERIES SAMPLES SEED
-	@$(MDCR) pool $(POOL_OPTIONS) $(RUN_OPTIONS)
-
-tune: $(VENV)/.installed  ## choose k1 and b of BM25 on validation queries: FIELD YEAR SIZE SEED
-	@$(MDCR) tune $(POOL_OPTIONS) $(RUN_OPTIONS)
-
-embed index search: $(VENV)/.installed  ## embed the pools, build their indexes, rank their candidates: MODEL
-	@$(MDCR) $@ $(POOL_OPTIONS) $(SYSTEM_OPTIONS) $(RUN_OPTIONS)
-
-score eval: $(VENV)/.installed  ## score rankings; eval: whatever of the chain is missing, then the table
-	@$(MDCR) $@ $(POOL_OPTIONS) $(SYSTEM_OPTIONS) $(MEASURE_OPTIONS) $(RUN_OPTIONS)
-
-submit: $(VENV)/.installed  ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval NODES GPUS PARTITION TIME
-	@$(MDCR) submit --stage "$(STAGE)" $(SLURM_OPTIONS) $(POOL_OPTIONS) $(SYSTEM_OPTIONS) $(MEASURE_OPTIONS) $(RUN_OPTIONS)
-
-jobs: $(VENV)/.installed  ## what was submitted: progress, papers a second, failures
-	@$(MDCR) jobs $(RUN_OPTIONS)
-
-report show: $(VENV)/.installed  ## write tables and plots of what was scored; print them
-	@$(MDCR) $@ $(WHAT) $(POOL_OPTIONS) $(SYSTEM_OPTIONS) $(MEASURE_OPTIONS) $(RUN_OPTIONS)
-
-models: $(VENV)/.installed  ## the encoders known, and what of them is here (WHAT=scincl: all of one; WHAT=lock: write their commits)
-	@$(MDCR) models $(WHAT) $(RUN_OPTIONS)
-
-plan: $(VENV)/.installed  ## time, disk and memory of embedding, from a probe of seconds: MODEL SIZE
-	@$(MDCR) plan $(POOL_OPTIONS) $(SYSTEM_OPTIONS) $(RUN_OPTIONS)
-
-doctor: $(VENV)/.installed  ## what this machine has, and what is missing
-	@$(MDCR) doctor $(RUN_OPTIONS)
+fetch: ## download a release: SOURCE RELEASE SNAPSHOT OUTPUT; the key of S2AG: $S2_API_KEY or API_KEY_FILE
+corpus: ## build a corpus: SOURCE INPUT CORPUS
+pool: ## draw queries, candidates and qrels: FIELD SIZE YEAR QUERIES SAMPLES SEED
+tune: ## choose k1 and b of BM25 on validation queries: FIELD YEAR SIZE SEED
+embed index search: ## embed the pools, build their indexes, rank their candidates: MODEL
+score eval: ## score rankings; eval: whatever of the chain is missing, then the table
+submit: ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval NODES GPUS PARTITION TIME
+jobs: ## what was submitted: progress, papers a second, failures
+report show: ## write tables and plots of what was scored; print them (WHAT=corpora, pools, ...)
+models: ## the encoders known, and what of them is here (WHAT=scincl: all of one; WHAT=lock: write their commits)
+plan: ## time, disk and memory of embedding, from a probe of seconds: MODEL SIZE
+doctor: ## what this machine has, and what is missing
+$(COMMANDS): $(VENV)/.installed
+	@$(MDCR) $@
 
 clean:  ## remove the environment and the demo's artifacts (not your corpora)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

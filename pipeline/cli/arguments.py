@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
 import pipeline
@@ -11,10 +12,11 @@ from pipeline.sources.registry import SOURCES, all_options
 _SELECTION = "which pools"
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of ``mdcr``."""
+def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return the parser of ``mdcr``, and those of its commands by name."""
     top = argparse.ArgumentParser(
         prog="mdcr",
+        allow_abbrev=False,
         description="How well does an article encoder retrieve, among millions of papers, beside a tuned BM25?",
         epilog="The chain: corpus -> pool -> embed -> index -> search -> score -> report; eval runs what is missing.",
     )
@@ -71,15 +73,14 @@ def parser() -> argparse.ArgumentParser:
     about = "list (default); the name of one, for its details; or lock: write all commits to models.lock"
     models.add_argument("action", nargs="?", default="list", help=about)
     _command(commands, "doctor", "report what this machine has, and what is missing")
-    return top
+    return top, commands.choices
 
 
 def _command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
 ) -> argparse.ArgumentParser:
-    abbreviate = name not in ("submit", "collect")  # their options are passed on by full name
     about = what[0].upper() + what[1:] + "."
-    command = commands.add_parser(name, help=what, description=about, allow_abbrev=abbreviate)
+    command = commands.add_parser(name, help=what, description=about, allow_abbrev=False)
     common = command.add_argument_group("how it runs (changes no result)")
     common.add_argument("--root", type=Path, default=Path(), help="workspace with corpora/, indexes/ and runs/")
     common.add_argument("--memory", help="memory of a stage, such as 4G (default: half the machine)")
@@ -100,7 +101,8 @@ def _fetch(command: argparse.ArgumentParser) -> None:
     command.add_argument("--endpoint", help="address of the API or the bucket, for a mirror")
     group = command.add_argument_group("s2ag")
     group.add_argument("--release", default="latest", help="a date such as 2026-09-17 (default: latest)")
-    group.add_argument("--api-key", help="key of the Semantic Scholar API (default: $S2_API_KEY)")
+    group.add_argument("--api-key-file", type=Path, help="file with the key of the API (default: $S2_API_KEY)")
+    group.add_argument("--api-key", help=argparse.SUPPRESS)  # refused without printing it
     group.add_argument("--datasets", default="papers,abstracts,citations", help="default: papers,abstracts,citations")
     group = command.add_argument_group("openalex")
     group.add_argument("--snapshot", default="jsonl", help="jsonl (default), parquet, or legacy (until 2025)")

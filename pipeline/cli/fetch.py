@@ -53,9 +53,21 @@ def fetch(options: argparse.Namespace) -> None:
 def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
     if options.release_of == "openalex":
         return openalex.OpenAlexCatalogue(session, options.snapshot, options.endpoint or openalex.ENDPOINT)
-    key = options.api_key or os.environ.get("S2_API_KEY")
     datasets = [name.strip() for name in options.datasets.split(",")]
-    return s2ag.S2agCatalogue(session, options.release, key, datasets, options.endpoint or s2ag.ENDPOINT)
+    return s2ag.S2agCatalogue(session, options.release, _api_key(options), datasets, options.endpoint or s2ag.ENDPOINT)
+
+
+def _api_key(options: argparse.Namespace) -> str | None:
+    if options.api_key is not None:
+        raise InputError(
+            "--api-key would show the key to everyone on this machine", "Put it into S2_API_KEY or into --api-key-file"
+        )
+    if options.api_key_file is None:
+        return os.environ.get("S2_API_KEY")
+    try:
+        return str(options.api_key_file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:  # the path is not printed: it may be a key by mistake
+        raise InputError("the file of --api-key-file cannot be read as text", "Give the path of a file") from error
 
 
 def _first(remotes: Sequence[Remote], count: int | None) -> list[Remote]:

@@ -1,29 +1,145 @@
-"""Entry of ``mdcr``: parse, run one command, turn errors into exit codes."""
+"""Entry of ``mdcr``: parse, run one command, turn every way it can end into one line and an exit code."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
-from pipeline.cli.arguments import parser
-from pipeline.core.errors import MdcrError
+from pipeline.cli import signals
+from pipeline.core.errors import DriftError, InputError, MdcrError
+
+UNEXPECTED = 70
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``mdcr`` and return its exit code: 0 done, 1 failed, 2 bad input or configuration, 3 drift."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser().parse_args(words)
+    """Run ``mdcr`` and return its exit code.
+
+    The codes are 0 done, 1 failed, 2 bad input or configuration, 3 drift from a golden table, 70 an error that nobody
+    expected, and 128 plus the number of the signal that stopped it: 130 for Ctrl-C.
+    """
+    try:
+        if arguments is None:
+            _open_streams()
+            signals.install()
+        code = _end(list(sys.argv[1:] if arguments is None else arguments))
+        if arguments is None:
+            signals.ignore()
+        return code
+    except KeyboardInterrupt:
+        return signals.tell(signals.received() or signal.SIGINT)
+
+
+def _end(words: list[str]) -> int:
+    """Run a command, print the line that says how it failed, and return the exit code."""
+    error: BaseException | None = None
+    try:
+        _run(words)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as caught:  # noqa: BLE001  # the one place where nothing passes
+        error = caught
+    lost = _flush()
+    if signals.received():  # libraries turn an interrupt into errors of their own
+        raise KeyboardInterrupt from error
+    code, line = _outcome(error, lost, words)
+    if line:
+        _print_error(line)
+    return code
+
+
+def _open_streams() -> None:
+    """Give closed streams a place. Standard output is buffered, so that a flush finds what could not be written."""
+    if sys.stdout is not None:
+        descriptor, encoding = sys.stdout.fileno(), sys.stdout.encoding
+        sys.stdout = open(descriptor, "w", encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell; its descriptor must not become a data file's
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+
+
+def _run(words: list[str]) -> None:
+    from pipeline.cli.arguments import parser
+
+    for word in words:
+        if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise InputError(f"{word!r} is not UTF-8", "Rename the file or folder")
+    top, commands = parser()
+    if words[:1] == ["--from-make"] and words[1:2]:
+        from pipeline.cli.from_make import with_variables
+
+        words = with_variables(words[1:], commands)
+    options = top.parse_args(words)
     options.words = words
     from pipeline.cli.commands import run
+    from pipeline.core.files import disk_errors
 
-    try:
+    with disk_errors(options.root):
+        if options.root.exists() and not options.root.is_dir():
+            raise InputError(f"--root {options.root} is not a folder", "Give the path of a folder")
         run(options)
-    except MdcrError as error:
-        print(f"mdcr: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("mdcr: stopped; the same command resumes where it stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        return 0
-    return 0
+
+
+def _flush() -> OSError | None:
+    """Write out standard output. Return the error if it cannot be written; the rest of it is dropped."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error
+    return None
+
+
+def _outcome(error: BaseException | None, lost: OSError | None, words: Sequence[str]) -> tuple[int, str]:
+    """Return the exit code, and the line to print."""
+    if lost is not None and (error is None or isinstance(error.__cause__ or error, OSError | SystemExit)):
+        reader_left = isinstance(lost, BrokenPipeError)
+        return (0, "") if reader_left else (1, f"standard output cannot be written ({lost.strerror}).")
+    if error is None:
+        return 0, ""
+    if isinstance(error, SystemExit):  # of argparse, which has said why
+        return (error.code or 0, "") if isinstance(error.code, int | None) else (1, str(error.code))
+    if isinstance(error, DriftError):
+        return error.exit_code, str(error)
+    if isinstance(error, MdcrError):
+        return error.exit_code, printable(str(error))
+    if isinstance(error, MemoryError):
+        return 1, "the memory of this machine ran out. Ask for less with --memory or --workers."
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        return 1, printable(f"{place}{error.strerror}. Check the paths of the command.")
+    return UNEXPECTED, _unexpected(error, words)
+
+
+def _unexpected(error: BaseException, words: Sequence[str]) -> str:
+    """Write the details of an error that nobody expected to a file, and return the line that names it."""
+    import platform
+    import tempfile
+    import traceback
+
+    import pipeline
+
+    facts = f"mdcr {pipeline.__version__}, Python {platform.python_version()}, {platform.platform()}\n{list(words)}\n\n"
+    text = facts + "".join(traceback.format_exception(error))
+    what = printable(f"{type(error).__name__}: {error}".strip(": "))
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="mdcr-error-", suffix=".txt")
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as handle:
+            handle.write(text)
+    except OSError:
+        return f"unexpected {what}. The details cannot be written: set TMPDIR to a folder with space."
+    return f"unexpected {what}. Please report it with the details in {name}."
+
+
+def printable(text: str) -> str:
+    """Return text as one line of at most 2,000 characters, with control characters escaped."""
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:2000])
+    return shown + "..." * (len(text) > 2000)
+
+
+def _print_error(line: str) -> None:
+    try:
+        print(f"mdcr: {line}", file=sys.stderr, flush=True)
+    except OSError:  # standard error is full or closed; the exit code remains
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

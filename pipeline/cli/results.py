@@ -85,16 +85,17 @@ def write_report(options: argparse.Namespace) -> None:
     for group in _groups(_selected(root, pools, options), pools):
         report = _report(group, pools, options)
         folder = (options.output or root / REPORTS) / f"{report.corpus}-{digest([each.id for each in group])[:8]}"
-        folder.mkdir(parents=True, exist_ok=True)
-        for output, suffix in (("markdown", "md"), ("csv", "csv"), ("latex", "tex")):
-            files.write_text(folder / f"table.{suffix}", render(report, output))
-        written.append(folder)
-        try:
-            from pipeline.report.plots import save_plots
+        with files.disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for output, suffix in (("markdown", "md"), ("csv", "csv"), ("latex", "tex")):
+                files.write_text(folder / f"table.{suffix}", render(report, output))
+            written.append(folder)
+            try:
+                from pipeline.report.plots import save_plots
 
-            save_plots(report, folder)
-        except InputError as error:
-            say(f"no figures: {error}")
+                save_plots(report, folder)
+            except InputError as error:
+                say(f"no figures: {error}")
     if options.json:
         print_json({"reports": [str(folder) for folder in written]})
         return

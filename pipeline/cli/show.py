@@ -11,6 +11,7 @@ from pipeline.cli import results
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, FITS, LUCENE, POOLS, RANKINGS, SCORES, VECTORS, corpus_names, find_corpus
 
@@ -44,7 +45,10 @@ def _show_corpus(root: Path, options: argparse.Namespace) -> None:
     artifact = find_corpus(root, options.corpus)
     name = options.corpus or corpus_names(root)[0]
     found = profile(Corpus(artifact), name, read.runner(options).resources.memory // 2)
-    written = save_profile_plots(found, options.output) if options.output else []
+    written = []
+    if options.output:
+        with disk_errors(options.output):
+            written = save_profile_plots(found, options.output)
     print_json(found) if options.json else print(render_profile(found))
     for path in written:
         say(f"wrote {path}")

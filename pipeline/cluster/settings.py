@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.config import from_mapping
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, nearest
 
 _PATTERNS = {
     "time": (r"\d+|(\d+-)?\d+(:\d\d){1,2}|\d+-\d+", "Write it like 04:00:00, 2-12:00:00 or minutes"),
@@ -87,13 +87,19 @@ class SlurmSettings:
 
     @classmethod
     def read(cls, recipe: Path) -> SlurmSettings:
-        """Read the ``[slurm]`` table of a TOML file; a file without one gives the defaults."""
+        """Read the ``[slurm]`` table of a TOML file, which holds nothing else; an empty file gives the defaults."""
         try:
-            table = tomllib.loads(recipe.read_text(encoding="utf-8")).get("slurm", {})
+            tables = tomllib.loads(recipe.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise InputError(f"there is no recipe {recipe}", "Give the path of a TOML file") from error
-        except tomllib.TOMLDecodeError as error:
+        except OSError as error:
+            raise InputError(f"{recipe} cannot be read ({error.strerror})", "Give the path of a TOML file") from error
+        except (ValueError, RecursionError) as error:  # also of its encoding, of huge numbers and of deep nesting
             raise InputError(f"{recipe} is no TOML ({error})", "Correct the line it names") from error
+        for name in tables:
+            if name != "slurm":
+                raise InputError(f"{recipe} has a table {name!r}, which is unknown", nearest(name, ["slurm"]))
+        table = tables.get("slurm", {})
         if not isinstance(table, dict):
             raise InputError(f"slurm in {recipe} is no table", "Begin it with a line [slurm]")
         return from_mapping(cls, table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -51,6 +50,8 @@ class DriftError(MdcrError):
 
 def nearest(value: str, known: Iterable[str]) -> str:
     """Return a hint naming the known value closest to ``value``, else all of them."""
+    import difflib  # here, because every start of the command loads this module
+
     choices = list(known)
     by_fold = {choice.casefold(): choice for choice in choices}
     close = difflib.get_close_matches(value.casefold(), by_fold, n=1, cutoff=0.5)

@@ -95,20 +95,24 @@ def read_arrow(path: Path) -> pa.Table:
 
 @contextmanager
 def disk_errors(where: Path) -> Iterator[None]:
-    """Turn a full disk and refused access into errors that name the place and the remedy."""
+    """Turn a full disk, a limit and refused access into errors that name the place and the remedy."""
     try:
         yield
     except MdcrError:
         raise
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "No space left" in str(error)
-        if full:
+        if error.errno == errno.EFBIG:
+            raise StageError(
+                f"a file at {where} would be larger than this process may write; nothing was published",
+                "Raise the limit (ulimit -f), or choose a file system for larger files",
+            ) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
             raise StageError(
                 f"the disk is full at {where} ({free_bytes(where) / 2**30:.1f} GiB free); nothing was published",
                 "Free some space and run the same command again: finished shards are kept",
             ) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            raise StageError(f"{error.filename or where} may not be written", "Choose another --root") from error
+            raise StageError(f"{error.filename or where} may not be written", "Choose another folder") from error
         raise
 
 

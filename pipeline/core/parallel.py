@@ -12,6 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
@@ -42,13 +44,44 @@ def unordered(
     with ProcessPoolExecutor(
         min(workers, len(todo)), mp_context=context, initializer=_die_with, initargs=(os.getpid(),)
     ) as pool:
-        futures = {pool.submit(function, item): item for item in todo}
+        futures: dict[Future[_Result], _Item] = {}
         try:
+            with signals_held():
+                futures = {pool.submit(function, item): item for item in todo}
             for future in as_completed(futures):
                 yield futures[future], future.result()
-        finally:
+        except KeyboardInterrupt:
+            for process in multiprocessing.active_children():
+                process.kill()  # the pool then gives up every future itself
+            raise
+        except BaseException:
             for future in futures:
                 future.cancel()
+            raise
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Start processes in this block: signals of a terminal pass them by, and interrupt this process only after it.
+
+    They end with this process, and say nothing.
+    """
+    held, came = {signal.SIGINT, signal.SIGHUP}, []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    own = (*held, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    handlers = {each: handler for each in own if callable(handler := signal.getsignal(each))}
+    for each in handlers:
+        signal.signal(each, lambda *arguments: came.append(arguments))
+    try:
+        resource_tracker.ensure_running()  # it lets SIGINT through again
+        signal.pthread_sigmask(signal.SIG_BLOCK, held)
+        yield
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    for number, frame in came[:1]:
+        handlers[number](number, frame)
 
 
 def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> Iterator[_Result]:

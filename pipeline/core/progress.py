@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from types import TracebackType
@@ -25,9 +26,10 @@ def quiet() -> bool:
 
 
 def say(message: str) -> None:
-    """Print one line on standard error."""
+    """Print one line on standard error; where that is full or closed, the work goes on without it."""
     if not _quiet:
-        print(message, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            print(message, file=sys.stderr, flush=True)
 
 
 class Progress:

@@ -125,7 +125,9 @@ class TokeniserPool:
         pieces = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
         tokens = Tokens([], [], [])
         try:
-            for part in self._pool.map(_run, pieces, [role] * len(pieces)):
+            with parallel.signals_held():
+                parts = self._pool.map(_run, pieces, [role] * len(pieces))
+            for part in parts:
                 tokens.ids.extend(part.ids)
                 tokens.spans.extend(part.spans)
                 tokens.cut.extend(part.cut)

@@ -94,7 +94,7 @@ class Downloader:
                 self._sleep(pause(fruitless, None))
             try:
                 problem = self._attempt(remote, record)
-            except httpx.TransportError as error:
+            except (httpx.RequestError, httpx.InvalidURL) as error:
                 problem = f"{type(error).__name__}: {error}"
             if not problem:
                 return

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import httpx
 
 from pipeline.core.errors import InputError, StageError, nearest
-from pipeline.fetch.remote import Remote, Wait, ask
+from pipeline.fetch.remote import Remote, Wait, ask, plain_name
 from pipeline.sources.openalex_layout import Listed, read_manifest
 
 ENDPOINT = "https://openalex.s3.amazonaws.com"
@@ -115,7 +115,7 @@ class OpenAlexCatalogue:
     @property
     def name(self) -> str:
         """Name of the snapshot: its format and the date of its newest file."""
-        return f"openalex-{self._format}-{max(each.modified for each in self._found)[:10]}"
+        return plain_name(f"openalex-{self._format}-{max(each.modified for each in self._found)[:10]}")
 
     def files(self) -> list[Remote]:
         """Return the files of works, their manifest and the merged ids, under their names in the bucket."""

@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Protocol
 
 import httpx
@@ -19,6 +18,8 @@ ATTEMPTS = 6
 
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Status codes after which the same request may succeed."""
+
+_REDIRECTS = 10
 
 Wait = Callable[[float], None]
 
@@ -42,9 +43,19 @@ class Remote:
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        parts = PurePosixPath(self.name).parts
-        if not parts or ".." in parts or parts[0] == "/" or not re.fullmatch(r"[\w.=/+ -]+", self.name):
-            raise InputError(f"the server's file name {self.name!r} is not allowed", "Report it")
+        for part in self.name.split("/"):
+            plain_name(part)
+
+
+def plain_name(name: str) -> str:
+    """Return a server's name of a release, folder or file.
+
+    Raises:
+        InputError: it is not a plain, visible name of at most 200 characters.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.=+ -]{0,199}", name):
+        raise InputError(f"the server's name {name!r} is not allowed", "Report it")
+    return name
 
 
 class Catalogue(Protocol):
@@ -74,7 +85,7 @@ def client() -> httpx.Client:
 def ask(
     session: httpx.Client, url: str, headers: Mapping[str, str] | None = None, *, wait: Wait = time.sleep
 ) -> httpx.Response:
-    """Return the answer to a small GET, repeated after transient errors.
+    """Return the answer to a small GET, repeated after transient errors; another origin does not get ``headers``.
 
     Raises:
         StageError: the server cannot be reached, or fails repeatedly.
@@ -84,8 +95,8 @@ def ask(
         if attempt:
             wait(pause(attempt, None))
         try:
-            answer = session.get(url, headers=dict(headers or {}))
-        except httpx.TransportError as error:
+            answer = _redirected(session, session.build_request("GET", url, headers=dict(headers or {})), headers or {})
+        except (httpx.RequestError, httpx.InvalidURL) as error:
             problem = f"{type(error).__name__}: {error}"
             continue
         if answer.status_code not in TRANSIENT:
@@ -93,6 +104,24 @@ def ask(
         problem = f"HTTP {answer.status_code}"
         wait(pause(0, answer))
     raise StageError(f"{bare(url)} gave no answer in {ATTEMPTS} attempts ({problem})", "Check the network; try again")
+
+
+def _redirected(session: httpx.Client, request: httpx.Request, private: Mapping[str, str]) -> httpx.Response:
+    """Return the answer at the end of redirects; ``private`` headers go to the first origin alone."""
+    origin = _origin(request.url)
+    for _ in range(_REDIRECTS):
+        answer = session.send(request, follow_redirects=False)
+        if answer.next_request is None:
+            return answer
+        request = answer.next_request
+        if _origin(request.url) != origin:
+            for name in private:
+                request.headers.pop(name, None)
+    raise httpx.TooManyRedirects(f"more than {_REDIRECTS} redirects", request=request)
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 def pause(attempt: int, answer: httpx.Response | None) -> float:

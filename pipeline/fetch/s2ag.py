@@ -10,12 +10,12 @@ import time
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
 from pipeline.core.errors import InputError, StageError, nearest
-from pipeline.fetch.remote import Remote, Wait, ask, bare
+from pipeline.fetch.remote import Remote, Wait, ask, bare, plain_name
 
 ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
 DATASETS = ("papers", "abstracts", "citations")
@@ -47,11 +47,12 @@ class S2agCatalogue:
         wait: Wait = time.sleep,
     ) -> None:
         self._session, self._endpoint, self._wait = session, endpoint.rstrip("/"), wait
-        self._headers = {"x-api-key": api_key} if api_key else {}
+        self._key = _checked_key(api_key or "")
+        self._headers = {"x-api-key": self._key} if self._key else {}
         self._lock = threading.Lock()
         self._current: dict[str, Remote] = {}
-        described = self._get(f"release/{release}", release)
-        self.release: str = _read(described, "release_id", str)
+        described = self._get(f"release/{quote(release, safe='')}", release)
+        self.release = plain_name(_read(described, "release_id", str))
         offered = [_read(each, "name", str) for each in _read(described, "datasets", list)]
         for dataset in datasets:
             if dataset not in offered:
@@ -81,7 +82,12 @@ class S2agCatalogue:
 
     def _list(self, dataset: str) -> None:
         answer = self._get(f"release/{self.release}/dataset/{dataset}", self.release)
-        names = [PurePosixPath(unquote(urlsplit(url).path)).name for url in _read(answer, "files", list)]
+        try:
+            names = [PurePosixPath(unquote(urlsplit(url).path)).name for url in _read(answer, "files", list)]
+        except (TypeError, ValueError, AttributeError) as error:
+            raise StageError(
+                f"the list of {dataset} of {self.release} holds no addresses", "Try again later"
+            ) from error
         if len(set(names)) < len(names) or not names:
             raise StageError(
                 f"the list of {dataset} of {self.release} is empty or names a file twice", "Try again later"
@@ -96,23 +102,45 @@ class S2agCatalogue:
         answer = ask(self._session, url, self._headers, wait=self._wait)
         if answer.status_code in (401, 403):
             raise InputError(
-                f"{url} refused the request ({_message(answer)})",
-                "Give a key with --api-key or in S2_API_KEY; they are free at "
+                f"{url} refused the request ({self._message(answer)})",
+                "Give a key in S2_API_KEY or with --api-key-file; they are free at "
                 "https://www.semanticscholar.org/product/api",
             )
-        if answer.status_code == 404 and path == f"release/{release}":
+        if answer.status_code == 404 and path.startswith("release/") and "/dataset/" not in path:
             listed = ask(self._session, f"{self._endpoint}/release/", self._headers, wait=self._wait)
-            known = listed.json() if listed.status_code == 200 else []
+            try:
+                known = [str(each) for each in listed.json()] if listed.status_code == 200 else []
+            except (TypeError, ValueError):
+                known = []
             raise InputError(f"there is no release {release!r}", f"{nearest(release, known)}; or ask for latest")
         if answer.status_code != 200:
-            raise StageError(f"{bare(url)} answered HTTP {answer.status_code} ({_message(answer)})", "Try again later")
+            raise StageError(
+                f"{bare(url)} answered HTTP {answer.status_code} ({self._message(answer)})", "Try again later"
+            )
         try:
             found = answer.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StageError(f"{url} did not answer with JSON ({error})", "Try again later") from error
         if not isinstance(found, dict):
             raise StageError(f"{url} answered with a {type(found).__name__}, not an object", "Try again later")
         return found
+
+    def _message(self, answer: httpx.Response) -> str:
+        """Return what the server says of an error, without the key if it repeats that."""
+        try:
+            values = answer.json()
+        except (ValueError, RecursionError):
+            return f"HTTP {answer.status_code}"
+        text = values.get("message") or values.get("error") if isinstance(values, dict) else None
+        return str(text or f"HTTP {answer.status_code}").replace(self._key or "\0", "...")
+
+
+def _checked_key(text: str) -> str:
+    """Return a key without the white space around it; the message of the error does not show it."""
+    key = text.strip()
+    if not all("!" <= character <= "~" for character in key):
+        raise InputError("the API key holds a character that is not printable ASCII", "Copy it again, alone")
+    return key
 
 
 def _read(values: Any, name: str, kind: type) -> Any:
@@ -120,12 +148,3 @@ def _read(values: Any, name: str, kind: type) -> Any:
     if not isinstance(found, kind):
         raise StageError(f"the Datasets API answered without {name!r}", "Try again later")
     return found
-
-
-def _message(answer: httpx.Response) -> str:
-    try:
-        values = answer.json()
-    except ValueError:
-        return f"HTTP {answer.status_code}"
-    text = values.get("message") or values.get("error") if isinstance(values, dict) else None
-    return str(text or f"HTTP {answer.status_code}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.report import latex, longcsv, terminal
 from pipeline.report.model import Report
-from pipeline.report.tables import Figure, Table, Value, build_tables, percent
+from pipeline.report.tables import Column, Figure, Table, Value, build_tables, percent
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 
@@ -45,19 +46,24 @@ def check_format(output: str) -> None:
 
 def _markdown(table: Table) -> str:
     """Return a heading, a pipe table and the notes."""
-    header = [table.corner, *(f"{column.group} {column.label}".strip() for column in table.columns)]
+    header = [escape(f"{column.group} {column.label}".strip()) for column in (Column("", table.corner), *table.columns)]
     lines = [_line(header), _line([":---", *("---:" for _ in table.columns)])]
-    lines += [_line([line.label, *map(_text, line.values)]) for line in table.lines]
-    return "\n\n".join([f"### {table.title}", "\n".join(lines), *table.notes]) + "\n"
+    lines += [_line([escape(line.label), *map(_text, line.values)]) for line in table.lines]
+    return "\n\n".join([f"### {escape(table.title)}", "\n".join(lines), *map(escape, table.notes)]) + "\n"
+
+
+def escape(text: str) -> str:
+    """Return text with Markdown and HTML markup escaped, on one line."""
+    return re.sub(r"([\\`*_<>|\[\]&~#$])", r"\\\1", " ".join(text.splitlines()))
 
 
 def _line(texts: Sequence[str]) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+    return "| " + " | ".join(texts) + " |"
 
 
 def _text(value: Value) -> str:
     if not isinstance(value, Figure):
-        return "–" if value is None else value
+        return "–" if value is None else escape(value)
     shown = f"**{percent(value.value)}**" if value.best else percent(value.value)
     deviation = "" if value.deviation is None else f" ± {percent(value.deviation)}"
     return f"{shown}{'†' * value.marked}{deviation} [{percent(value.low)}, {percent(value.high)}]"

@@ -29,10 +29,12 @@ def test_s2ag_is_fetched_built_and_described(tmp_path: Path) -> None:
     }
     with serving(held) as endpoint:
         fetch = ["fetch", "s2ag", "--endpoint", endpoint]
-        assert "--api-key or in S2_API_KEY" in one_line_error(mdcr(tmp_path, *fetch, env={"S2_API_KEY": ""}))
-        plan = mdcr(tmp_path, *fetch, "--dry-run", "--api-key", KEY)
+        assert "S2_API_KEY or with --api-key-file" in one_line_error(mdcr(tmp_path, *fetch, env={"S2_API_KEY": ""}))
+        plan = mdcr(tmp_path, *fetch, "--dry-run", env={"S2_API_KEY": f" {KEY}\n"})
         assert plan.stdout.splitlines() == [f"{name}/{name}_{n}.gz" for name in lines for n in range(2)]
-        trial = mdcr_json(tmp_path, *fetch, "--api-key", KEY, "--first", "1", "--output", str(tmp_path / "trial"))
+        (tmp_path / "key.txt").write_text(f"{KEY}\n")
+        of_file = ("--api-key-file", str(tmp_path / "key.txt"))
+        trial = mdcr_json(tmp_path, *fetch, *of_file, "--first", "1", "--output", str(tmp_path / "trial"))
         assert sorted(trial["files"]) == sorted(f"{name}/{name}_0.gz" for name in lines)
         result = mdcr(tmp_path, *fetch, env={"S2_API_KEY": KEY})
     folder = tmp_path / "corpora/releases/s2ag-2026-09-17"
@@ -55,6 +57,21 @@ def test_s2ag_is_fetched_built_and_described(tmp_path: Path) -> None:
     assert [(row["corpus"], row["papers"]) for row in listed] == [("merged", merged["counts"]["kept"]), ("s2ag", 300)]
     pools = mdcr_json(tmp_path, *flags("pool --corpus merged --year 2019 --size all --queries 5 --samples 1"))["pools"]
     assert pools[0]["counts"]["queries"] == 5
+
+
+def test_a_key_on_the_command_line_is_refused_and_none_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes("kéy-of-mine".encode("latin-1"))
+    for words in (
+        ["--api-key", "kéy-of-mine"],
+        ["--api-key-file", "key-of-mine"],
+        ["--api-key-file", f"{tmp_path}/key"],
+    ):
+        line = one_line_error(mdcr(tmp_path, "fetch", "s2ag", "--endpoint", "http://127.0.0.1:9", *words))
+        assert "y-of-mine" not in line
+        assert "--api-key-file" in line
+    line = one_line_error(mdcr(tmp_path, "fetch", "s2ag", env={"S2_API_KEY": "kéy-of-mine"}))
+    assert "API key holds a character" in line
+    assert "of-mine" not in line
 
 
 def test_a_users_own_collection(tmp_path: Path) -> None:

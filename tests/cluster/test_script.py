@@ -132,7 +132,7 @@ def test_bad_settings(tmp_path: Path, table: str, message: str) -> None:
 
 def test_a_recipe_may_have_no_table(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text("[embed]\nmodel = 'scincl'\n")
+    recipe.write_text("# the defaults\n")
     assert SlurmSettings.read(recipe) == SlurmSettings()
     with pytest.raises(InputError, match="there is no recipe"):
         SlurmSettings.read(tmp_path / "none.toml")
@@ -145,3 +145,23 @@ def test_no_slurm_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert not slurm.available()
     with pytest.raises(InputError, match="sbatch is not on this machine. Run this on a login node"):
         slurm.submit(tmp_path / "job.sh")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"[slurm]\npartition = '\xff'\n", "is no TOML"),
+        (b"[Slurm]\nnodes = 4\n", "has a table 'Slurm', which is unknown. Did you mean 'slurm'"),
+        (b"nodes = 4\n", "has a table 'nodes', which is unknown"),
+        (b"slurm = " + b"[" * 100_000, "is no TOML"),
+        (b"[slurm]\nnodes = " + b"9" * 5_000, "is no TOML"),
+    ],
+    ids=["not UTF-8", "unknown table", "no table", "deep", "5,000 digits"],
+)
+def test_a_recipe_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_bytes(content)
+    with pytest.raises(InputError, match=expected):
+        SlurmSettings.read(recipe)
+    with pytest.raises(InputError, match="cannot be read"):
+        SlurmSettings.read(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 from collections import Counter
@@ -140,7 +141,7 @@ def test_a_file_that_is_wrong_twice_is_refused(datasets: Datasets, session: http
 
 
 def test_bad_requests_are_refused_with_the_remedy(datasets: Datasets, session: httpx.Client, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"refused the request \(Forbidden\).*--api-key or in S2_API_KEY"):
+    with pytest.raises(InputError, match=r"refused the request \(Forbidden\).*S2_API_KEY or with --api-key-file"):
         fetch(session, datasets, tmp_path, api_key=None)
     with pytest.raises(InputError, match="no release '2026-09-16'.*Did you mean '2026-09-17'"):
         catalogue(session, datasets, "2026-09-16")
@@ -154,3 +155,77 @@ def test_bad_requests_are_refused_with_the_remedy(datasets: Datasets, session: h
     for name in ("../x", "/etc/x", "a/../../x", "", "a\nb"):
         with pytest.raises(InputError, match="is not allowed"):
             Remote(name, "http://127.0.0.1/")
+
+
+@pytest.mark.parametrize("key", ["the kéy", "the key", "the\nkey", "\udcff", "the-key\x00"])
+def test_a_key_that_is_none_is_refused_without_showing_it(session: httpx.Client, key: str) -> None:
+    with pytest.raises(InputError, match="API key holds a character") as refused:
+        S2agCatalogue(session, "latest", key, endpoint="http://127.0.0.1:9")
+    assert "the" not in refused.value.what.removeprefix("the API key")
+
+
+def answering(routes: dict[str, Any]) -> tuple[httpx.Client, list[httpx.Request]]:
+    """Return a client whose requests are answered from a table by address, and the requests it made."""
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        found = routes[str(request.url)]
+        if isinstance(found, str):
+            return httpx.Response(302, headers={"Location": found})
+        return httpx.Response(found[0], json=found[1])
+
+    return httpx.Client(transport=httpx.MockTransport(answer), follow_redirects=True), asked
+
+
+def test_the_key_goes_to_one_origin_alone() -> None:
+    """Redirects within it keep the key. Another scheme, host or port does not get it, nor what comes after."""
+    release = {"release_id": "r", "datasets": [{"name": "papers"}]}
+    chain = [f"https://a{path}" for path in ("/release/latest", "/moved", ":8443/x")]
+    chain += ["http://a/x", "https://b/x", "https://a/y"]
+    session, asked = answering({**dict(itertools.pairwise(chain)), chain[-1]: (200, release)})
+    S2agCatalogue(session, "latest", f" {KEY}\n", ["papers"], endpoint="https://a", wait=sleepless)
+    assert [str(request.url) for request in asked] == chain
+    assert [request.headers.get("x-api-key") for request in asked] == [KEY, KEY, None, None, None, None]
+    session, _ = answering({chain[0]: chain[0]})
+    with pytest.raises(StageError, match="more than 10 redirects"):
+        S2agCatalogue(session, "latest", KEY, endpoint="https://a", wait=sleepless)
+
+
+@pytest.mark.parametrize(
+    ("release", "files", "expected"),
+    [
+        ("../../etc", [], "name '../../etc' is not allowed"),
+        (".hidden", [], "name '.hidden' is not allowed"),
+        ("r\n\x1b[31m", [], "is not allowed"),
+        ("r", ["https://s/%2e%2e%2fx"], None),
+        ("r", ["https://s/.partial-x.gz"], "name '.partial-x.gz' is not allowed"),
+        ("r", ["https://s/" + "x" * 300], "is not allowed"),
+        ("r", ["https://s/a%00b"], "is not allowed"),
+        ("r", [7], "holds no addresses"),
+        ("r", ["http://[/x"], "holds no addresses"),
+    ],
+)
+def test_a_servers_names_are_plain(release: str, files: list[object], expected: str | None) -> None:
+    described = {"release_id": release, "datasets": [{"name": "papers"}]}
+    listed = {
+        "https://a/release/latest": (200, described),
+        "https://a/release/r/dataset/papers": (200, {"files": files}),
+    }
+    session, _ = answering(listed)
+
+    def names() -> list[str]:
+        return [each.name for each in S2agCatalogue(session, "latest", KEY, ["papers"], "https://a", sleepless).files()]
+
+    if expected is None:
+        assert names() == ["papers/x"]
+        return
+    with pytest.raises((InputError, StageError), match=expected):
+        names()
+
+
+def test_a_server_that_repeats_the_key_does_not_have_it_printed() -> None:
+    session, _ = answering({"https://a/release/latest": (403, {"message": f"{KEY} is no key"})})
+    with pytest.raises(InputError) as refused:
+        S2agCatalogue(session, "latest", KEY, endpoint="https://a", wait=sleepless)
+    assert "(... is no key)" in str(refused.value)

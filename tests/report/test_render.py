@@ -171,8 +171,12 @@ def test_blocks_keep_groups_together() -> None:
 
 def test_markup_in_names_is_escaped() -> None:
     report = summarise([scored("a|b_c%", {"map": [0.5]})], ReportSettings())
-    assert "| a\\|b_c% |" in render(report, "markdown")
+    assert "| a\\|b\\_c% |" in render(report, "markdown")
     assert r"a|b\_c\% & " in render(report, "latex")
+    hostile = "<img src=x> [a](javascript:b) ![c](d) `e` **f** ~g~ &lt; $h$\n# i | j"
+    shown = render(summarise([scored(hostile, {"map": [0.5]})], ReportSettings()), "markdown")
+    assert re.sub(r"\\[^\w\s]", "", shown).count("\n") == shown.count("\n")
+    assert not re.search(r"<img|\[a|\[c|`|\*\*f|~g|&lt|\$h|\n# i", re.sub(r"\\[^\w\s]", "", shown))
     assert escape(r"\{&") == r"\textbackslash{}\{\&"
 
 
