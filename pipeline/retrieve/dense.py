@@ -46,11 +46,14 @@ from pipeline.retrieve.estimates import Floats, Points
 from pipeline.retrieve.search import Candidates, Search, grouped
 from pipeline.retrieve.topk import best_first
 
-TILE = 512
+TILE = 2_048
 """Candidates of a tile on the CPU, where memory allows."""
 
 _PAIR, _ENTRY, _PRODUCT = 100, 12, 24
 """Bytes of a pair that is scored, of an entry of a buffer, and of a product on a GPU with its masks."""
+
+_GROUP = 64
+"""Candidates that the filter passes over together where none reaches a threshold."""
 
 _LOW_PAYS, _GPU_PAYS = 4e9, 4e11
 """Operations from which bfloat16, or starting a GPU that nobody asked for, saves more than it takes."""
@@ -71,7 +74,7 @@ class Buffers:
         shape = search.queries, self.most + tile
         self.upper, self.lower = np.empty(shape, np.float32), np.empty(shape, np.float32)
         self.positions = np.empty(shape, np.int32)
-        self.count, self.limit = np.zeros(search.queries, np.int64), np.full(search.queries, 3 * search.depth)
+        self.count, self.limit = np.zeros(search.queries, np.int64), np.full(search.queries, 2 * search.depth)
         self._search, self._block, self._pairs = search, block, max(memory // 16 // _PAIR, 1)
 
     def add(self, queries: slice, tile: Floats, first: int, points: Points, length: Floats, offset: Floats) -> None:
@@ -80,16 +83,16 @@ class Buffers:
         Where a buffer stays full after it was cut, it is scored.
         """
         search, block = self._search, self._block
-        high, low = ((points.bias + points.extra).numpy(), (points.bias - points.extra).numpy())
         loss = np.float32(search.space.loss)
         entries = self.upper, self.lower, self.positions, self.count
-        candidates = high, low, points.spread.numpy(), block.members[first : first + tile.shape[1]]
+        terms = points.bias.numpy(), points.spread.numpy(), points.extra.numpy()
+        candidates = *terms, block.members[first : first + tile.shape[1]]
         _filter(tile, queries.start, first, candidates, length, loss, search.threshold, entries)
         limit = np.minimum(self.limit, self.most)
         cut = self.count[queries] > limit[queries]
         _cut(queries.start, queries.stop, limit, search.depth, search.threshold, offset, block.members, entries)
         count = self.count[queries]
-        self.limit[queries][cut] = np.maximum(3 * search.depth, 3 * count[cut])
+        self.limit[queries][cut] = np.maximum(2 * search.depth, 2 * count[cut])
         full = np.flatnonzero(count > self.most) + queries.start
         self.score(full.tolist())
 
@@ -307,21 +310,30 @@ def _filter(
     tile: Any, query: Any, first: Any, candidates: Any, length: Any, loss: Any, threshold: Any, entries: Any
 ) -> None:
     """Append to buffers what reaches the threshold of a pool it is in: see :meth:`Buffers.add`."""
-    high, low, spread, members = candidates
-    bounds = np.empty(tile.shape[1], np.float32)
+    bias, spread, extra, members = candidates
+    width, bounds = np.empty(tile.shape[1], np.float32), np.empty(tile.shape[1], np.float32)
+    reached = np.empty(tile.shape[1] + 1, np.int64)
     for row in range(len(tile)):
         products, own, own_length = tile[row], query + row, length[query + row]
         for i in range(len(products)):  # by itself, so that it is compiled to vector instructions
-            bounds[i] = products[i] + high[i] + (own_length * spread[i] + loss * abs(products[i]))
+            width[i] = extra[i] + own_length * spread[i] + loss * abs(products[i])
+            bounds[i] = products[i] + bias[i] + width[i]
         upper, lower, positions = entries[0][own], entries[1][own], entries[2][own]
         thresholds = threshold[:, own].copy()
         place, least = entries[3][own], thresholds.min()
-        for i in range(len(products)):
-            if bounds[i] >= least and _reaches(bounds[i], members[i], thresholds, least):
-                upper[place] = bounds[i]
-                lower[place] = products[i] + low[i] - (own_length * spread[i] + loss * abs(products[i]))
-                positions[place] = first + i
-                place += 1
+        count = 0
+        for start in range(0, len(products), _GROUP):
+            group, some = bounds[start : start + _GROUP], 0
+            for i in range(len(group)):  # vector instructions again
+                some += group[i] >= least
+            if some:
+                for i in range(start, start + len(group)):  # written in any case: a branch would be mispredicted
+                    reached[count] = i
+                    count += bounds[i] >= least
+        for i in reached[:count]:
+            upper[place], lower[place] = bounds[i], products[i] + bias[i] - width[i]
+            positions[place] = first + i
+            place += _reaches(bounds[i], members[i], thresholds, least)
         entries[3][own] = place
 
 

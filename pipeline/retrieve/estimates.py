@@ -21,16 +21,17 @@ which :meth:`pipeline.retrieve.search.Search.absorb` checks against every canoni
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from pipeline.core.compiled import compiled
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.order import Rows
 from pipeline.retrieve.base import Metric, Vectors
-from pipeline.retrieve.canonical import CODES
+from pipeline.retrieve.canonical import CODES, SUMS
 
 Floats = npt.NDArray[np.float32]
 
@@ -123,17 +124,20 @@ class Space:
         Raises:
             InputError: a vector is not finite or too long; it is named by its row.
         """
-        moved = vectors - self._origin if self.metric != "cosine" else self._normalised(vectors, rows)
+        if self.metric == "cosine":
+            vectors = self._normalised(vectors, rows)
         short = vectors.shape[1] ** 0.5 * 2.0**-62
-        length = torch.linalg.vector_norm(moved, dim=1)
+        if vectors.is_cuda:
+            points = vectors - self._origin
+            length, rest = torch.linalg.vector_norm(points, dim=1), torch.tensor(0.0)
+        else:
+            points, length, rest = self._centred(vectors)
         if not bool((length < _TOO_LONG).all()):
             _check_lengths(length.double().cpu().numpy(), "candidate", rows)
         bias = -0.5 * length**2 if self.metric == "l2" else torch.zeros_like(length)
         length = length * (1 + self._relative) + short
-        points, rest = moved, 0.0
         if self.low:
-            points = moved.to(torch.bfloat16)
-            rest = torch.linalg.vector_norm(moved.sub_(points.float()), dim=1) * (1 + self._relative) + short
+            rest = rest * (1 + self._relative) + short
         relative = self._relative
         fixed = vectors.shape[1] * (2.0**-50 * self._origin_length + _TINY)
         if self.metric == "cosine":
@@ -142,17 +146,27 @@ class Space:
         extra = (relative * length if self.metric == "l2" else 0) * length + (1 + length) * vectors.shape[1] * _TINY
         return Points(points, bias, spread, extra)
 
+    def _centred(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return vectors less the origin, their lengths, and those of what rounding to bfloat16 removes."""
+        count, dimension = vectors.shape
+        moved = np.empty((1 if self.low else count, dimension), np.float32)
+        bits = np.empty((count if self.low else 0, dimension), np.int16)
+        length, rest = np.zeros(count, np.float32), np.zeros(count, np.float32)
+        _centre(vectors.numpy(), self._origin.numpy(), moved, bits, length, rest)
+        points = torch.from_numpy(bits).view(torch.bfloat16) if self.low else torch.from_numpy(moved)
+        return points, torch.from_numpy(length), torch.from_numpy(rest)
+
     def _normalised(self, vectors: torch.Tensor, rows: Rows) -> torch.Tensor:
         length = torch.linalg.vector_norm(vectors, dim=1)
         if not bool((length < _TOO_LONG).all()):
             _check_lengths(length.double().cpu().numpy(), "candidate", rows)
-        moved = vectors / length[:, None]
+        scaled = vectors / length[:, None]
         short = torch.nonzero(length < _SHORT)[:, 0]
         if len(short):
             some = vectors[short].double()
             lengths = torch.linalg.vector_norm(some, dim=1, keepdim=True)
-            moved[short] = torch.where(lengths > 0, some / lengths, 0.0).float()
-        return moved.sub_(self._origin)
+            scaled[short] = torch.where(lengths > 0, some / lengths, 0.0).float()
+        return scaled
 
     def needed(self, floors: npt.NDArray[np.float64], queries: slice | npt.NDArray[np.int64]) -> Floats:
         """Return the least ``e`` of a candidate that may enter lists with floors ``[pools, n]``, rounded down."""
@@ -208,3 +222,50 @@ def _check_lengths(lengths: npt.NDArray[np.float64], whose: str, rows: Rows | No
             f"{len(wrong)} {whose} vectors are not finite or longer than {_TOO_LONG:g}, the first is {whose} {name}",
             "Embed these texts again; a NaN often comes from half precision",
         )
+
+
+@compiled
+def _centre(vectors: Any, origin: Any, moved: Any, bits: Any, length: Any, rest: Any) -> None:
+    """Subtract the origin, round to bfloat16 and measure, in one read of the vectors.
+
+    Args:
+        vectors: float32 ``[m, d]``.
+        origin: float32 ``[d]``.
+        moved: float32 ``[m, d]`` to fill, or a buffer ``[1, d]`` where ``bits`` are filled.
+        bits: int16 ``[m, d]`` to fill with bfloat16, nearest, ties to even; ``[0, d]``: keep float32.
+        length: float32 ``[m]`` to fill with the lengths of the differences.
+        rest: float32 ``[m]`` to fill with the lengths of what rounding removes.
+    """
+    near, sums = np.empty(len(origin), np.float32), np.empty(SUMS, np.float32)
+    near_bits = near.view(np.uint32)
+    for row in range(len(vectors)):
+        vector, own = vectors[row], moved[row % len(moved)]
+        for i in range(len(origin)):
+            own[i] = vector[i] - origin[i]
+        length[row] = _length(own, sums)
+        if len(bits):
+            exact, half = own.view(np.uint32), bits[row]
+            for i in range(len(origin)):
+                high = (exact[i] + np.uint32(0x7FFF) + (exact[i] >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+                half[i] = np.int16(high)
+                near_bits[i] = high << np.uint32(16)
+            for i in range(len(origin)):
+                near[i] = own[i] - near[i]
+            rest[row] = _length(near, sums)
+
+
+@compiled
+def _length(vector: Any, sums: Any) -> Any:
+    """Return the length of a vector in float32, by partial sums that a vector processor adds at once."""
+    for place in range(SUMS):
+        sums[place] = 0.0
+    for start in range(0, len(vector), SUMS):
+        part = vector[start : start + SUMS]
+        for place in range(len(part)):
+            sums[place] += part[place] * part[place]
+    width = SUMS
+    while width > 1:
+        width //= 2
+        for place in range(width):
+            sums[place] += sums[place + width]
+    return np.sqrt(sums[0])
