@@ -80,6 +80,9 @@ test quick: $(VENV)/.dev  ## lint, types and tests; quick: no Slurm, no Ray, no 
 	$(BIN)/pytest -n 2 $(if $(filter quick,$@),-m "not (slurm or ray or kill or slow)"); tests=$$?; \
 	wait $$check; checked=$$?; cat $$said; rm $$said; exit $$((tests || checked))
 
+torture: $(VENV)/.dev  ## kill, flip bits, feed hostile input: KILLS=200
+	MDCR_KILLS=$(or $(KILLS),200) $(BIN)/pytest tests/faults -n 2 --dist load
+
 check: $(VENV)/.dev  ## lint, types and import rules
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check

@@ -118,7 +118,7 @@ class Runner:
 
     def _make(self, tasks: Sequence[Task]) -> None:
         """Build or repair what needs it of some tasks that are made together."""
-        needed = [task for task in tasks if self._damage(task) != [] or self._repair_folder(task).exists()]
+        needed = [task for task in tasks if self._damage(task) != [] or self._unfinished(task)]
         inputs = {task.id: self._inputs(task) for task in (tasks if self.repair else needed)}
         with ExitStack() as stack:
             for path in sorted(self.path(task) for task in needed):  # always in one order, against deadlock
@@ -136,6 +136,10 @@ class Runner:
 
     def _inputs(self, task: Task) -> dict[str, Artifact]:
         return {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.reads.items()}
+
+    def _unfinished(self, task: Task) -> bool:
+        """Whether a build or repair was killed before it had cleared its traces."""
+        return self._repair_folder(task).exists() or _lock_file(self.path(task)).exists()
 
     def _repair_folder(self, task: Task) -> Path:
         path = self.path(task)
@@ -319,7 +323,7 @@ def _replace_files(work: Workdir, manifest: Manifest, path: Path, intact: dict[s
 def _lock(path: Path) -> Iterator[None]:
     """Hold the builder's lock of an artifact. The system frees it when its holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f".{path.name}.lock")
+    lock = _lock_file(path)
     handle = lock.open("a")
     try:
         while not _acquire(handle, lock):
@@ -331,6 +335,11 @@ def _lock(path: Path) -> Iterator[None]:
             lock.unlink(missing_ok=True)
     finally:
         handle.close()
+
+
+def _lock_file(path: Path) -> Path:
+    """Return the lock of an artifact. One beside a published artifact is of a process that builds it or was killed."""
+    return path.with_name(f".{path.name}.lock")
 
 
 def _acquire(handle: IO[str], lock: Path) -> bool:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.core import progress
+from tests.faults.tally import summary
 
 # One place for compiled kernels, before Numba is loaded: all workers, and the processes that tests start, share it.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "numba"))
 
-_FIRST = ("cluster/test_batch.py", "cluster/test_ray.py", "cluster/test_kills.py", "cluster/test_slurm.py")
+_FIRST = ("cluster/test_batch.py", "cluster/test_ray.py", "faults/test_kills.py", "cluster/test_slurm.py")
 """The longest modules, which pytest-xdist deals out whole: last, one of them would keep a core alone."""
 
 
@@ -21,6 +22,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
     first = {tests / name: place for place, name in enumerate(_FIRST)}
     items.sort(key=lambda item: first.get(item.path, len(first)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what the harness of tests/faults tried, and what came of it."""
+    for line in summary(terminalreporter):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

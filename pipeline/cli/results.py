@@ -87,6 +87,7 @@ def write_report(options: argparse.Namespace) -> None:
         folder = (options.output or root / REPORTS) / f"{report.corpus}-{digest([each.id for each in group])[:8]}"
         with files.disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            files.remove_abandoned(folder)
             for output, suffix in (("markdown", "md"), ("csv", "csv"), ("latex", "tex")):
                 files.write_text(folder / f"table.{suffix}", render(report, output))
             written.append(folder)

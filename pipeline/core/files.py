@@ -121,3 +121,15 @@ def free_bytes(path: Path) -> int:
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files of :func:`replacing` in a folder whose processes, on this machine, were killed."""
+    for temporary in folder.glob(f".*.{_HOST}-*.tmp"):
+        process = temporary.name.removesuffix(".tmp").rpartition("-")[2]
+        try:
+            os.kill(int(process), 0)
+        except ProcessLookupError:
+            temporary.unlink(missing_ok=True)
+        except PermissionError:  # it runs, as another user
+            continue

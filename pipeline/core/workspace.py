@@ -34,6 +34,7 @@ def checked_name(name: str) -> str:
 
 def name_corpus(root: Path, name: str, artifact: Artifact) -> None:
     """Let ``name`` mean ``artifact`` from now on."""
+    files.remove_abandoned(root / CORPORA)
     files.write_text(root / CORPORA / f"{name}.name", artifact.name + "\n")
 
 

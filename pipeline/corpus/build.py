@@ -39,6 +39,7 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
     scratch = out.scratch()
     if isinstance(release, JoinedRelease):
         release = join(release, scratch, resources)
+    brought = release.queries()  # a bad query is refused before the papers are read
     parts = list(release.parts())
     extracted = extract(release, list(enumerate(parts)), out, resources)
     counts = _total(extracted)
@@ -62,7 +63,6 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
     counts |= {"kept": order.papers, "dropped": dict(dropped), "shards": -(-order.papers // SHARD_ROWS)}
     counts |= CitationGraph(merge.shards, scratch, resources.workers, resources.memory // 2).write(out)
     counts["prefilter"] = _prefilter(merge.shards)
-    brought = release.queries()
     if brought is not None:
         counts |= _write_queries(out, brought, order.papers)
         counts["noted"] = dict(sorted((Counter(counts["noted"]) + brought.noted).items()))

@@ -87,6 +87,11 @@ class OpenAlex(Limits):
         if self.fields_from not in OPENALEX_SOURCES:
             remedy = nearest(self.fields_from, OPENALEX_SOURCES)
             raise InputError(f"OpenAlex has no fields from {self.fields_from!r}", remedy)
+        if not 0 <= self.min_concept_score <= 1:
+            raise InputError(
+                f"--min-concept-score must be a number from 0 to 1, got {self.min_concept_score:g}",
+                "Leave it out for 0.3",
+            )
 
     @functools.cached_property
     def layout(self) -> Layout:

@@ -21,33 +21,18 @@ SELECTION = [*EMBED, "--measures", "map"]
 
 _STUB = """
 import os
-import time
-
-from pipeline.core import files, schema
-
-schema.SHARD_ROWS = int(os.environ.get("STUB_SHARD_ROWS", schema.SHARD_ROWS))
 
 from tests.encode import stub
 
 stub.install()
 stub.StubEncoder.pause = float(os.environ.get("STUB_PAUSE", 0))
-sync = files.sync
-
-
-def slow(path):
-    time.sleep(float(os.environ.get("STUB_DISK", 0)))
-    sync(path)
-
-
-files.sync = slow
 """
 
 
 class World:
     """A workspace below ``folder``, with a corpus unless it is to begin ``empty``.
 
-    In the environment of its processes ``STUB_PAUSE`` are the seconds of a batch of texts, ``STUB_DISK`` those a file
-    takes to be on disk, and ``STUB_SHARD_ROWS`` the papers of a shard.
+    In the environment of its processes ``STUB_PAUSE`` are the seconds of a batch of texts.
 
     Attributes:
         root: the workspace.

@@ -1,0 +1,51 @@
+"""What the harness tried and what came of it, summed over all tests and processes of a session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+KINDS = ("kills", "flips", "inputs")
+GOOD = ("resumed", "refused", "harmless", "counted")
+"""What may come of a fault. A fault that none of these names is lost."""
+
+PROPERTY = "fault"
+
+
+class Tally:
+    """Counts the faults of one test: first how many were ``tried``, then what came of each.
+
+    Args:
+        record: pytest's ``record_property``, whose records come back from worker processes.
+        kind: one of :data:`KINDS`.
+    """
+
+    def __init__(self, record: Callable[[str, object], None], kind: str) -> None:
+        self._record = record
+        self._kind = kind
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count ``tried``, ``repaired`` or one of :data:`GOOD`."""
+        self._record(PROPERTY, [self._kind, what, number])
+
+
+def summary(reporter: pytest.TerminalReporter) -> list[str]:
+    """Return a line for each kind of fault that was tried, and the number of those that were lost."""
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    for reports in reporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") == "teardown":  # carries what setup and call recorded too
+                continue
+            for name, value in getattr(report, "user_properties", ()):
+                if name == PROPERTY:
+                    kind, what, number = value
+                    counts[kind][what] += number
+    lines = []
+    for kind, found in counts.items():
+        if found["tried"]:
+            lost = found["tried"] - sum(found[each] for each in GOOD)
+            told = [f"{what} {found[what]:,}" for what in (*GOOD, "repaired") if found[what]]
+            lines.append(f"{kind}: tried {found['tried']:,}, {', '.join([*told, f'lost {lost}'])}")
+    return lines

@@ -1,0 +1,133 @@
+"""Hostile lines, files, options and variables of make: each is refused in one line, or counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.cli.run import Result, flags, mdcr, mdcr_json
+from tests.faults.hostile import MAKE_VALUES, MAKE_VARIABLES, OPTIONS, Input, inputs
+from tests.faults.tally import Tally
+from tests.faults.workspace import leftovers
+
+ROWS = list(inputs())
+SECONDS = 20
+MAKEFILE = Path(__file__).parents[2] / "Makefile"
+
+
+@pytest.fixture(autouse=True)
+def limit() -> Iterator[None]:
+    """Fail a test that waits for ever, as the reader of a pipe does."""
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError(f"no end after {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_an_input_is_counted_or_refused(row: Input, tmp_path: Path, tally: Tally) -> None:
+    folder, root = tmp_path / "input", tmp_path / "root"
+    folder.mkdir()
+    fill(row, folder)
+    tally.count("tried")
+    words = ["corpus", "--source", row.source, "--input", str(folder), *flags("--corpus t --workers 1 --json")]
+    result = mdcr(root, *words, *row.options)
+    if row.counted is None:
+        refused(result, row.said)
+        assert not published(root)
+        tally.count("refused")
+    else:
+        assert result.returncode == 0, result.stderr
+        counts = json.loads(result.stdout)["counts"]
+        found = counts["dropped"] | counts["noted"]
+        assert {name: found.get(name) for name in row.counted} == row.counted
+        assert counts["read"] == counts["kept"] + sum(counts["dropped"].values())
+        tally.count("counted")
+    assert not leftovers(root)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tiny")
+    mdcr_json(root, *flags("corpus --source synthetic --papers 500 --seed 5 --corpus tiny --workers 1"))
+    return root
+
+
+@pytest.mark.parametrize(("words", "said"), OPTIONS)
+def test_an_option_is_refused(words: str, said: str, tiny: Path, tally: Tally) -> None:
+    before = published(tiny)
+    tally.count("tried")
+    given = flags(words)
+    if given[0] in ("pool", "eval"):  # the row's own options come last and count
+        given = [given[0], *flags("--queries 10 --size all --samples 1"), *given[1:]]
+    refused(mdcr(tiny, *given), said)
+    assert published(tiny) == before
+    assert not leftovers(tiny)
+    tally.count("refused")
+
+
+@pytest.mark.parametrize(
+    "words", ["corpus --source synthetic --papers 500", "pool", "eval --model lsa", "show", "report"]
+)
+def test_a_root_that_is_a_file(words: str, tmp_path: Path, tally: Tally) -> None:
+    root = tmp_path / "root"
+    root.write_text("a file")
+    tally.count("tried")
+    refused(mdcr(root, *flags(words)), str(root))
+    assert root.read_text() == "a file"
+    tally.count("refused")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+@pytest.mark.parametrize("variable", MAKE_VARIABLES)
+@pytest.mark.parametrize("value", MAKE_VALUES)
+def test_a_variable_of_make_runs_nothing(variable: str, value: str, tmp_path: Path, tally: Tally) -> None:
+    shutil.copy(MAKEFILE, tmp_path)
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/mdcr").write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / ".venv/bin/mdcr").chmod(0o755)
+    (tmp_path / ".venv/.installed").touch()
+    tally.count("tried")
+    plain = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
+    subprocess.run(["make", "-s", "eval", f"{variable}={value}"], cwd=tmp_path, env=plain, capture_output=True)
+    assert not (tmp_path / "ran").exists()
+    tally.count("refused")
+
+
+def fill(row: Input, folder: Path) -> None:
+    """Write the files of a row."""
+    if callable(row.files):
+        row.files(folder)
+        return
+    for name, data in row.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def refused(result: Result, said: str) -> None:
+    """Check that a command failed with one line on standard error that says something, and printed no result."""
+    assert result.returncode in (1, 2), (result.returncode, result.stdout[-300:], result.stderr[-300:])
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith("mdcr") and ": " in line]
+    assert len(lines) == 1, result.stderr
+    assert said in lines[0]
+
+
+def published(root: Path) -> Sequence[Path]:
+    """Return the manifests of a workspace and the names of its corpora."""
+    return sorted([*root.rglob("manifest.json"), *root.rglob("*.name")])

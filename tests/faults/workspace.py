@@ -1,0 +1,65 @@
+"""A small release, and what a workspace holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.builders import made_up_paper
+from tests.releases import s2orc_record, write_s2orc
+
+PAPERS = 600
+TEMPORARY = (".partial", ".lock", ".tmp", ".repair", ".old", ".done")
+
+
+def release(folder: Path, papers: int = PAPERS) -> Path:
+    """Write a small S2ORC release in which every paper has a text and cites others."""
+    records = []
+    for number in range(papers):
+        paper = made_up_paper(number)
+        cited = [str((number * 7 + step) % papers) for step in range(1, 5)]
+        records.append(
+            s2orc_record(
+                str(number),
+                title=paper["title"],
+                abstract=paper["abstract"],
+                year=2018 + number % 2,
+                mag_field_of_study=["Medicine"] if number % 3 else ["Physics", "Biology"],
+                outbound_citations=cited,
+                has_outbound_citations=True,
+            )
+        )
+    return write_s2orc(folder, records, parts=3)
+
+
+def contents(root: Path) -> dict[str, object]:
+    """Return the content of every file of a workspace, by path; of a manifest, what does not depend on the run."""
+    found: dict[str, object] = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_file():
+            name = path.relative_to(root).as_posix()
+            found[name] = stable(path) if path.name == "manifest.json" else path.read_bytes()
+    return found
+
+
+def stable(manifest: Path) -> dict[str, object]:
+    """Return a manifest without provenance and the checksum that covers it."""
+    values: dict[str, object] = json.loads(manifest.read_text())
+    named = ("id", "stage", "stage_version", "slug", "config", "inputs", "outputs", "counts", "schema")
+    return {name: values[name] for name in named}
+
+
+def leftovers(root: Path) -> list[Path]:
+    """Return unfinished folders, locks and temporary files."""
+    return [path for path in root.rglob("*") if path.name.endswith(TEMPORARY) or path.name.startswith(".")]
+
+
+def shards(root: Path) -> dict[str, int]:
+    """Return the inode of every finished shard of papers and vectors, published or not: one made again has another."""
+    found: dict[str, int] = {}
+    for pattern in ("corpora/*/papers-*.arrow", "indexes/vectors/*/*/vectors-*.arrow"):
+        for path in root.glob(pattern):
+            unfinished = path.parent.name.endswith(".partial")
+            if not unfinished or (path.parent / f".{path.name}.done").is_file():
+                found[path.name] = path.stat().st_ino
+    return found
