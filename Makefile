@@ -32,7 +32,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check format bench clean $(COMMANDS)
+.PHONY: help setup demo test quick torture check format bench clean $(COMMANDS)
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,7 +44,7 @@ help:  ## this list
 	@echo "  which pools    FIELD=Medicine (or all; none: dataset-level) YEAR=2019 SIZE=200k,2M QUERIES=200 SAMPLES=3"
 	@echo "                 SEED=13 SPLIT=test|validation NESTED=1 EXCLUDE=training-ids.txt"
 	@echo "  which systems  MODEL=bm25,scincl,bm25:k1=1.2,b=0.75,hf:org/name,/path/to/model DEPTH=500"
-	@echo "                 rrf(bm25,scincl),wsum(bm25,scincl)   ENGINE=exact|torch|faiss|ray, or approximate:"
+	@echo "                 rrf(bm25,scincl),wsum(bm25,scincl)   ENGINE=exact|faiss|ray, or approximate:"
 	@echo "                 ivf|ivf:cells=2,probes=0.1|hnsw|hnsw:links=16,search=4, on a GPU ivf-gpu|cagra"
 	@echo "                 PRECISION=fp32|fp16|bf16   MEASURES=map,ndcg@10"
 	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
