@@ -259,7 +259,7 @@ def _submit(batch: Batch, commands: Commands, settings: SlurmSettings, state: Ch
 
 
 def _submit_one(batch: Batch, settings: SlurmSettings, command: Sequence[str], name: str, after: Sequence[int]) -> int:
-    """Submit a job that is no array: it runs where the dependent job does, without a GPU."""
+    """Submit a job that is not an array: it runs where the dependent job does, without a GPU."""
     script = batch.folder / f"{name}.sh"
     text = job_script(settings.collector(), command, name=f"{name} {batch.folder.name}", logs=batch.logs)
     files.write_text(script, text)

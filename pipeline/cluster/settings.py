@@ -95,13 +95,13 @@ class SlurmSettings:
         except OSError as error:
             raise InputError(f"{recipe} cannot be read ({error.strerror})", "Give the path of a TOML file") from error
         except (ValueError, RecursionError) as error:  # also of its encoding, of huge numbers and of deep nesting
-            raise InputError(f"{recipe} is no TOML ({error})", "Correct the line it names") from error
+            raise InputError(f"{recipe} is not TOML ({error})", "Correct the line it names") from error
         for name in tables:
             if name != "slurm":
                 raise InputError(f"{recipe} has a table {name!r}, which is unknown", nearest(name, ["slurm"]))
         table = tables.get("slurm", {})
         if not isinstance(table, dict):
-            raise InputError(f"slurm in {recipe} is no table", "Begin it with a line [slurm]")
+            raise InputError(f"slurm in {recipe} is not a table", "Begin it with a line [slurm]")
         return from_mapping(cls, table)
 
     def collector(self) -> SlurmSettings:
@@ -120,6 +120,6 @@ def _check(name: str, value: object, default: object) -> None:
     texts = value if isinstance(value, tuple) else (value,)
     for text in texts:
         if isinstance(value, tuple) and not isinstance(text, str):
-            raise InputError(f"[slurm] {name} holds {text!r}, which is no string", "Put it in quotes")
+            raise InputError(f"[slurm] {name} holds {text!r}, which is not a string", "Put it in quotes")
         if isinstance(text, str) and any(ord(letter) < 32 for letter in text):
             raise InputError(f"[slurm] {name} = {text!r} has more than one line", "Give one list item a line")

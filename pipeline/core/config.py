@@ -87,14 +87,14 @@ def parse_count(text: str, name: str) -> int:
         number = float(match[1].replace("_", "")) * _MULTIPLIERS[match[2].lower()]
         if number == int(number) and number > 0:
             return int(number)
-    raise InputError(f"{name} {text!r} is no number", "Write it like 200k, 1.5M or 380, or 'all'")
+    raise InputError(f"{name} {text!r} is not a number", "Write it like 200k, 1.5M or 380, or 'all'")
 
 
 def parse_bytes(text: str) -> int:
     """Read an amount of memory such as ``4G``, ``500M`` (powers of 1024) or plain bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)i?[bB]?", text.strip())
     if not match or float(match[1]) <= 0:
-        raise InputError(f"memory {text!r} is no amount", "Write it like 4G or 500M")
+        raise InputError(f"memory {text!r} is not an amount", "Write it like 4G or 500M")
     return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
 
 

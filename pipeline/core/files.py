@@ -85,7 +85,7 @@ def read_arrow(path: Path) -> pa.Table:
     """Open an Arrow IPC file by memory map; nothing is copied until used.
 
     Raises:
-        CorruptError: the file is no Arrow file, or is cut.
+        CorruptError: the file is not an Arrow file, or is cut.
     """
     try:
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()

@@ -28,7 +28,7 @@ RELEASES = "corpora/releases"
 def checked_name(name: str) -> str:
     """Return a corpus's name, refusing what could not be part of a folder's."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name):
-        raise InputError(f"{name!r} is no name for a corpus", "Use letters, digits, '-', '_' and '.'")
+        raise InputError(f"{name!r} is not a name for a corpus", "Use letters, digits, '-', '_' and '.'")
     return name
 
 

@@ -88,7 +88,7 @@ def parse_settings(text: str) -> IndexSettings | None:
             values[key] = int(value) if isinstance(getattr(IndexSettings, key), int) else float(value)
         except ValueError:
             raise InputError(
-                f"{piece!r} in {text!r} is no parameter", "Write ivf:cells=2,probes=0.1 or hnsw:links=16"
+                f"{piece!r} in {text!r} is not a parameter", "Write ivf:cells=2,probes=0.1 or hnsw:links=16"
             ) from None
     return IndexSettings(kind, **values)
 

@@ -405,7 +405,7 @@ def _check_description(lucene: Lucene, folder: Path) -> Rows:
         said = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
         rows: Rows = files.read_arrow(folder / _ROWS).column("row").chunk(0).to_numpy()
     except (OSError, ValueError) as error:
-        raise CorruptError(f"{folder} is no index ({error})", "Build it again with --repair") from error
+        raise CorruptError(f"{folder} is not an index ({error})", "Build it again with --repair") from error
     wanted = _describe(lucene, rows)
     for name in ("format", "analyzer", "lucene", "anserini"):
         if said.get(name) != wanted[name]:

@@ -122,7 +122,7 @@ def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
     Both kinds are read: ``entries`` (until 2025) and ``files`` (since 2026), with paths or ``s3://`` addresses.
 
     Raises:
-        CorruptError: it is no manifest.
+        CorruptError: it is not a manifest.
     """
     try:
         read = msgspec.json.decode(text, type=_Manifest)
@@ -136,4 +136,4 @@ def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
             for entry in entries
         }
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptError(f"{where} is no manifest of OpenAlex works ({error!r})", "Fetch it again") from error
+        raise CorruptError(f"{where} is not a manifest of OpenAlex works ({error!r})", "Fetch it again") from error

@@ -84,7 +84,7 @@ def _read_csv(path: Path) -> pa.Table:
             path, convert_options=pa.csv.ConvertOptions(column_types={"id": text, "merge_into_id": text})
         ).select(["id", "merge_into_id"])
     except (pa.ArrowInvalid, KeyError, OSError) as error:
-        raise CorruptError(f"{path} is no list of merged ids ({error})", "Fetch it again") from error
+        raise CorruptError(f"{path} is not a list of merged ids ({error})", "Fetch it again") from error
     prefix = r"^https://openalex\.org/"
     for number, name in enumerate(table.column_names):
         table = table.set_column(number, name, pc.replace_substring_regex(table.column(name), prefix, ""))

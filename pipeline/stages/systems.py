@@ -150,7 +150,7 @@ def _parse_bm25(name: str) -> Bm25:
             values[key] = float(value)
         except ValueError:
             raise InputError(
-                f"{piece!r} in {name!r} is no parameter", "Write bm25, bm25:tuned or bm25:k1=1.2,b=0.75"
+                f"{piece!r} in {name!r} is not a parameter", "Write bm25, bm25:tuned or bm25:k1=1.2,b=0.75"
             ) from None
     if unknown := values.keys() - {"k1", "b"}:
         raise InputError(f"BM25 has no parameter {min(unknown)!r}", "Write bm25:k1=1.2,b=0.75")

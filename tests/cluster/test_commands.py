@@ -33,7 +33,7 @@ def test_the_same_command_is_the_same_batch(tmp_path: Path) -> None:
         (["submit", "--stage", "corpus", *SELECTION], "--stage 'corpus' cannot be submitted"),
         (["submit", "--stage", "embed", "--repair", *SELECTION], "--repair cannot be submitted"),
         (["submit", "--stage", "embed", "--recipe", "no.toml", *SELECTION], "there is no recipe no.toml"),
-        (["embed", *EMBED, "--slice", "4/4"], "--slice '4/4' is no slice"),
+        (["embed", *EMBED, "--slice", "4/4"], "--slice '4/4' is not a slice"),
         (["corpus", "--source", "synthetic", "--engine", "slurm"], "--engine 'slurm' cannot build a corpus"),
     ],
 )

@@ -76,7 +76,7 @@ def test_counts_as_users_write_them(text: str, number: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "many", "-5", "0", "1.2345k5", "2MM", "0.5", "nan"])
 def test_a_size_that_is_no_number_is_refused_by_name(text: str) -> None:
-    with pytest.raises(InputError, match="--size .* is no number"):
+    with pytest.raises(InputError, match="--size .* is not a number"):
         parse_count(text, "--size")
 
 

@@ -87,7 +87,7 @@ def test_every_unit_is_in_one_part(sizes: dict[str, int], count: int) -> None:
 def test_slices_as_users_write_them() -> None:
     assert Slice.parse("0/4") == Slice(0, 4)
     for text in ("4/4", "1", "-1/3", "a/b", "0/0"):
-        with pytest.raises(InputError, match="is no slice"):
+        with pytest.raises(InputError, match="is not a slice"):
             Slice.parse(text)
 
 

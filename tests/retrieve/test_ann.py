@@ -102,8 +102,8 @@ def test_what_was_set_to_the_default_is_not_in_a_name() -> None:
     [
         ("ivf:links=3", "ivf has no parameter 'links'. Choose one of: cells, probes"),
         ("hnsw:serch=3", "hnsw has no parameter 'serch'. Did you mean 'search'"),
-        ("hnsw:links=1.5", "'links=1.5' in 'hnsw:links=1.5' is no parameter"),
-        ("ivf:probes", "'probes' in 'ivf:probes' is no parameter"),
+        ("hnsw:links=1.5", "'links=1.5' in 'hnsw:links=1.5' is not a parameter"),
+        ("ivf:probes", "'probes' in 'ivf:probes' is not a parameter"),
         ("ivf:probes=1.5", "probes=1.5 of ivf is out of range"),
         ("ivf:probes=nan", "probes=nan of ivf is out of range"),
         ("ivf:cells=inf", "cells=inf of ivf is out of range"),

@@ -246,7 +246,7 @@ def test_merged_ids_that_are_none_or_go_in_a_circle_are_refused(tmp_path: Path) 
     merged_ids(tmp_path / "b", x="W1,W2")
     path = tmp_path / "b/data/merged_ids/works/x.csv.gz"
     path.write_bytes(gzip.compress(b"from,into\nW1,W2\n"))
-    with pytest.raises(CorruptError, match=r"x\.csv\.gz is no list of merged ids"):
+    with pytest.raises(CorruptError, match=r"x\.csv\.gz is not a list of merged ids"):
         read(snapshot(tmp_path / "b", openalex_work(1)))
 
 
@@ -271,7 +271,7 @@ def test_the_manifest_is_held_against_what_is_there(tmp_path: Path, name: str, k
     with pytest.raises(CorruptError, match="lacks 1 of the 1 files of its manifest"):
         OpenAlex(tmp_path).parts()
     (tmp_path / "data/works" / name).write_text("[]")
-    with pytest.raises(CorruptError, match="is no manifest of OpenAlex works"):
+    with pytest.raises(CorruptError, match="is not a manifest of OpenAlex works"):
         OpenAlex(tmp_path).parts()
 
 

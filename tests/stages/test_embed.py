@@ -230,7 +230,7 @@ def test_a_transformer_through_the_store(tmp_path: Path) -> None:
 
 
 class _Broken(Encoder):
-    """Gives one vector that is no number, or too large for float16."""
+    """Gives one vector that is not a number, or too large for float16."""
 
     def __init__(self, value: float) -> None:
         self._value = value
