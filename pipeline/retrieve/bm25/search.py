@@ -29,6 +29,7 @@ from pipeline.retrieve.bm25.collection import (
     QueryTerms,
     excluded_positions,
 )
+from pipeline.retrieve.topk import best_first
 
 Keys = npt.NDArray[np.uint64]
 """A score above 0 and a row: the bits of the float32 in the upper half. Keys order as scores do, then rows."""
@@ -162,7 +163,7 @@ def search_block(
                 best.keys[query, held] = key
                 held += np.int64(key > threshold)
                 if held == 2 * depth:
-                    held, threshold = depth, select(best.keys[query], depth)
+                    held, threshold = depth, best_first(best.keys[query], depth)
                     least = threshold >> np.uint64(32)
         best.counts[query], best.thresholds[query] = held, threshold
 
@@ -183,31 +184,3 @@ def accumulate(query: int, queries: Any, idf: Any, norms: Any, postings: Any, sc
             for i in range(starts[term], starts[term + 1]):
                 share = np.float32(1) + np.float32(frequencies[i]) * norms[documents[i]]
                 scores[documents[i]] += np.float64(weight - weight / share)
-
-
-@compiled
-def select(values: Any, count: int) -> Any:
-    """Bring the greatest ``count`` values to the front (Hoare's selection) and return the least of them.
-
-    Numba compiles ``np.partition`` as well, but ten times more slowly.
-    """
-    low, high, place = 0, len(values) - 1, count - 1
-    while low < high:
-        pivot = values[(low + high) // 2]
-        i, j = low, high
-        while i <= j:
-            while values[i] > pivot:
-                i += 1
-            while values[j] < pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if place <= j:
-            high = j
-        elif place >= i:
-            low = i
-        else:
-            break
-    return values[place]
