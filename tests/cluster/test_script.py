@@ -119,7 +119,7 @@ def test_a_failing_setup_line_ends_the_job(tmp_path: Path) -> None:
         ('[slurm]\naccount = "a\\nrm -r"', "more than one line"),
         ('[slurm]\nimage = "x.sif"\nlaunch = "docker run"', "does not use the image"),
         ('[slurm]\nlaunch = "a \'b {image}"', "cannot be split"),
-        ("slurm = 3", "is no table"),
+        ("slurm = 3", "is not a table"),
         ("[slurm", "is not TOML"),
     ],
 )
