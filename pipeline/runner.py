@@ -125,7 +125,7 @@ class Runner:
                 stack.enter_context(files.disk_errors(path.parent))
                 stack.enter_context(_lock(path))
             damage = {task.id: self._damage(task) for task in needed}
-            missing = [task for task in needed if damage[task.id] is None]
+            missing = [task for task in needed if damage[task.id] is None and not self._publish_finished(task)]
             if missing:
                 self._build(missing, [inputs[task.id] for task in missing])
             for task in needed:
@@ -140,6 +140,20 @@ class Runner:
     def _unfinished(self, task: Task) -> bool:
         """Whether a build or repair was killed before it had cleared its traces."""
         return self._repair_folder(task).exists() or _lock_file(self.path(task)).exists()
+
+    def _publish_finished(self, task: Task) -> bool:
+        """Publish an artifact whose builder was killed after it had written the manifest; False: there is none."""
+        folder = self.work_folder(task)
+        if not (folder / MANIFEST).is_file():
+            return False
+        try:
+            artifact = Artifact(folder, Manifest.read(folder))
+        except (CorruptError, InputError):
+            return False
+        if artifact.id != task.id or artifact.damaged():
+            return False
+        _publish(Workdir(folder), artifact.manifest, self.path(task))
+        return True
 
     def _repair_folder(self, task: Task) -> Path:
         path = self.path(task)

@@ -55,6 +55,27 @@ def runner(root: Path, *, repair: bool = False) -> Runner:
     return Runner(root, Resources(memory=2**30, workers=1), repair=repair)
 
 
+def test_killed_while_publishing_nothing_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class KilledError(Exception):
+        pass
+
+    clear = Workdir.clear_records
+
+    def cut(self: Workdir) -> None:
+        clear(self)
+        raise KilledError
+
+    monkeypatch.setattr(Workdir, "clear_records", cut)
+    with pytest.raises(KilledError):
+        runner(tmp_path).make(letters("ab"))
+    monkeypatch.undo()
+    (partial,) = (tmp_path / "room").glob(".*.partial")
+    inode = (partial / "a").stat().st_ino
+    artifact = runner(tmp_path).make(letters("ab"))
+    assert (artifact.path / "a").stat().st_ino == inode
+    assert not partial.exists()
+
+
 def test_builds_inputs_first_and_records_everything(tmp_path: Path) -> None:
     artifact = runner(tmp_path).make(letters("xy", letters("ab")))
     assert artifact.file("x").read_text() == "abx"
