@@ -83,8 +83,8 @@ class Merge:
         with out.file(name) as (path, written):
             written.rows = files.write_arrow(path, papers(), PAPERS)
             written.counts = dict(dropped)
-        with files.replacing(self.shards[number]) as path:
-            files.write_arrow(path, pa.concat_tables(blocks).combine_chunks().to_batches(), SHARD)
+            with files.replacing(self.shards[number]) as scratch:  # before the record that calls the shard finished
+                files.write_arrow(scratch, pa.concat_tables(blocks).combine_chunks().to_batches(), SHARD)
         return dict(dropped)
 
     def _blocks(self, shard: int) -> Iterator[tuple[int, pa.Table, Rows]]:
