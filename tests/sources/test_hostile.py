@@ -147,7 +147,7 @@ def test_deep_json_is_dropped(tmp_path: Path, depth: int, opened: str) -> None:
     "text", [b"[" * 100_000, b'{"files": ' + b'{"a":' * 100_000, b"\xff", b'{"files": [1]}', b"{}"]
 )
 def test_a_manifest_of_works_that_cannot_be_read_is_refused(text: bytes) -> None:
-    with pytest.raises(CorruptError, match="works/manifest is no manifest"):
+    with pytest.raises(CorruptError, match="works/manifest is not a manifest"):
         read_manifest(text, "works/manifest")
 
 
