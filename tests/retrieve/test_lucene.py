@@ -246,5 +246,5 @@ def test_another_index_under_its_name(tmp_path: Path) -> None:
         shutil.copy(tmp_path / "two" / name, tmp_path / "one" / name)
     with pytest.raises(CorruptError, match="holds 1 documents in 1 segments, not 2 in one"):
         LuceneIndex(tmp_path / "one", MEMORY)
-    with pytest.raises(CorruptError, match="is no index"):
+    with pytest.raises(CorruptError, match="is not an index"):
         LuceneIndex(tmp_path, MEMORY)
