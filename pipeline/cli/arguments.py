@@ -43,7 +43,10 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
         ("score", "score the rankings of the pools"),
         ("eval", "run whatever of the chain is missing, and print the table"),
     ):
-        _scoring(_command(commands, name, what))
+        command = _command(commands, name, what)
+        about = "run of another tool: TREC, .json, .lz4 or .parquet (docs/interchange.md); may be repeated"
+        command.add_argument("--run", type=Path, action="append", default=[], metavar="FILE", help=about)
+        _scoring(command, required=False)
     for name, what in (
         ("submit", "submit what is missing as Slurm jobs"),
         ("collect", "verify and publish what slices made, and submit what they lost"),
@@ -51,6 +54,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
         _batch(_command(commands, name, what))
     _command(commands, "jobs", "show what was submitted: progress, failures")
 
+    _export(_command(commands, "export", "write pools, rankings or scores for other tools"))
     report = _command(commands, "report", "write the tables and plots of what was scored")
     report.add_argument("--output", type=Path, help="folder for the files (default: runs/reports)")
     show = _command(commands, "show", "print what there is: scores, corpora, pools, artifacts")
@@ -153,8 +157,9 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
         "--model",
         required=required,
         help="systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
-        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), hf:org/name, a folder",
+        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), hf:org/name, a folder, run:FILE of another tool",
     )
+    group.add_argument("--allow-unknown", action="store_true", help="run:FILE: leave out what a pool does not have")
     group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
     group.add_argument(
@@ -182,8 +187,16 @@ def _batch(command: argparse.ArgumentParser) -> None:
     _scoring(command)
 
 
-def _scoring(command: argparse.ArgumentParser) -> None:
-    _systems(command)
+def _export(command: argparse.ArgumentParser) -> None:
+    command.add_argument("what", help="pool, run (the rankings of --model) or scores")
+    about = "pool: beir (default), trec or parquet; run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
+    command.add_argument("--format", help=about + "scores: csv (default), csv.gz or parquet")
+    command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
+    _systems(command, required=False)
+
+
+def _scoring(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+    _systems(command, required=required)
     _measures(command)
     command.add_argument("--measure-engine", default="numpy", help="numpy (default) or ranx; the scores are the same")
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "submit": "batch:submit",
     "collect": "batch:collect",
     "jobs": "batch:jobs",
+    "export": "export:export",
     "report": "results:write_report",
     "show": "show:show",
     "plan": "encoders:plan",

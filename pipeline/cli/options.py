@@ -74,7 +74,7 @@ def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
     Raises:
         InputError: a corpus, field, size, system or measure is unknown.
     """
-    systems = parse_systems(options.model, options.precision)
+    systems = parse_systems(options.model or "", options.precision, getattr(options, "run", ()))
     measures = getattr(options, "measures", None)
     names = tuple(map(str, parse_measures(measures) if measures else DEFAULT))
     corpus = find_corpus(root, options.corpus)
@@ -93,6 +93,7 @@ def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
         bm25_engine=options.bm25_engine,
         measure_engine=getattr(options, "measure_engine", "numpy"),
         tunings=list(published(root / TUNINGS)),
+        allow_unknown=options.allow_unknown,
     )
     for tuning in {
         evaluation.tuning.artifact.id: evaluation.tuning for evaluation in made if evaluation.tuning is not None

@@ -82,7 +82,8 @@ EXCLUSIONS = pa.schema(
     ]
 )
 """Candidates that are removed from one query's ranking before ranks are counted: the query itself and, by setting,
-papers of its own title. ``exclusions.arrow``, sorted by query, then row."""
+papers of its own title. ``exclusions.arrow`` of a pool, and of a corpus whose release names any; sorted by query, then
+row."""
 
 RANKING = pa.schema(
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
-from pipeline.core.schema import ATTRIBUTES, JUDGEMENTS, QUERY_TEXTS, SHARD_ROWS
+from pipeline.core.schema import ATTRIBUTES, EXCLUSIONS, JUDGEMENTS, QUERY_TEXTS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.extract import Extraction, part_of_run, run_files
 from pipeline.corpus.graph import CitationGraph
@@ -144,11 +145,21 @@ def _write_queries(out: Workdir, brought: QuerySet, papers: int) -> dict[str, in
     columns = np.array(sorted(known), np.int64).reshape(-1, 3).T
     out.arrow("queries.arrow", pa.table([brought.query_ids, brought.texts], schema=QUERY_TEXTS), QUERY_TEXTS)
     out.arrow("judgements.arrow", pa.table([pa.array(c) for c in columns], names=JUDGEMENTS.names), JUDGEMENTS)
+    if brought.exclusions is not None:
+        out.arrow("exclusions.arrow", _excluded(brought.exclusions, position, out.path), EXCLUSIONS)
     return {
         "queries": len(brought.query_ids),
         "judgements": len(known),
         "judgements_of_nothing": len(brought.judgements) - len(known),
     }
+
+
+def _excluded(pairs: Sequence[tuple[str, str]], position: dict[str, int], folder: Path) -> pa.Table:
+    """Return the pairs whose query and paper the corpus has, sorted, each once."""
+    row_of = _rows_of(sorted({paper for _, paper in pairs}), folder)
+    known = {(position[query], row_of[paper]) for query, paper in pairs if query in position and paper in row_of}
+    columns = np.array(sorted(known), np.int64).reshape(-1, 2).T
+    return pa.table([pa.array(c) for c in columns], names=EXCLUSIONS.names)
 
 
 def _rows_of(ids: list[str], folder: Path) -> dict[str, int]:

@@ -63,10 +63,13 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
     grades = judgements.column("grade").to_numpy()
     identical = corpus.rows_of(query_ids) if config.drop_identical_id else np.full(len(query_ids), -1)
     query = np.flatnonzero(identical >= 0)
+    given = corpus.exclusions
+    pairs = np.concatenate([np.stack([query, identical[query]]).T, np.stack([c.to_numpy() for c in given.columns]).T])
+    excluded = np.unique(pairs.astype(np.int64), axis=0)
     rows = np.arange(len(query_ids), dtype=np.uint32)
     out.arrow("queries.arrow", _table(POOL_QUERIES, rows, pa.nulls(len(rows), pa.string())), POOL_QUERIES)
     out.arrow("candidates.arrow", _table(CANDIDATES, np.arange(len(corpus), dtype=np.uint32)), CANDIDATES)
-    out.arrow("exclusions.arrow", _table(EXCLUSIONS, query, identical[query]), EXCLUSIONS)
+    out.arrow("exclusions.arrow", _table(EXCLUSIONS, *excluded.T), EXCLUSIONS)
     out.arrow("qrels.arrow", judgements, JUDGEMENTS)
     judged = np.unique(judgements.column("query").to_numpy()[grades > 0])
     return {
@@ -77,6 +80,7 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
         "candidates": len(corpus),
         "excluded_self": len(query),
         "excluded_same_title": 0,
+        **({"excluded_given": len(excluded) - len(query)} if len(given) else {}),
     }
 
 

@@ -15,9 +15,10 @@ from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.fuse import fusion_task, weigh_task
+from pipeline.stages.imported import import_task
 from pipeline.stages.score import score_task
 from pipeline.stages.search import DEFAULT_DEPTH
-from pipeline.stages.systems import Bm25, Dense, Fused, System
+from pipeline.stages.systems import Bm25, Dense, Fused, Imported, System
 from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
@@ -65,6 +66,7 @@ def evaluations(
     tunings: Sequence[Artifact] = (),
     validation: Sequence[Task] = (),
     measure_engine: str = "numpy",
+    allow_unknown: bool = False,
 ) -> list[Evaluation]:
     """Return an evaluation for each pool and system, pool by pool.
 
@@ -81,6 +83,7 @@ def evaluations(
         tunings: published tunings of BM25.
         validation: pools of validation queries, for the weights of fused systems.
         measure_engine: one of :data:`pipeline.measure.engines.ENGINES`; the scores are the same.
+        allow_unknown: leave out and count what imported runs name and a pool does not have.
 
     Raises:
         InputError: there is no such engine, or no tuning of a pool for which one is required.
@@ -91,7 +94,9 @@ def evaluations(
     if bm25_engine not in BM25_ENGINES:
         raise InputError(f"there is no BM25 engine {bm25_engine!r}", nearest(bm25_engine, BM25_ENGINES))
     dense = "auto" if index else engine
-    make = _Evaluations(corpus, measures, depth, dense, index, bm25_engine, tunings, validation, measure_engine)
+    make = _Evaluations(
+        corpus, measures, depth, dense, index, bm25_engine, tunings, validation, measure_engine, allow_unknown
+    )
     found = [evaluation for pool in pools for system in systems for evaluation in make.with_exact(pool, system)]
     return list({evaluation.score.id: evaluation for evaluation in found}.values())
 
@@ -109,6 +114,7 @@ class _Evaluations:
     tunings: Sequence[Artifact]
     validation: Sequence[Task]
     measure_engine: str
+    allow_unknown: bool
 
     def with_exact(self, pool: Task, system: System) -> list[Evaluation]:
         """Return the evaluation of a system, after the exact one where it is approximate."""
@@ -118,6 +124,8 @@ class _Evaluations:
     def evaluation(self, pool: Task, system: System) -> Evaluation:
         if isinstance(system, Fused):
             return self._fused(pool, system)
+        if isinstance(system, Imported):
+            return self._imported(pool, system)
         return self._bm25(pool, system) if isinstance(system, Bm25) else self._dense(pool, system)
 
     def _bm25(self, pool: Task, system: Bm25) -> Evaluation:
@@ -151,12 +159,23 @@ class _Evaluations:
         found = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
         return Evaluation(exact.embed, (), found, self._score(found, pool, f"{system.name}@{index.name}"), exact=exact)
 
+    def _imported(self, pool: Task, system: Imported) -> Evaluation:
+        ranking = import_task(
+            self.corpus, pool, system.path, name=system.name, depth=self.depth, allow_unknown=self.allow_unknown
+        )
+        return Evaluation((), (), ranking, self._score(ranking, pool, system.name))
+
     def _fused(self, pool: Task, system: Fused) -> Evaluation:
         parts = [self.evaluation(pool, part) for part in system.parts]
         each = list(zip(parts, system.parts, strict=True))
         names = tuple("bm25:tuned" if evaluation.tuning else part.name for evaluation, part in each)
         weights = None
         if system.method == "wsum":
+            if any(isinstance(part, Imported) for part in system.parts):
+                raise InputError(
+                    f"{system.name} must fuse systems that can rank validation queries, got an imported run",
+                    "Fuse by rank instead: rrf(...)",
+                )
             held_out = self._validation_of(pool, system)
             rankings = [self.evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in each]
             weights = weigh_task(self.corpus, held_out, rankings, parts=names, depth=self.depth)
@@ -201,7 +220,7 @@ class _Evaluations:
         )
 
 
-def _as_in(evaluation: Evaluation, system: Bm25 | Dense) -> Bm25 | Dense:
+def _as_in(evaluation: Evaluation, system: Bm25 | Dense | Imported) -> Bm25 | Dense | Imported:
     """Return a system with its parameters in an evaluation, tuned ones included."""
     if not isinstance(system, Bm25):
         return system

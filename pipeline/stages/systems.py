@@ -1,14 +1,16 @@
 """The systems users name.
 
 ``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``rrf(bm25,scincl)``,
-``wsum(bm25,scincl)``.
+``wsum(bm25,scincl)``, ``run:path``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pipeline.core.config import pairs
@@ -60,11 +62,23 @@ class Dense:
 
 
 @dataclass(frozen=True)
+class Imported:
+    """A run of the pool that another tool made, named after its file: ``theirs.trec.gz`` is ``theirs``."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        return self.path.name.removesuffix(".gz").rpartition(".")[0] or self.path.name
+
+
+@dataclass(frozen=True)
 class Fused:
     """Several systems fused by reciprocal rank, or by a weighted sum with weights chosen on validation queries."""
 
     method: Method
-    parts: tuple[Bm25 | Dense, ...]
+    parts: tuple[Bm25 | Dense | Imported, ...]
 
     @property
     def name(self) -> str:
@@ -72,20 +86,24 @@ class Fused:
         return f"{self.method}({','.join(part.name for part in self.parts)})"
 
 
-System = Bm25 | Dense | Fused
+System = Bm25 | Dense | Fused | Imported
 
 
-def parse_systems(text: str, precision: str | None = None) -> list[System]:
+def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] = ()) -> list[System]:
     """Read ``--model``: systems separated by commas.
 
     Args:
         text: as typed.
         precision: compute precision of the encoders; None: each model's own.
+        runs: run files of ``--run``, which are systems too.
     """
-    names = system_names(text)
-    if not names:
+    systems = [*(_parse(name, precision) for name in system_names(text)), *map(_imported, runs)]
+    if not systems:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
-    systems = [_parse(name, precision) for name in names]
+    files = {system.path.resolve(): system.name for system in systems if isinstance(system, Imported)}
+    for name, count in Counter(files.values()).items():
+        if count > 1:
+            raise InputError(f"runs must have different names, got {count} named {name!r}", "Rename the files")
     return list({(system.name, getattr(system, "tuning", None)): system for system in systems}.values())
 
 
@@ -105,7 +123,7 @@ def encoder_names(text: str) -> list[str]:
     names: list[str] = []
     for name in system_names(text):
         fused = re.fullmatch(r"(rrf|wsum)\((.*)\)", name)
-        names += encoder_names(fused[2]) if fused else [name] * (name.partition(":")[0] != "bm25")
+        names += encoder_names(fused[2]) if fused else [name] * (name.partition(":")[0] not in ("bm25", "run"))
     for name in names:
         for part in registry.part_names(name):
             registry.kind_of(part)
@@ -126,9 +144,18 @@ def _parse(name: str, precision: str | None) -> System:
         return Bm25(tuning="any" if name == "bm25" else "required")
     if name.startswith("bm25:"):
         return _parse_bm25(name)
+    if name.startswith("run:"):
+        return _imported(Path(name.removeprefix("run:")))
     if precision is not None and precision not in PRECISIONS:
         raise InputError(f"--precision {precision!r} is unknown", nearest(precision, PRECISIONS))
     return Dense(registry.resolve(name, PRECISIONS[precision] if precision else None))
+
+
+def _imported(path: Path) -> Imported:
+    found = Imported(path)
+    if found.name == "bm25" or found.name in registry.names():
+        raise InputError(f"the run {path} must have a name of its own, got that of a system", "Rename the file")
+    return found
 
 
 def _parse_fused(method: str, inside: str, precision: str | None) -> Fused:

@@ -1,0 +1,90 @@
+"""``mdcr export``: pools, rankings and scores as files of other tools."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pipeline.cli import options as read
+from pipeline.cli import results
+from pipeline.cli.making import make, repair_stores, repaired
+from pipeline.cli.output import print_json
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.errors import InputError, nearest
+from pipeline.core.files import disk_errors
+from pipeline.core.progress import say
+from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, find_corpus
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.exchange import pools, rankings, scores
+
+
+def export(options: argparse.Namespace) -> None:
+    """Export what was asked for, after making what is missing, and print the files.
+
+    Raises:
+        InputError: there is no such kind or format, or an id does not fit the format.
+    """
+    if options.what not in _KINDS:
+        raise InputError(f"export takes {', '.join(_KINDS)}, got {options.what!r}", nearest(options.what, _KINDS))
+    formats, write = _KINDS[options.what]
+    options.format = options.format or next(iter(formats))
+    rankings.check_format(options.format, formats)
+    folder = options.output or options.root / EXPORTS
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    written = list(write(options, folder))
+    if options.json and not options.dry_run:
+        print_json({"exported": [str(path) for path in written]})
+        return
+    for path in written:
+        print(path)
+
+
+def _pools(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
+    """Write each pool into a folder of its name."""
+    runner = repaired(options)
+    corpus = find_corpus(runner.root, options.corpus)
+    opened = Corpus(corpus)
+    for artifact in make(runner, read.selection(options).pools(corpus), options):
+        pool = Pool(artifact, opened)
+        pools.write_pool(folder / artifact.name, pool, options.format)
+        unjudged = pools.unjudged(pool)
+        if unjudged and options.format == "beir":
+            say(f"{artifact.name}: {unjudged:,} queries have no judgement, and no BEIR reader takes them")
+        yield folder / artifact.name
+
+
+def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
+    """Write each ranking as a file of its name."""
+    runner = repaired(options)
+    tasks = [evaluation.ranking for evaluation in read.evaluations(options, runner.root)]
+    repair_stores(runner, tasks, options)
+    opened = Corpus(find_corpus(runner.root, options.corpus))
+    of_id = {artifact.id: artifact for artifact in published(runner.root / POOLS)}
+    for artifact in make(runner, tasks, options):
+        path = folder / f"{artifact.name}.{rankings.FORMATS[options.format]}"
+        pool = Pool(of_id[artifact.manifest.inputs["pool"]], opened)
+        rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, artifact.name, options.format)
+        yield path
+
+
+def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
+    """Write all scores that the options select as one file; an option that is not given restricts nothing."""
+    root = read.runner(options).root
+    of_id = {artifact.id: artifact for artifact in published(root / POOLS)}
+    chosen = results._selected(root, list(of_id.values()), argparse.Namespace(**{**vars(options), "format": "csv"}))
+    corpora = {artifact.id: Corpus(artifact) for artifact in published(root / CORPORA)}
+    used: dict[str, Artifact] = {name: of_id[name] for name in {each.manifest.inputs["pool"] for each in chosen}}
+    opened = {name: Pool(pool, corpora[pool.manifest.inputs["corpus"]]) for name, pool in used.items()}
+    path = folder / f"scores.{scores.FORMATS[options.format]}"
+    scores.write_scores(path, scores.scores_frame(chosen, opened), options.format)
+    yield path
+
+
+_KINDS: dict[str, tuple[dict[str, str], Callable[[argparse.Namespace, Path], Iterable[Path]]]] = {
+    "pool": (dict.fromkeys(pools.FORMATS, ""), _pools),
+    "run": (rankings.FORMATS, _runs),
+    "scores": (scores.FORMATS, _scores),
+}
