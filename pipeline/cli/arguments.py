@@ -200,5 +200,5 @@ def _scoring(command: argparse.ArgumentParser) -> None:
 def _measures(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--measures",
-        help="with commas (default: map,ndcg,recall@30,precision@1,mrr,recall@100); mdcr show measures lists them",
+        help="further measures with commas, such as recall@50,f1; mdcr show measures lists them",
     )
