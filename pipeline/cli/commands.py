@@ -35,6 +35,7 @@ COMMANDS = {
     "export": "export:export",
     "report": "results:write_report",
     "show": "show:show",
+    "study": "study:study",
     "plan": "encoders:plan",
     "models": "encoders:models",
     "doctor": "doctor:doctor",
@@ -120,7 +121,8 @@ def score(options: argparse.Namespace) -> None:
 
     runner = repaired(options)
     evaluations = read.evaluations(options, runner.root)
-    repair_stores(runner, [evaluation.score for evaluation in evaluations], options)
-    made = make(runner, [evaluation.score for evaluation in evaluations], options)
+    tasks = [task for evaluation in evaluations for task in evaluation.scores]
+    repair_stores(runner, tasks, options)
+    made = make(runner, tasks, options)
     if made:
         print_scores(runner.root, made, options, compared(runner, evaluations))

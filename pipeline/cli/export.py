@@ -6,18 +6,25 @@ import argparse
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from pipeline.api import Workspace
 from pipeline.cli import options as read
-from pipeline.cli import results
 from pipeline.cli.making import make, repair_stores, repaired
 from pipeline.cli.output import print_json
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import published
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
-from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, find_corpus
+from pipeline.core.workspace import EXPORTS, POOLS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.exchange import pools, rankings, scores
+from pipeline.exchange import frames, pools, rankings
+from pipeline.stages.selection import parse_count_or_all
+
+_CHOOSING = (
+    *("corpus", "field", "size", "year", "queries", "samples", "seed", "split", "nested", "positives", "depth"),
+    *("citation_direction", "min_citations", "min_abstract_chars"),
+)
+"""Options that choose scores, beside ``--model`` and ``--keep-same-title``."""
 
 
 def export(options: argparse.Namespace) -> None:
@@ -71,20 +78,24 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 
 def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
-    """Write all scores that the options select as one file; an option that is not given restricts nothing."""
-    root = read.runner(options).root
-    of_id = {artifact.id: artifact for artifact in published(root / POOLS)}
-    chosen = results._selected(root, list(of_id.values()), argparse.Namespace(**{**vars(options), "format": "csv"}))
-    corpora = {artifact.id: Corpus(artifact) for artifact in published(root / CORPORA)}
-    used: dict[str, Artifact] = {name: of_id[name] for name in {each.manifest.inputs["pool"] for each in chosen}}
-    opened = {name: Pool(pool, corpora[pool.manifest.inputs["corpus"]]) for name, pool in used.items()}
-    path = folder / f"scores.{scores.FORMATS[options.format]}"
-    scores.write_scores(path, scores.scores_frame(chosen, opened), options.format)
+    """Write what was scored as one file; an option that is not given restricts nothing."""
+    typed = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in options.words if word[:2] == "--"]
+    chosen = {name: getattr(options, name) for name in typed if name in _CHOOSING}
+    unused = {"exclude", "engine", "precision", "bm25_engine", "ray_address", "allow_unknown"}.intersection(typed)
+    if unused:
+        raise InputError(f"export scores must be chosen by {', '.join(_CHOOSING)}, got {min(unused)}", "Leave it out")
+    if "queries" in chosen:
+        chosen["queries"] = parse_count_or_all(chosen["queries"], "--queries")
+    if "keep_same_title" in typed:
+        chosen["drop_same_title"] = False
+    frame = Workspace(read.runner(options)).scores(**chosen, systems=options.model)
+    path = folder / f"scores.{frames.FORMATS[options.format]}"
+    frames.write_frame(path, frame, options.format)
     yield path
 
 
 _KINDS: dict[str, tuple[dict[str, str], Callable[[argparse.Namespace, Path], Iterable[Path]]]] = {
     "pool": (dict.fromkeys(pools.FORMATS, ""), _pools),
     "run": (rankings.FORMATS, _runs),
-    "scores": (scores.FORMATS, _scores),
+    "scores": (frames.FORMATS, _scores),
 }

@@ -63,14 +63,15 @@ class Dense:
 
 @dataclass(frozen=True)
 class Imported:
-    """A run of the pool that another tool made, named after its file: ``theirs.trec.gz`` is ``theirs``."""
+    """A run of the pool that another tool made; ``label`` is its name in tables, empty for the file's."""
 
     path: Path
+    label: str = ""
 
     @property
     def name(self) -> str:
-        """As tables show it."""
-        return self.path.name.removesuffix(".gz").rpartition(".")[0] or self.path.name
+        """Its label, or the name of the file without endings: ``theirs.trec.gz`` is ``theirs``."""
+        return self.label or self.path.name.removesuffix(".gz").rpartition(".")[0] or self.path.name
 
 
 @dataclass(frozen=True)
