@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -30,15 +30,13 @@ configs:
 - config_name: queries
   data_files: [{split: queries, path: queries.jsonl}]
 - config_name: default
-  sep: "\\t"
-  keep_default_na: false
-  data_files: [{split: test, path: qrels/test.tsv}]
+  data_files: [{split: test, path: qrels/test.jsonl}]
 dataset_info:
 - config_name: default
   features: [{name: query-id, dtype: string}, {name: corpus-id, dtype: string}, {name: score, dtype: int32}]
 ---
 """
-"""The data set card by which ``datasets``, and so ``mteb``, finds the three tables of a BEIR folder."""
+"""The data set card by which ``datasets``, and so ``mteb``, finds the tables of a BEIR folder; all are JSON."""
 
 _UNFIT = re.compile(r'[\t\r\n]|\A"|\A\Z')
 """Ids that a table with tabs cannot hold."""
@@ -62,17 +60,20 @@ def write_pool(folder: Path, pool: Pool, output: str = "beir") -> list[Path]:
 
 
 def _beir(folder: Path, pool: Pool) -> list[Path]:
-    """Write ``corpus.jsonl``, ``queries.jsonl``, ``qrels/test.tsv`` and what BEIR has no place for.
+    """Write ``corpus.jsonl``, ``queries.jsonl``, ``qrels/test.tsv`` (for mteb also as JSON), and what BEIR lacks.
 
     That is ``exclusions.tsv``: candidates that a query's ranking leaves out, the query itself and papers of its title.
     """
     (folder / "qrels").mkdir(exist_ok=True)
+    judged = qrels_table(pool).rename_columns(["query-id", "corpus-id", "score"])
+    excluded = exclusion_table(pool).rename_columns(["query-id", "corpus-id"])
     written = {
         "corpus.jsonl": _documents(pool),
         "queries.jsonl": _queries(pool),
-        "qrels/test.tsv": _judgements(pool),
-        "exclusions.tsv": _exclusions(pool),
+        "qrels/test.tsv": _tabbed(judged),
+        "qrels/test.jsonl": [msgspec.json.Encoder().encode_lines(judged.to_pylist())],
         "README.md": [_CARD.encode()],
+        **({"exclusions.tsv": _tabbed(excluded)} if len(pool.exclusions[1]) else {}),
     }
     for name, blocks in written.items():
         trec.write(folder / name, blocks)
@@ -160,17 +161,12 @@ def _queries(pool: Pool) -> Iterator[bytes]:
         yield msgspec.json.Encoder().encode_lines(records)
 
 
-def _judgements(pool: Pool) -> Iterator[bytes]:
-    yield from _tabbed(["query-id", "corpus-id", "score"], qrels_table(pool))
-
-
-def _exclusions(pool: Pool) -> Iterator[bytes]:
-    yield from _tabbed(["query-id", "corpus-id"], exclusion_table(pool))
-
-
-def _tabbed(header: Sequence[str], table: pa.Table) -> Iterator[bytes]:
+def _tabbed(table: pa.Table) -> Iterator[bytes]:
     checked = functools.cache(_checked)
-    lines = [header, *zip(*(map(checked, map(str, each.to_pylist())) for each in table.columns), strict=True)]
+    lines = [
+        table.column_names,
+        *zip(*(map(checked, map(str, each.to_pylist())) for each in table.columns), strict=True),
+    ]
     yield "".join("\t".join(line) + "\n" for line in lines).encode()
 
 

@@ -25,7 +25,7 @@ Run = dict[str, dict[str, float]]
 """Scores by document id, best first, by query id: the form that pytrec_eval, ranx and ir_measures take."""
 
 FORMATS = {name: name for name in ("trec", "trec.gz", "json", "json.gz", "parquet")} | {"ranx": "lz4"}
-"""Formats of a ranking, and the ending of each file's name; ranx reads ``json`` and ``parquet`` too."""
+"""Formats of a ranking, and the ending of each file's name; ranx reads ``json`` too."""
 
 
 def run_dict(ranking: pa.Table, pool: Pool) -> Run:
