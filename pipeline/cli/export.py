@@ -39,8 +39,9 @@ def export(options: argparse.Namespace) -> None:
     options.format = options.format or next(iter(formats))
     rankings.check_format(options.format, formats)
     folder = options.output or options.root / EXPORTS
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    if not options.dry_run:
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
     written = list(write(options, folder))
     if options.json and not options.dry_run:
         print_json({"exported": [str(path) for path in written]})
@@ -83,7 +84,8 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     chosen = {name: getattr(options, name) for name in typed if name in _CHOOSING}
     unused = {"exclude", "engine", "precision", "bm25_engine", "ray_address", "allow_unknown"}.intersection(typed)
     if unused:
-        raise InputError(f"export scores must be chosen by {', '.join(_CHOOSING)}, got {min(unused)}", "Leave it out")
+        known = ", ".join(f"--{name.replace('_', '-')}" for name in ("model", *_CHOOSING))
+        raise InputError(f"export scores takes {known}, got --{min(unused).replace('_', '-')}", "Leave it out")
     if "queries" in chosen:
         chosen["queries"] = parse_count_or_all(chosen["queries"], "--queries")
     if "keep_same_title" in typed:

@@ -167,16 +167,16 @@ class _Evaluations:
         return Evaluation((), (), ranking, self._score(ranking, pool, system.name))
 
     def _fused(self, pool: Task, system: Fused) -> Evaluation:
+        if system.method == "wsum" and any(isinstance(part, Imported) for part in system.parts):
+            raise InputError(
+                f"{system.name} must fuse systems that can rank validation queries, got an imported run",
+                "Fuse by rank instead: rrf(...)",
+            )
         parts = [self.evaluation(pool, part) for part in system.parts]
         each = list(zip(parts, system.parts, strict=True))
         names = tuple("bm25:tuned" if evaluation.tuning else part.name for evaluation, part in each)
         weights = None
         if system.method == "wsum":
-            if any(isinstance(part, Imported) for part in system.parts):
-                raise InputError(
-                    f"{system.name} must fuse systems that can rank validation queries, got an imported run",
-                    "Fuse by rank instead: rrf(...)",
-                )
             held_out = self._validation_of(pool, system)
             rankings = [self.evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in each]
             weights = weigh_task(self.corpus, held_out, rankings, parts=names, depth=self.depth)
