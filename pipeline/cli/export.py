@@ -92,6 +92,9 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
         chosen["drop_same_title"] = False
     frame = Workspace(read.runner(options)).scores(**chosen, systems=options.model)
     path = folder / f"scores.{frames.FORMATS[options.format]}"
+    if options.dry_run:
+        say(f"{len(frame):,} scores would be written to {path}")
+        return
     frames.write_frame(path, frame, options.format)
     yield path
 

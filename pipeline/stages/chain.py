@@ -15,10 +15,10 @@ from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.fuse import fusion_task, weigh_task
-from pipeline.stages.imported import import_task
+from pipeline.stages.imported_run import import_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.search import DEFAULT_DEPTH
-from pipeline.stages.systems import Bm25, Dense, Fused, Imported, System
+from pipeline.stages.systems import Bm25, Dense, Fused, ImportedRun, System
 from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
@@ -125,7 +125,7 @@ class _Evaluations:
     def evaluation(self, pool: Task, system: System) -> Evaluation:
         if isinstance(system, Fused):
             return self._fused(pool, system)
-        if isinstance(system, Imported):
+        if isinstance(system, ImportedRun):
             return self._imported(pool, system)
         return self._bm25(pool, system) if isinstance(system, Bm25) else self._dense(pool, system)
 
@@ -160,14 +160,14 @@ class _Evaluations:
         found = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
         return Evaluation(exact.embed, (), found, self._score(found, pool, f"{system.name}@{index.name}"), exact=exact)
 
-    def _imported(self, pool: Task, system: Imported) -> Evaluation:
+    def _imported(self, pool: Task, system: ImportedRun) -> Evaluation:
         ranking = import_task(
             self.corpus, pool, system.path, name=system.name, depth=self.depth, allow_unknown=self.allow_unknown
         )
         return Evaluation((), (), ranking, self._score(ranking, pool, system.name))
 
     def _fused(self, pool: Task, system: Fused) -> Evaluation:
-        if system.method == "wsum" and any(isinstance(part, Imported) for part in system.parts):
+        if system.method == "wsum" and any(isinstance(part, ImportedRun) for part in system.parts):
             raise InputError(
                 f"{system.name} must fuse systems that can rank validation queries, got an imported run",
                 "Fuse by rank instead: rrf(...)",
@@ -222,7 +222,7 @@ class _Evaluations:
         )
 
 
-def _as_in(evaluation: Evaluation, system: Bm25 | Dense | Imported) -> Bm25 | Dense | Imported:
+def _as_in(evaluation: Evaluation, system: Bm25 | Dense | ImportedRun) -> Bm25 | Dense | ImportedRun:
     """Return a system with its parameters in an evaluation, tuned ones included."""
     if not isinstance(system, Bm25):
         return system

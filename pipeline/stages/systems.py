@@ -62,7 +62,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedRun:
     """A run of the pool that another tool made; ``label`` is its name in tables, empty for the file's."""
 
     path: Path
@@ -79,7 +79,7 @@ class Fused:
     """Several systems fused by reciprocal rank, or by a weighted sum with weights chosen on validation queries."""
 
     method: Method
-    parts: tuple[Bm25 | Dense | Imported, ...]
+    parts: tuple[Bm25 | Dense | ImportedRun, ...]
 
     @property
     def name(self) -> str:
@@ -87,7 +87,7 @@ class Fused:
         return f"{self.method}({','.join(part.name for part in self.parts)})"
 
 
-System = Bm25 | Dense | Fused | Imported
+System = Bm25 | Dense | Fused | ImportedRun
 
 
 def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] = ()) -> list[System]:
@@ -101,7 +101,7 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
     systems = [*(_parse(name, precision) for name in system_names(text)), *map(_imported, runs)]
     if not systems:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
-    files = {system.path.resolve(): system.name for system in systems if isinstance(system, Imported)}
+    files = {system.path.resolve(): system.name for system in systems if isinstance(system, ImportedRun)}
     for name, count in Counter(files.values()).items():
         if count > 1:
             raise InputError(f"runs must have different names, got {count} named {name!r}", "Rename the files")
@@ -152,8 +152,8 @@ def _parse(name: str, precision: str | None) -> System:
     return Dense(registry.resolve(name, PRECISIONS[precision] if precision else None))
 
 
-def _imported(path: Path) -> Imported:
-    found = Imported(path)
+def _imported(path: Path) -> ImportedRun:
+    found = ImportedRun(path)
     if found.name == "bm25" or found.name in registry.names():
         raise InputError(f"the run {path} must have a name of its own, got that of a system", "Rename the file")
     return found
