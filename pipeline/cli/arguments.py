@@ -103,7 +103,11 @@ def _fetch(command: argparse.ArgumentParser) -> None:
     group.add_argument("--release", default="latest", help="a date such as 2026-09-17 (default: latest)")
     group.add_argument("--api-key-file", type=Path, help="file with the key of the API (default: $S2_API_KEY)")
     group.add_argument("--api-key", help=argparse.SUPPRESS)  # refused without printing it
-    group.add_argument("--datasets", default="papers,abstracts,citations", help="default: papers,abstracts,citations")
+    group.add_argument(
+        "--datasets",
+        default="papers,abstracts,citations",
+        help="default: papers,abstracts,citations; also embeddings-specter_v2",
+    )
     group = command.add_argument_group("openalex")
     group.add_argument("--snapshot", default="jsonl", help="jsonl (default), parquet, or legacy (until 2025)")
 

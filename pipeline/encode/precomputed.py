@@ -79,7 +79,10 @@ def find(place: Path) -> list[VectorFile]:
         for parent in (place, place.parent):
             refuse_unfinished(parent)
         inside = sorted(place.glob("embeddings-*/"))
-        if len(inside) == 1 and not any(each.suffix in (*_COLUMNS, *_ARRAYS, *_LINES) for each in place.iterdir()):
+        if inside and not any(each.suffix in (*_COLUMNS, *_ARRAYS, *_LINES) for each in place.iterdir()):
+            if len(inside) > 1:
+                names = ", ".join(each.name for each in inside)
+                raise InputError(f"{place} must hold one model's vectors, got {names}", "Name one of these folders")
             place = inside[0]
         paths = find_files(place, [f"*{end}" for end in (*_COLUMNS, *_ARRAYS, *_LINES)], "vectors")
     else:
