@@ -37,7 +37,7 @@ _KEYS, _ORDER = "keys.npy", "order.npy"
 """Scratch files: the sorted keys of the ids that are wanted, and their rows."""
 
 
-_BATCH_BYTES = 2**27
+_BATCH_BYTES = 2**26
 """Bytes of the vectors of a batch, about; each process holds three times as many."""
 
 

@@ -134,6 +134,37 @@ def test_papers_come_in_any_order_from_several_processes(tmp_path: Path) -> None
     assert segment.manifest.counts["without_vector"] == 10
 
 
+def test_a_killed_import_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "in"
+    place.mkdir()
+    FORMATS["folder"](place)
+    whole = imported_from(tmp_path / "whole", place)
+    write, read = imported.write_shard, precomputed.read
+    names: list[str] = []
+
+    def fails(out: Any, number: int, *rest: Any) -> None:
+        if number == 1:
+            raise KeyboardInterrupt
+        write(out, number, *rest)
+
+    def counted(file: precomputed.VectorFile, rows_of: precomputed.RowsOf) -> Any:
+        names.append(file.path.name)
+        if file.path.name == "b.parquet" and len(names) < 3:
+            raise KeyboardInterrupt
+        return read(file, rows_of)
+
+    monkeypatch.setattr(precomputed, "read", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(imported, "write_shard", fails)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                imported_from(tmp_path / "killed", place)
+    again = imported_from(tmp_path / "killed", place)
+    assert names == ["a.jsonl", "b.parquet", "b.parquet", "c.npz"]
+    assert again.manifest.outputs == whole.manifest.outputs
+    assert again.manifest.counts == whole.manifest.counts
+
+
 def test_identity_is_content(tmp_path: Path) -> None:
     for folder in ("a", "b", "c"):
         (tmp_path / folder).mkdir()
@@ -314,11 +345,11 @@ def test_query_texts_have_vectors_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.parquet", "out.npy"])
-def test_exported_and_imported_they_rank_the_same(tmp_path: Path, stub: None, name: str) -> None:
+def test_exported_and_imported_they_rank_the_same(tmp_path: Path, name: str) -> None:
     corpus = make_corpus(tmp_path, PAPERS, shard_rows=15)
     pool = make_pool(tmp_path, corpus, [1, 5, 39])
     rows = np.arange(PAPERS, dtype=np.uint32)
-    own = registry.resolve("stub:storage=float16")
+    own = registry.resolve("lsa:dimension=6,storage=float16")
     tasks = embed_tasks(corpus, pool, own)
     path = export_vectors(store_of(make(tmp_path, tasks["paper"])), rows, Corpus(corpus).ids, tmp_path / name)
     if name == "out.npy":
