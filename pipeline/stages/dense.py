@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -136,7 +136,7 @@ class DenseSearch:
         found = [fact for fact in facts if fact]  # another attempt may have left nothing to do
         engines = ", ".join(sorted({fact["engine"] for fact in found}))
         pools = max((fact["pools_in_pass"] for fact in found), default=0)
-        out.note(engine=engines, units=len(units), pools_in_pass=pools)
+        out.note(engine=engines, units=len(units), pools_in_pass=pools, **_encoders(inputs))
         counts = covered(inputs, self.missing, self.name).counts
         return {**write_ranking(best.ranking(), pool, self.depth, out), **counts}
 
@@ -252,6 +252,7 @@ def approximate_ranking_task(
             )
         ranking = opened.renumbered(ranking)
         found = recall(ranking, read_ranking(inputs["exact"]))
+        out.note(**_encoders(inputs))
         return {**write_ranking(ranking, open_pool(inputs), depth, out), **opened.counts, "recall": found}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
@@ -263,6 +264,12 @@ def _inputs(
     corpus: Artifact, pool: Task | Artifact, vectors: Mapping[Role, Task | Artifact]
 ) -> dict[str, Task | Artifact]:
     return {"corpus": corpus, "pool": pool, **{str(role): task for role, task in vectors.items()}}
+
+
+def _encoders(inputs: Inputs) -> dict[str, Any]:
+    """Return the specifications of the encoders: tables tell rankings apart by them."""
+    names = {"paper": "encoder", "query": "query_encoder"}
+    return {name: inputs[role].manifest.config["encoder"] for role, name in names.items() if role in inputs}
 
 
 def _candidates(pool: Covered, unit: str) -> Rows:
