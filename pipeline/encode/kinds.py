@@ -217,13 +217,13 @@ def _fit_lsa(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
 
 
 def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:
-    from pipeline.encode import precomputed
+    from pipeline.encode import vectorfiles
 
     values = dict(settings)
     place, queries = Path(values.pop("place")).expanduser().resolve(), values.pop("queries", "")
     distance, missing = (checked_choice(key, values.pop(key)) for key in ("distance", "missing"))
-    spec = build_spec(VectorsSpec, {**values, "content": precomputed.content(precomputed.find(place))})
-    query = f"vectors:{queries}:storage={spec.storage}" if queries else ""
+    spec = build_spec(VectorsSpec, {**values, "content": vectorfiles.content(vectorfiles.find(place))})
+    query = f"vectors:{queries}:distance={distance},storage={spec.storage}" if queries else ""
     return Model(name, spec, cast("Distance", distance), query=query, place=place, missing=cast("Missing", missing))
 
 

@@ -1,8 +1,7 @@
-"""Vectors made elsewhere: which files they are in, and reading the ones that are wanted, block by block."""
+"""Reading the wanted ones of vectors made elsewhere, block by block."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import zipfile
 from collections import Counter
@@ -18,19 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.core.config import digest
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.encode.base import Matrix
-from pipeline.sources.base import find_files, fingerprint, refuse_unfinished, require_files
+from pipeline.encode.vectorfiles import COLUMNS, LINES, VectorFile
 from pipeline.sources.lines import read_lines
 
 IDS = ("id", "_id", "paper_id", "corpusid")
 VECTORS = ("vector", "embedding", "vectors", "embeddings")
 """Names of the columns, keys or arrays with ids and vectors: the first that is there is read."""
 
-_COLUMNS = (".parquet", ".arrow", ".feather")
-_ARRAYS = (".npy", ".npz")
-_LINES = (".jsonl", ".ndjson", ".gz")
 _BLOCK_BYTES = 2**24
 _BLOCK_ROWS = 2_048
 _IDS_ROWS = 65_536
@@ -38,13 +33,6 @@ _IDS_ROWS = 65_536
 Places = npt.NDArray[np.int64]
 RowsOf = Callable[[pa.Array], npt.NDArray[np.int64]]
 """Maps ids, text, to rows of the corpus; -1 where it has no such paper."""
-
-
-class VectorFile(NamedTuple):
-    """One file of vectors; ``ids`` is the text file beside a ``.npy``."""
-
-    path: Path
-    ids: Path | None = None
 
 
 class Block(NamedTuple):
@@ -65,58 +53,6 @@ class Block(NamedTuple):
     read: int
     unknown: str | None
     models: Counter[str]
-
-
-def find(place: Path) -> list[VectorFile]:
-    """Return the files of vectors in a folder, or the one file.
-
-    A folder of the Academic Graph's datasets may stand for the ``embeddings-*`` folder in it.
-
-    Raises:
-        InputError: there is no such file, its format is unknown, or a ``.npy`` has no ids beside it.
-    """
-    if place.is_dir():
-        for parent in (place, place.parent):
-            refuse_unfinished(parent)
-        inside = sorted(place.glob("embeddings-*/"))
-        if inside and not any(each.suffix in (*_COLUMNS, *_ARRAYS, *_LINES) for each in place.iterdir()):
-            if len(inside) > 1:
-                names = ", ".join(each.name for each in inside)
-                raise InputError(f"{place} must hold one model's vectors, got {names}", "Name one of these folders")
-            place = inside[0]
-        paths = find_files(place, [f"*{end}" for end in (*_COLUMNS, *_ARRAYS, *_LINES)], "vectors")
-    else:
-        paths = [place]
-        if not place.exists():
-            raise InputError(f"{place} must be a file or folder of vectors, got nothing there", "Correct the path")
-    require_files(paths)
-    return [_vector_file(path) for path in paths]
-
-
-def _vector_file(path: Path) -> VectorFile:
-    if path.suffix not in (*_COLUMNS, *_ARRAYS, *_LINES):
-        known = ", ".join((*_COLUMNS, *_ARRAYS, ".jsonl", ".jsonl.gz"))
-        raise InputError(f"{path} must be a file of vectors, got the ending {path.suffix!r}", f"Known: {known}")
-    if path.suffix != ".npy":
-        return VectorFile(path)
-    ids = path.with_suffix(".ids.txt")
-    if not ids.is_file():
-        raise InputError(f"{path} must have its ids in {ids.name}, got no such file", "Write it: one id a line")
-    return VectorFile(path, ids)
-
-
-def content(files: Sequence[VectorFile]) -> str:
-    """Return ``sha256:`` and a digest of what the files hold; large gzip files are sampled, as those of releases."""
-    stamps = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for file in files for path in file if path)
-    found = _checksums(stamps)
-    return "sha256:" + digest(sorted([file.path.suffix, *(found[path] for path in file if path)] for file in files))
-
-
-@functools.cache
-def _checksums(stamps: tuple[tuple[Path, int, int], ...]) -> dict[Path, str]:
-    """Return the checksum of each path; size and time only show when to read it again."""
-    paths = [path for path, _, _ in stamps]
-    return dict(zip(paths, fingerprint(paths, Path(paths[0].anchor or ".")).values(), strict=True))
 
 
 def read(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
@@ -400,8 +336,8 @@ def _wrong(file: VectorFile, place: int, what: str, expected: str, got: object) 
 
 
 _READERS = {
-    **dict.fromkeys(_LINES, _read_lines),
-    **dict.fromkeys(_COLUMNS, _read_columns),
+    **dict.fromkeys(LINES, _read_lines),
+    **dict.fromkeys(COLUMNS, _read_columns),
     ".npy": _read_npy,
     ".npz": _read_npz,
 }

@@ -20,6 +20,7 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import precomputed, registry
 from pipeline.encode.export import export_vectors, open_vectors
+from pipeline.encode.vectorfiles import VectorFile
 from pipeline.runner import Runner
 from pipeline.stages import imported
 from pipeline.stages.dense import dense_ranking_task
@@ -147,7 +148,7 @@ def test_a_killed_import_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise KeyboardInterrupt
         write(out, number, *rest)
 
-    def counted(file: precomputed.VectorFile, rows_of: precomputed.RowsOf) -> Any:
+    def counted(file: VectorFile, rows_of: precomputed.RowsOf) -> Any:
         names.append(file.path.name)
         if file.path.name == "b.parquet" and len(names) < 3:
             raise KeyboardInterrupt
