@@ -97,9 +97,9 @@ def print_scores(
 
     Approximate rankings are compared with exact ones below the table, and in JSON under ``approximate``.
     """
-    order = unique([each.manifest.config["system"] for each in made])
-    chosen = choose(root, rankings={each.manifest.inputs["ranking"] for each in made})
-    chosen = sorted((each for each in chosen if each.system in order), key=lambda each: order.index(each.system))
+    systems = {each.manifest.config["system"] for each in made}
+    chosen = choose(root, rankings=unique([each.manifest.inputs["ranking"] for each in made]))
+    chosen = [each for each in chosen if each.system in systems]
     output = getattr(options, "format", None)
     _check_output(options)
     if options.json:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -71,7 +71,7 @@ class Choice:
     measures: tuple[str, ...] | None = None
 
 
-def choose(root: Path, choice: Choice | None = None, rankings: Collection[str] | None = None) -> list[Chosen]:
+def choose(root: Path, choice: Choice | None = None, rankings: Sequence[str] | None = None) -> list[Chosen]:
     """Return what was scored in a workspace and fits a choice.
 
     Rows have the order of ``choice.systems``; without it BM25 is first, the others follow by name. Of several tunings
@@ -80,7 +80,7 @@ def choose(root: Path, choice: Choice | None = None, rankings: Collection[str] |
     Args:
         root: the workspace.
         choice: what is wanted; None: everything.
-        rankings: identities of rankings, whose scores alone are taken; None: all.
+        rankings: identities of the rankings whose scores are taken, in this order; None: all.
 
     Raises:
         InputError: nothing was scored, or nothing fits; the message names the setting and what there is.
@@ -101,6 +101,8 @@ def choose(root: Path, choice: Choice | None = None, rankings: Collection[str] |
     found = _newest_tunings(found)
     if choice.measures is not None:
         require_measures(found, choice.measures)
+    if rankings is not None:
+        return sorted(found, key=lambda each: rankings.index(each.ranking.id))
     return sorted(found, key=lambda each: _order(each, choice.systems or ()))
 
 

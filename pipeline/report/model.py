@@ -190,6 +190,11 @@ class Report:
         """Folder name of the corpus."""
         return self.scored[0].corpus
 
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Folder names of all pools."""
+        return unique(sorted(each.pool.name for each in self.scored))
+
     def within(self, family: Family) -> tuple[Scored, ...]:
         """Return what the figures of a family were made from."""
         setups: set[Setup] = set(family.setups)

@@ -29,7 +29,7 @@ def save_plots(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for name, family, measure in plots_of(report):
-        draw = _by_size if family.kind == "sizes" else _by_field
+        draw = draw_by_size if family.kind == "sizes" else draw_by_field
         source = provenance(report, report.scored)
         with drawing() as figure_class:
             figure = draw(figure_class, report, family, measure)
@@ -46,7 +46,7 @@ def plots_of(report: Report) -> list[tuple[str, Family, str]]:
     ]
 
 
-def _by_size(figure_class: Any, report: Report, family: Family, measure: str) -> Any:
+def draw_by_size(figure_class: Any, report: Report, family: Family, measure: str) -> Any:
     """A measure over pool size: a line and a bootstrap band for each system."""
     figure = figure_class(figsize=(WIDTH, 2.8), layout="constrained")
     axes = figure.subplots()
@@ -69,7 +69,7 @@ def _by_size(figure_class: Any, report: Report, family: Family, measure: str) ->
     return figure
 
 
-def _by_field(figure_class: Any, report: Report, family: Family, measure: str) -> Any:
+def draw_by_field(figure_class: Any, report: Report, family: Family, measure: str) -> Any:
     """A measure by field: a dot with its bootstrap interval for each system; the macro average last."""
     places = [*family.setups, (AVERAGE, family.size)]
     count = len(report.systems)
