@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.report.aggregate import of_sample
+from pipeline.report.frame import as_json
 from pipeline.report.model import AVERAGE, Report, Scored, Setup, Summary, unique
 
-_OWN = ("year", "split", "seed", "depth", "k1", "b", "precision", "engine", "revision", "settings", "pool_settings")
+_OWN = ("year", "split", "seed", "depth", "k1", "b", "precision", "engine", "revision", "settings")
 """What identifies a row: columns of :data:`pipeline.report.frame.SCHEMA`; null in an average over different values."""
 
 
@@ -68,6 +69,7 @@ def _record(report: Report, summary: Summary, sample: int | None = None) -> dict
         "queries_without_results": sum(each.counts["queries_without_results"] for each in own),
         "positives_not_in_collection": sum(each.pool.absent for each in own),
         **{name: _common([each.identity.get(name) for each in own]) for name in _OWN},
+        "pool_settings": as_json(_shared([each.pool.settings for each in own])),
         "ties": "score descending, then paper id descending",
         "bootstrap_seed": settings.seed,
         "resamples": settings.resamples,
@@ -89,6 +91,10 @@ def _made_from(report: Report, summary: Summary, sample: int | None) -> list[Sco
         and (summary.field == AVERAGE or each.pool.setup == setup)
         and sample in (None, each.pool.sample)
     ]
+
+
+def _shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {key: value for key, value in settings[0].items() if all(each.get(key) == value for each in settings)}
 
 
 def _common(values: Sequence[Any]) -> Any:

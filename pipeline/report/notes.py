@@ -45,7 +45,7 @@ def _significance(report: Report, summaries: Sequence[Summary]) -> str:
         return ""
     tested = {(each.field, each.size) for each in summaries if each.p_value is not None}
     bases = unique([report.baselines[each.system] for each in summaries if each.p_value is not None])
-    own = {*bases, *report.baselines.values()}
+    own = {each.system for each in report.scored if settings.baseline in (each.system, each.name)}
     told = {each.system for each in summaries if each.p_value is not None}
     untested = unique([each.system for each in summaries if each.system not in {*told, *own}])
     lacking = f"Not tested against {settings.baseline}: {', '.join(untested)} (another depth or other samples)."
