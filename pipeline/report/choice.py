@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import canonical
+from pipeline.core.config import SHORT_ID, canonical
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
@@ -126,16 +126,24 @@ def scored(root: Path) -> list[Chosen]:
     together: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in sorted(published(root / SCORES), key=published_at, reverse=True):
         inputs = artifact.manifest.inputs
-        if inputs["pool"] in pools and inputs["ranking"] in rankings:
-            together.setdefault((inputs["ranking"], artifact.manifest.config["system"]), []).append(artifact)
+        lost = [_lost(root / POOLS, inputs["pool"])] if inputs["pool"] not in pools else []
+        lost += [_lost(root / RANKINGS, inputs["ranking"])] if inputs["ranking"] not in rankings else []
+        if lost:
+            say(f"left out: {artifact.name}, because {' and '.join(lost)}")
         else:
-            say(f"left out: the pool or the ranking of {artifact.name} is gone")
+            together.setdefault((inputs["ranking"], artifact.manifest.config["system"]), []).append(artifact)
     found = []
     for (ranking, system), scores in together.items():
         pool = pools[scores[0].manifest.inputs["pool"]]
         corpus = corpora.get(pool.manifest.inputs["corpus"])
         found.append(Chosen(system, tuple(scores), rankings[ranking], pool, corpus))
     return [each for each in found if each.measures]
+
+
+def _lost(room: Path, identity: str) -> str:
+    """Return why an artifact of a room cannot be read."""
+    folder = next(room.glob(f"[!.]*-{identity[:SHORT_ID]}"), None)
+    return f"{folder / MANIFEST} is damaged" if folder else f"{room} has no artifact {identity[:SHORT_ID]} any more"
 
 
 def require_measures(chosen: Iterable[Chosen], measures: Iterable[str]) -> None:

@@ -132,9 +132,13 @@ def test_what_is_gone_is_left_out(tmp_path: Path, corpus: Artifact, capsys: pyte
     made.score(tmp_path, corpus, made.pool(tmp_path, corpus), "bm25")
     made.score(tmp_path, corpus, made.pool(tmp_path, corpus, seed=2), "bm25")
     kept, gone = choose(tmp_path)
+    (gone.pool.path / "manifest.json").write_text("{}")
+    assert [each.pool.id for each in choose(tmp_path)] == [kept.pool.id]
+    said = capsys.readouterr().err
+    assert f"left out: {gone.scores[0].name}, because {gone.pool.path / 'manifest.json'} is damaged" in said
     gone.pool.path.rename(tmp_path / "gone")
     assert [each.pool.id for each in choose(tmp_path)] == [kept.pool.id]
-    assert f"left out: the pool or the ranking of {gone.scores[0].name} is gone" in capsys.readouterr().err
+    assert f"has no artifact {gone.pool.id[:12]} any more" in capsys.readouterr().err
 
 
 def test_what_cannot_stand_in_one_table(tmp_path: Path, corpus: Artifact) -> None:
