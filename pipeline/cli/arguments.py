@@ -185,6 +185,11 @@ def _batch(command: argparse.ArgumentParser) -> None:
 def _scoring(command: argparse.ArgumentParser) -> None:
     _systems(command)
     _measures(command)
+    command.add_argument(
+        "--missing-positives",
+        default="ignore",
+        help="positives that the collection lacks: ignore (default), or count them in denominators, as trec_eval does",
+    )
     command.add_argument("--measure-engine", default="numpy", help="numpy (default) or ranx; the scores are the same")
 
 

@@ -122,14 +122,14 @@ def _groups(scores: Iterable[Artifact], pools: Sequence[Artifact]) -> list[list[
     """
     of_id = {pool.id: pool for pool in pools}
     groups: dict[str, dict[str, Artifact]] = {}
-    ranking_of: dict[tuple[str, str], str] = {}
+    ranking_of: dict[tuple[str, str], tuple[str, str]] = {}
     for artifact in scores:
         pool = of_id.get(artifact.manifest.inputs["pool"])
         if pool is not None:
             varying = ("field", "size", "sample")
             settings = {name: value for name, value in pool.manifest.config.items() if name not in varying}
             key = digest([pool.manifest.inputs["corpus"], settings])
-            ranking = artifact.manifest.inputs["ranking"]
+            ranking = (artifact.manifest.inputs["ranking"], artifact.manifest.config["missing_positives"])
             if ranking_of.setdefault((artifact.manifest.config["system"], pool.id), ranking) == ranking:
                 groups.setdefault(key, {})[artifact.id] = artifact
     return [list(group.values()) for group in groups.values()]

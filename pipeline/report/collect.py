@@ -31,10 +31,10 @@ def load(scores: Iterable[Artifact], pools: Iterable[Artifact]) -> list[Scored]:
         CorruptError: a table does not have one value for each query and measure.
     """
     facts_of = {pool.name: _facts(pool) for pool in pools if pool.manifest.stage == "pool"}
-    of_ranking: dict[tuple[str, str, str], Scored] = {}
+    of_ranking: dict[tuple[str, ...], Scored] = {}
     for artifact in scores:
         read = _read(artifact, facts_of)
-        key = (read.system, read.pool.name, artifact.manifest.inputs.get("ranking", ""))
+        key = (read.system, read.pool.name, *_ranking(artifact))
         of_ranking[key] = _merged(of_ranking[key], read) if key in of_ranking else read
     loaded = list(of_ranking.values())
     if not loaded:
@@ -112,6 +112,12 @@ def _read(artifact: Artifact, facts_of: Mapping[str, PoolFacts]) -> Scored:
         corpus=artifact.manifest.provenance["corpus"],
         parameters=artifact.manifest.provenance.get("parameters", ""),
     )
+
+
+def _ranking(artifact: Artifact) -> tuple[str, str]:
+    """Return what scores of one ranking have in common."""
+    manifest = artifact.manifest
+    return manifest.inputs.get("ranking", ""), manifest.config.get("missing_positives", "ignore")
 
 
 def _merged(first: Scored, other: Scored) -> Scored:
