@@ -14,7 +14,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import changed_fields
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import bootstrap_means, percentile_interval
+from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.report.model import PoolFacts, ReportSettings, Scored, Setup
 
 
@@ -57,7 +57,7 @@ def rows(scored: Sequence[Scored], settings: ReportSettings) -> list[dict[str, A
         means = bootstrap_means(
             each.values, seed=settings.seed, item=pool.setup.field or "", resamples=settings.resamples
         )
-        low, high = percentile_interval(means, settings.level)
+        low, high = confidence_interval(means, each.values, level=settings.level)
         for number, measure in enumerate(each.measures):
             found.append(
                 {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pipeline.core.config import format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.encode import registry
+from pipeline.measure.statistics import interval_kind
 from pipeline.report.model import Report, Summary, unique
 
 
@@ -29,11 +30,12 @@ def notes(report: Report, summaries: Sequence[Summary], compared: str) -> tuple[
 def provenance(report: Report, pools: Sequence[str]) -> str:
     """Return what the figures were made from, and with which settings."""
     settings = report.settings
+    kinds = " or ".join(sorted({interval_kind(each.queries) for each in report.summaries}))
     drawn = f", drawn with seed {', '.join(map(str, report.pool_seeds))}" if report.pool_seeds else ""
     return (
         f"Provenance: corpus {report.corpus}; pools {', '.join(pools)}{drawn}; ties: score descending, then paper id "
-        f"descending; bootstrap over queries: {settings.resamples:,} resamples, {settings.level:.0%} percentile "
-        f"interval, seed {settings.seed}."
+        f"descending; bootstrap over queries: {settings.resamples:,} resamples, {settings.level:.0%} {kinds} interval, "
+        f"seed {settings.seed}."
     )
 
 

@@ -18,7 +18,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.schema import SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from pipeline.measure.statistics import bootstrap_means, percentile_interval
+from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.report.aggregate import summarise
 from pipeline.report.collect import load, rows
 from pipeline.report.model import ReportSettings
@@ -61,7 +61,7 @@ def test_scores_become_rows(tmp_path: Path, corpus: Artifact) -> None:
         "system", "pool", "field", "size", "sample", "measure", "value", "low", "high", "queries", "positives",
     ]  # fmt: skip
     values = np.array([[(1 + 2 / 3) / 2, 1 / 2, 0]])
-    low, high = percentile_interval(bootstrap_means(values, seed=3, resamples=200))
+    low, high = confidence_interval(bootstrap_means(values, seed=3, resamples=200), values)
     assert printed[0] == {
         "system": "BM25",
         "pool": pools[0].name,
