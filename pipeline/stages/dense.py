@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -135,7 +135,7 @@ class DenseSearch:
         found = [fact for fact in facts if fact]  # another attempt may have left nothing to do
         engines = ", ".join(sorted({fact["engine"] for fact in found}))
         pools = max((fact["pools_in_pass"] for fact in found), default=0)
-        out.note(engine=engines, units=len(units), pools_in_pass=pools)
+        out.note(engine=engines, units=len(units), pools_in_pass=pools, **_encoders(inputs))
         return write_ranking(best.ranking(), pool, self.depth, out)
 
     def _passes(self, jobs: Sequence[Job], memory: int) -> list[list[_Part]]:
@@ -249,6 +249,7 @@ def approximate_ranking_task(
             )
         ranking = ranking.of(_not_zero(queries))
         found = recall(ranking, read_ranking(inputs["exact"]))
+        out.note(**_encoders(inputs))
         return {**write_ranking(ranking, opened, depth, out), "recall": found}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
@@ -260,6 +261,12 @@ def _inputs(
     corpus: Artifact, pool: Task | Artifact, vectors: Mapping[Role, Task | Artifact]
 ) -> dict[str, Task | Artifact]:
     return {"corpus": corpus, "pool": pool, **{str(role): task for role, task in vectors.items()}}
+
+
+def _encoders(inputs: Inputs) -> dict[str, Any]:
+    """Return the specifications of the encoders: tables tell rankings apart by them."""
+    names = {"paper": "encoder", "query": "query_encoder"}
+    return {name: inputs[role].manifest.config["encoder"] for role, name in names.items() if role in inputs}
 
 
 def _candidates(pool: Pool, unit: str) -> Rows:
