@@ -129,7 +129,7 @@ def _groups(scores: Iterable[Artifact], pools: Sequence[Artifact]) -> list[list[
             varying = ("field", "size", "sample")
             settings = {name: value for name, value in pool.manifest.config.items() if name not in varying}
             key = digest([pool.manifest.inputs["corpus"], settings])
-            ranking = (artifact.manifest.inputs["ranking"], artifact.manifest.config["missing_positives"])
+            ranking = (artifact.manifest.inputs["ranking"], artifact.manifest.config.get("missing_positives", "ignore"))
             if ranking_of.setdefault((artifact.manifest.config["system"], pool.id), ranking) == ranking:
                 groups.setdefault(key, {})[artifact.id] = artifact
     return [list(group.values()) for group in groups.values()]

@@ -101,15 +101,17 @@ def scored(root: Path) -> list[Chosen]:
     """Return everything that was scored in a workspace; scores whose pool or ranking is gone are left out."""
     rooms = (POOLS, RANKINGS, CORPORA)
     pools, rankings, corpora = ({each.id: each for each in published(root / room)} for room in rooms)
-    together: dict[tuple[str, str], list[Artifact]] = {}
+    together: dict[tuple[str, str, str], list[Artifact]] = {}
     for artifact in sorted(published(root / SCORES), key=published_at, reverse=True):
         inputs = artifact.manifest.inputs
         if inputs["pool"] in pools and inputs["ranking"] in rankings:
-            together.setdefault((inputs["ranking"], artifact.manifest.config["system"]), []).append(artifact)
+            config = artifact.manifest.config
+            key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))
+            together.setdefault(key, []).append(artifact)
         else:
             say(f"left out: the pool or the ranking of {artifact.name} is gone")
     found = []
-    for (ranking, system), scores in together.items():
+    for (ranking, system, _), scores in together.items():
         pool = pools[scores[0].manifest.inputs["pool"]]
         corpus = corpora.get(pool.manifest.inputs["corpus"])
         found.append(Chosen(system, tuple(scores), rankings[ranking], pool, corpus))

@@ -48,8 +48,9 @@ class Chosen:
     @functools.cached_property
     def settings(self) -> Mapping[str, Any]:
         """Everything that decides the system, as plain data; ``depth`` is always there."""
-        depth = self.scores[0].manifest.counts["depth"]
-        return {"depth": depth, **settings_of(self.ranking.manifest)}
+        scored = self.scores[0].manifest
+        counted = {"missing_positives": "count"} if scored.config.get("missing_positives") == "count" else {}
+        return {"depth": scored.counts["depth"], **settings_of(self.ranking.manifest), **counted}
 
     @property
     def depth(self) -> int:
