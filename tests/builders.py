@@ -100,7 +100,7 @@ def make_corpus(
             out.arrow("missing.arrow", _rows(MISSING, missing), MISSING)
         return {"papers": len(rows), "references_in_corpus": len(edges)}
 
-    config = {"source": "test", "content": digest([rows, edges, texts, judged, missing, shard_rows])}
+    config = {"source": "test", "content": digest([rows, edges, texts, judged, shard_rows, *missing])}
     artifact = _make(root, Task("corpus", 1, CORPORA, name, config, {}, write))
     name_corpus(root, name, artifact)
     return artifact
