@@ -82,7 +82,7 @@ def choice_of(options: argparse.Namespace) -> Choice:
         min_citations=options.min_citations,
         min_abstract_chars=options.min_abstract_chars,
         exclude=exclusions(options.exclude) if options.exclude else None,
-        systems=tuple(map(_stored_name, system_names(options.model))) if options.model else None,
+        systems=tuple(map(_stored_name, system_names(options.model))) if getattr(options, "model", None) else None,
         depth=options.depth,
         precision=PRECISIONS[options.precision] if options.precision else None,
         engine="exact" if exact else options.engine,
