@@ -226,6 +226,7 @@ def _choosing(command: argparse.ArgumentParser, *, systems: bool = True) -> None
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16")
     group.add_argument("--engine", help="exact, or an index beside it, such as ivf or hnsw:links=16")
     group.add_argument("--measures", help="with commas, in the order of the columns (default: map,ndcg,recall@30)")
+    group.add_argument("--missing-positives", help="judged positives that the collection lacks: ignore or count")
     group.add_argument("--corpus", help="name of the corpus")
     group.add_argument("--field", help="fields of field-level pools, with commas, or all")
     group.add_argument("--year", type=int, help="publication year of the queries")

@@ -46,6 +46,7 @@ class Choice:
         depth: entries ranked a query.
         precision: compute precision of encoders, such as ``bfloat16``; systems without one are taken as well.
         engine: ``exact``, or an index such as ``ivf``, which includes exact search beside it.
+        missing_positives: of scores by a release's own judgements: ``ignore`` or ``count``.
         measures: what must have been scored for at least one row, and is shown in this order.
     """
 
@@ -68,6 +69,7 @@ class Choice:
     depth: int | None = None
     precision: str | None = None
     engine: str | None = None
+    missing_positives: str | None = None
     measures: tuple[str, ...] | None = None
 
 
@@ -194,6 +196,7 @@ _OF_SYSTEMS: Mapping[str, Callable[[Chosen], Any]] = {
     "depth": lambda each: each.depth,
     "precision": lambda each: each.precisions,
     "engine": lambda each: each.engine,
+    "missing_positives": lambda each: each.settings.get("missing_positives"),
 }
 """What each setting of systems is compared with."""
 

@@ -149,7 +149,7 @@ def test_notes_count_by_system() -> None:
     notes = " ".join(table.notes)
     assert "tied score: a 20.0%, b 0.0%." in notes
     assert "scored 0: a 2, b 1. Queries without a positive, left out: 4." in notes
-    assert "Positives that are not in the collection: 7." in notes
+    assert "Positives that are not in the collection: 7, left out of denominators." in notes
     assert "the top 9 of each query" in notes
 
 
