@@ -134,6 +134,8 @@ class Model:
 
     Attributes:
         name: the user's name for it, with the options that differ from its entry: ``scincl:compute=bfloat16``.
+        stem: the same without paths, which names folders and parts of fused systems: the weights in a folder are
+            ``local-`` and their digest. Empty: ``name`` has no path.
         spec: its identity.
         distance: how its vectors are compared.
         checkpoint: its weights; None for an encoder without any.
@@ -155,16 +157,22 @@ class Model:
     query: str = ""
     parts: tuple[Model, ...] = ()
     several: bool = False
+    stem: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name that does not depend on where the weights lie."""
+        return self.stem or self.name
 
     @property
     def slug(self) -> str:
-        """The name as a readable part of a folder's name."""
-        return _slug(self.name)
+        """The key as a readable part of a folder's name."""
+        return _slug(self.key)
 
     @property
     def base_slug(self) -> str:
         """The same without options, since not every option (``distance``) makes other vectors."""
-        return _slug(re.split(r":(?=\w+=)", self.name)[0])
+        return _slug(re.split(r":(?=\w+=)", self.key)[0])
 
 
 def _slug(name: str) -> str:
