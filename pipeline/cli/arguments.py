@@ -76,6 +76,15 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
         command.add_argument("--format", default="terminal", help="terminal, markdown, csv or latex")
         command.add_argument("--baseline", help="system to test against (default: bm25:tuned, else bm25)")
 
+    study = _command(commands, "study", "run an experiment: make what it needs, write its tables and figures")
+    study.add_argument("name", nargs="?", help="name of the study; none: list them")
+    study.add_argument("--recipe", type=Path, help="TOML file with its settings (default: runs/recipes/NAME.toml)")
+    study.add_argument("--corpus", help="corpus in place of the recipe's")
+    study.add_argument("--model", help="systems in place of the recipe's")
+    study.add_argument("--input", type=Path, help="folder in place of the recipe's")
+    study.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting's value")
+    study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
+
     estimate = "estimate time, disk and memory of embedding, from a short probe"
     plan = _command(commands, "plan", estimate, "memory workers device json")
     _plan(plan)
@@ -109,7 +118,9 @@ def _command(
         "quiet": "no progress and no messages, but errors and what is left out",
     }
     taken = [*takes.split(), "quiet"]
-    for option, settings in (values | {name: {"action": "store_true", "help": text} for name, text in flags.items()}).items():
+    for option, settings in (
+        values | {name: {"action": "store_true", "help": text} for name, text in flags.items()}
+    ).items():
         if option in taken:
             common.add_argument(f"--{option}", **settings)
     return command
@@ -148,7 +159,9 @@ def _corpus(command: argparse.ArgumentParser) -> None:
 
 
 def _strict(command: argparse.ArgumentParser) -> None:
-    about = "stop where --field all finds a field with too few papers, or wsum no validation queries, instead of going on"
+    about = (
+        "stop where --field all finds a field with too few papers, or wsum no validation queries, instead of going on"
+    )
     command.add_argument("--strict", action="store_true", help=about)
 
 
@@ -162,7 +175,6 @@ def _plan(command: argparse.ArgumentParser) -> None:
     group.add_argument("--size", help="candidates: 200k, 2M, all; several with commas (default: 200k; by field 100k)")
     group.add_argument("--queries", help="number of queries, or all (default: 3800; by field 200)")
     group.add_argument("--samples", type=int, help="samples of the candidates (default: 3)")
-    group.add_argument("--nested", action="store_true", help="smaller pools are subsets of larger ones")
 
 
 def _selection(command: argparse.ArgumentParser, *, drawn: bool = True) -> None:
@@ -236,5 +248,5 @@ def _scoring(command: argparse.ArgumentParser) -> None:
 def _measures(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--measures",
-        help="with commas (default: map,ndcg,recall@30,precision@1,mrr,recall@100); mdcr show measures lists them",
+        help="further measures with commas, such as recall@50,f1; mdcr show measures lists them",
     )

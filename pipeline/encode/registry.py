@@ -85,7 +85,9 @@ def resolve(text: str, precision: str | None = None) -> Model:
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
     name = base + (":" if differing else "") + ",".join(f"{key}={differing[key]}" for key in sorted(differing))
     model = kind.resolve(name, {**entry, **options})
-    model = dataclasses.replace(model, stem=_stem(base, differing, model))
+    stem = _stem(base, differing, model)
+    if stem != name:
+        model = dataclasses.replace(model, stem=stem)
     if query:
         model = dataclasses.replace(model, query=_named(query, options))
     return model

@@ -16,7 +16,7 @@ from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.fuse import fusion_task, weigh_task
-from pipeline.stages.score import score_task
+from pipeline.stages.score import score_tasks
 from pipeline.stages.search import DEFAULT_DEPTH
 from pipeline.stages.systems import Bm25, Dense, Fused, System
 from pipeline.stages.tune import Tuning, find_tuning
@@ -37,7 +37,7 @@ class Evaluation:
         embed: tasks that embed the pool's papers and query texts; empty for BM25.
         index: tasks that index the pool; empty for encoders.
         ranking: the task that ranks.
-        score: the task that scores.
+        scores: the tasks that score: the default measures, then each further measure alone.
         tuning: where the parameters of BM25 come from, if they were tuned.
         exact: the evaluation by exact search, where this one is approximate.
     """
@@ -45,7 +45,7 @@ class Evaluation:
     embed: tuple[Task, ...]
     index: tuple[Task, ...]
     ranking: Task
-    score: Task
+    scores: tuple[Task, ...]
     tuning: Tuning | None = None
     exact: Evaluation | None = None
 
@@ -74,7 +74,7 @@ def evaluations(
         corpus: the corpus of the pools.
         pools: what is ranked.
         systems: what ranks.
-        measures: what is scored.
+        measures: what is scored beside the default measures.
         depth: entries ranked a query.
         engine: of dense search: ``auto``, ``exact`` or ``faiss``, which give the same ranking; or an index
             such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.engines.parse_settings`), whose evaluation follows that
@@ -86,7 +86,8 @@ def evaluations(
         left_out: told of each system that lacks validation queries on a pool, which is left out; None: it is an error.
 
     Raises:
-        InputError: there is no such engine, or no tuning of a pool for which one is required.
+        InputError: there is no such engine, no tuning of a pool for which one is required, or a measure is deeper than
+            the rankings.
         LackError: a weighted sum has no validation queries.
     """
     index = parse_settings(engine)
@@ -104,7 +105,7 @@ def evaluations(
             if left_out is None:
                 raise
             left_out(error)
-    return list({evaluation.score.id: evaluation for evaluation in found}.values())
+    return list({evaluation.scores[0].id: evaluation for evaluation in found}.values())
 
 
 @dataclass(frozen=True)
@@ -200,14 +201,15 @@ class _Evaluations:
             "Fuse by rank instead, rrf(...), or give --year and a number of --queries",
         )
 
-    def _score(self, ranking: Task, pool: Task, system: str) -> Task:
+    def _score(self, ranking: Task, pool: Task, system: str) -> tuple[Task, ...]:
         sample = int(canonical(pool.config)["sample"])
-        return score_task(
+        return score_tasks(
             ranking,
             pool,
             self.corpus,
             system=system,
             sample=sample,
+            depth=self.depth,
             measures=self.measures,
             engine=self.measure_engine,
         )

@@ -99,6 +99,10 @@ def parse_systems(text: str, precision: str | None = None) -> list[System]:
     if not names:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
     systems = {(each.name, getattr(each, "tuning", None)): each for each in (_parse(name, precision) for name in names)}
+    if precision is not None and not any(
+        hasattr(part.spec, "compute") for model in encoders(systems.values()) for part in (model, *model.parts)
+    ):
+        raise InputError(f"--precision {precision} must go with an encoder that computes", "Leave it out")
     for label in [_labelled(name)[0] for name in names]:
         if label and sum(_labelled(name)[0] == label for name in set(names)) > 1:
             raise InputError(f"the label {label} must name one system, got several", "Give each its own label")
