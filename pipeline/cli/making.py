@@ -51,7 +51,7 @@ def possible(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace)
     """
     every_field = parse_fields(getattr(options, "field", None)) == MAG_FIELDS
     asked, own = with_inputs(tasks), _own_pools(tasks)
-    dry = getattr(options, "dry_run", False)
+    strict, dry = getattr(options, "strict", False), getattr(options, "dry_run", False)
     lacking: dict[str, LackError] = {}
     known: dict[PoolConfig, LackError | None] = {}
     runner.expect(tasks)
@@ -61,7 +61,7 @@ def possible(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace)
         if error is None:
             error = _lack(runner, pool, dry=dry, checked=every_field and alike not in known)
             if error is not None:
-                if options.strict or (pool.id in own and not every_field):
+                if strict or (pool.id in own and not every_field):
                     raise error
                 what = pool.config.field if pool.id in own else f"weighted sums tuned on {pool.slug}"
                 warn(f"left out: {what}: {error}")
