@@ -119,6 +119,7 @@ report show: ## write tables and plots of what was scored; print them (WHAT=corp
 models: ## the encoders known, and what of them is here (WHAT=scincl: all of one; WHAT=lock: write their commits)
 plan: ## time, disk and memory of embedding, from a probe of seconds: MODEL SIZE
 doctor: ## what this machine has, and what is missing
+study: ## run an experiment of the papers, with its tables and figures; without a name: list them: STUDY
 gc: ## list what no named corpus needs, with sizes; remove it with DELETE=1
 $(COMMANDS): $(VENV)/.installed
 	@$(MDCR) $@

@@ -54,7 +54,9 @@ def possible(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace)
     strict, dry = getattr(options, "strict", False), getattr(options, "dry_run", False)
     lacking: dict[str, LackError] = {}
     known: dict[PoolConfig, LackError | None] = {}
-    runner.expect(tasks)
+    said: set[str] = set()
+    kept = tasks
+    runner.expect(kept)
     for pool in (task for task in asked if task.stage == "pool"):
         alike = dataclasses.replace(pool.config, sample=1)
         error = known.get(alike) or next((lacking[i.id] for i in pool.inputs.values() if i.id in lacking), None)
@@ -63,14 +65,17 @@ def possible(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace)
             if error is not None:
                 if strict or (pool.id in own and not every_field):
                     raise error
-                what = pool.config.field if pool.id in own else f"weighted sums tuned on {pool.slug}"
-                warn(f"left out: {what}: {error}")
+                line = f"left out: {pool.config.field if pool.id in own else f'wsum tuned on {pool.slug}'}: {error}"
+                if line not in said:
+                    warn(line)
+                said.add(line)
             known[alike] = error
         if error is not None:
             lacking[pool.id] = error
+            kept = [task for task in kept if not any(each.id == pool.id for each in with_inputs([task]))]
+            runner.expect(kept)
     if not lacking:
         return tasks
-    kept = [task for task in tasks if not any(each.id in lacking for each in with_inputs([task]))]
     if not kept and every_field:
         raise LackError("no field has enough papers", "Ask for fewer --queries, a smaller --size or another --year")
     if not kept:

@@ -83,7 +83,7 @@ class Steps:
         place = f"{first}/{total}" if first == last else f"{first}-{last}/{total}"
         what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more in one pass"
         left = self._remaining()
-        say(f"[{place}] {stage}: {what}" + ("" if left is None else f" (about {span(left)} left)"))
+        say(f"[{place}] {stage}: {what}" + (f" (about {span(left)} left)" if left and left >= 1 else ""))
 
     def end(self, ids: Sequence[str], stage: str, seconds: float) -> None:
         """Count steps that were made together as done."""

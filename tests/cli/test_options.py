@@ -128,8 +128,8 @@ def test_an_option_without_effect_is_refused(root: Path, words: str, message: st
 
 @pytest.mark.parametrize(
     "words",
-    ["report --repair", "show --repair", "show --dry-run", "jobs --workers 2", "plan --model lsa --depth 10", "tune --split test",
-     "embed --model lsa --depth 10", "pool --device cpu", "doctor --memory 4G", "gc --dry-run"],
+    ["report --repair", "show --repair", "show --dry-run", "jobs --workers 2", "plan --model lsa --depth 10",
+     "tune --split test", "embed --model lsa --depth 10", "pool --device cpu", "doctor --memory 4G", "gc --dry-run"],
 )  # fmt: skip
 def test_an_option_that_a_command_does_not_take_is_refused(root: Path, words: str) -> None:
     result = mdcr(root, *flags(words))
