@@ -141,7 +141,7 @@ def encoders(systems: Iterable[System]) -> list[Model]:
 def _is_option(piece: str) -> bool:
     """Whether a piece between commas is an option of the system before it, not a system with a label."""
     found = re.fullmatch(r"(\w+)\s*=([^:/]*)", piece)
-    return piece.startswith("adapter=") or (found is not None and not _is_system(found[2].strip()))
+    return piece.startswith(("adapter=", "queries=")) or (found is not None and not _is_system(found[2].strip()))
 
 
 def _is_system(text: str) -> bool:
