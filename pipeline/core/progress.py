@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-_PLAIN_EVERY = {False: 60.0, True: 15.0}
-"""Seconds between plain progress lines when standard error is no terminal: calm, and verbose."""
+_PLAIN_EVERY = 60.0
+"""Seconds between plain progress lines when standard error is no terminal; a quarter of it where details are shown."""
 
 _COST = {"corpus": 100.0, "embed": 100.0, "tune": 10.0, "terms": 10.0, "index": 10.0, "fit": 5.0, "search": 5.0}
 """What a step of a stage costs beside one of another, until one was timed; 1 for all others."""
@@ -141,7 +141,7 @@ class Progress:
             if note:
                 self._bar.set_postfix_str(note, refresh=False)
             self._bar.update(count)
-        elif not _quiet and time.monotonic() - self._said >= _PLAIN_EVERY[_verbose]:
+        elif not _quiet and time.monotonic() - self._said >= (_PLAIN_EVERY / 4 if _verbose else _PLAIN_EVERY):
             self._said = time.monotonic()
             say(self._line(note))
 
