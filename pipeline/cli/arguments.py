@@ -136,7 +136,7 @@ def _fetch(command: argparse.ArgumentParser) -> None:
     group.add_argument("--release", help="a date such as 2026-09-17 (default: latest)")
     group.add_argument("--api-key-file", type=Path, help="file with the key of the API (default: $S2_API_KEY)")
     group.add_argument("--api-key", help=argparse.SUPPRESS)  # refused without printing it
-    group.add_argument("--datasets", help="default: papers,abstracts,citations")
+    group.add_argument("--datasets", help="default: papers,abstracts,citations; also embeddings-specter_v2")
     group = command.add_argument_group("openalex")
     group.add_argument("--snapshot", help="jsonl (default), parquet, or legacy (until 2025)")
 
@@ -208,7 +208,8 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True, stage: 
         "--model",
         required=required,
         help="systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
-        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), hf:org/name, a folder; with a label for the tables: mine=/a/folder",
+        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), hf:org/name, a folder, vectors:FILE (vectors made elsewhere); "
+        "with a label for the tables: mine=/a/folder",
     )
     if stage not in ("embed", "index"):
         group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")

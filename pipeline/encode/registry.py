@@ -15,11 +15,11 @@ from typing import Any
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 from pipeline.encode import hub, kinds, lock
-from pipeline.encode.spec import MeanSpec, Model
+from pipeline.encode.spec import MeanSpec, Model, VectorsSpec
 
 _REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
-_HUB_PREFIX = "hf:"
-_NO_OPTION = ("checkpoint", "folder", "hub", "kind", "package")
+_HUB_PREFIX, _VECTORS_PREFIX = "hf:", "vectors:"
+_NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place")
 """Settings of an entry that a user cannot override."""
 
 
@@ -59,9 +59,9 @@ def resolve(text: str, precision: str | None = None) -> Model:
     """Return the encoder a user means.
 
     Args:
-        text: a name of ``models.toml``, ``hf:ORGANISATION/NAME`` or a folder, each with options after a colon that
-            differ from the entry: ``scincl:compute=bfloat16,storage=float16``; or the mean of several:
-            ``mean(specter2,specter2_ctrl)``.
+        text: a name of ``models.toml``, ``hf:ORGANISATION/NAME``, a folder, or ``vectors:`` and a file or folder of
+            vectors made elsewhere, each with options after a colon that differ from the entry:
+            ``scincl:compute=bfloat16,storage=float16``; or the mean of several: ``mean(specter2,specter2_ctrl)``.
         precision: compute precision, unless the options give one; None for the entry's.
 
     Raises:
@@ -153,6 +153,9 @@ def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
         hub_id = base.removeprefix(_HUB_PREFIX)
         plain = (name for name, each in _entries().items() if each.get("hub") == hub_id and "adapter" not in each)
         base = next(plain, base)
+    elif isinstance(model.spec, VectorsSpec):
+        base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
+        shown.pop("queries", None)
     elif base not in _entries() and model.checkpoint:
         base = _digest(model.checkpoint)
     return _named(base, shown)
@@ -166,7 +169,8 @@ def _mean(names: list[str], options: dict[str, str], precision: str | None) -> M
     joined = _joined(names)
     parts = tuple(resolve(name, precision) for name in joined)
     distances = {part.distance for part in parts}
-    if len(parts) < 2 or len(distances) != 1 or any(part.several or part.spec.kind == "lsa" for part in parts):
+    unfit = any(part.several or part.spec.kind in ("lsa", "vectors") for part in parts)
+    if len(parts) < 2 or len(distances) != 1 or unfit:
         raise InputError(
             f"mean({','.join(joined)}) must average transformers with one vector a paper and one distance",
             "Write mean(specter2,specter2_ctrl)",
@@ -183,7 +187,7 @@ def _joined(names: list[str]) -> list[str]:
     """Join names that were split at a comma between two options of one of them."""
     joined: list[str] = []
     for name in names:
-        if joined and re.fullmatch(r"\w+\s*=[^:/()]*", name):
+        if joined and re.fullmatch(r"\w+\s*=[^:/()]*|queries\s*=.*", name):
             joined[-1] += f",{name}"
         else:
             joined.append(name)
@@ -277,6 +281,9 @@ def _entry(base: str) -> dict[str, Any]:
         return _locked(entries[base])
     if base.startswith(_HUB_PREFIX):
         return {"hub": base.removeprefix(_HUB_PREFIX)}
+    if base.startswith(_VECTORS_PREFIX):
+        place = base.removeprefix(_VECTORS_PREFIX)
+        return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}
     folder = Path(base).expanduser()
     if folder.is_dir():
         return {"folder": str(folder)}

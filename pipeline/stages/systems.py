@@ -1,7 +1,7 @@
 """The systems users name.
 
-``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``rrf(bm25,scincl)``,
-``wsum(bm25,scincl)``; with a label of the user's own, ``mine=/path/to/model``.
+``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``vectors:FILE``,
+``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``; with a label of the user's own, ``mine=/path/to/model``.
 """
 
 from __future__ import annotations
