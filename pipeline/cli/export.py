@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
-from pipeline.cli.making import make, repair_stores, repaired
+from pipeline.cli.making import make, repaired
 from pipeline.cli.output import print_json
 from pipeline.core.artifact import published
 from pipeline.core.errors import InputError, nearest
@@ -68,10 +68,9 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write each ranking as a file of its name."""
     runner = repaired(options)
     tasks = [evaluation.ranking for evaluation in read.evaluations(options, runner.root)]
-    repair_stores(runner, tasks, options)
     opened = Corpus(find_corpus(runner.root, options.corpus))
     of_id = {artifact.id: artifact for artifact in published(runner.root / POOLS)}
-    for artifact in make(runner, tasks, options):
+    for artifact in make(runner, tasks, options, stores=True):
         path = folder / f"{artifact.name}.{rankings.FORMATS[options.format]}"
         pool = Pool(of_id[artifact.manifest.inputs["pool"]], opened)
         rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, artifact.name, options.format)

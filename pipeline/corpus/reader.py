@@ -141,6 +141,11 @@ class Corpus:
             return self.artifact.arrow("exclusions.arrow")
         return pa.Table.from_pylist([], EXCLUSIONS)
 
+    @functools.cached_property
+    def missing(self) -> pa.Table:
+        """Positives of the query texts that the corpus lacks, schema :data:`pipeline.core.schema.MISSING`."""
+        return self.artifact.arrow("missing.arrow")
+
     def has_query_texts(self) -> bool:
         """Whether the release brought its own queries."""
         return self._has("queries.arrow")
