@@ -16,9 +16,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
@@ -32,7 +33,8 @@ from pipeline.core.text import id_keys, title_keys
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA
 from pipeline.corpus.arrays import write_arrays
-from pipeline.corpus.reader import Corpus, Rows
+from pipeline.corpus.merge import field_lists
+from pipeline.corpus.reader import Corpus
 from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.neighbours.tagging import tag_papers
 from pipeline.studies.neighbours.words import Paper, Words
@@ -59,7 +61,13 @@ NEIGHBOURS = pa.schema(
 """Titles and neighbours of a corpus, ``neighbours.arrow``, rising by ``row``: each with the row of its original and the
 name of its class. All other papers are originals."""
 
+_TEXTS = ("paper_id", "title", "abstract")
+_MADE = {"row": pl.Int64, "name": pl.String, "title": pl.String, "abstract": pl.String}
 _TAGGED_TOGETHER, _MADE_TOGETHER = 1_024, 256
+
+
+Block = npt.NDArray[np.int64]
+"""Rising rows of a corpus that are worked on together."""
 
 
 @dataclass(frozen=True)
@@ -89,19 +97,19 @@ def tags_task(corpus: Artifact) -> Task:
                     blocks = _blocks(np.arange(start, end), _TAGGED_TOGETHER)
                     tag_block = functools.partial(_tag_block, inputs["corpus"].path)
                     found = {}
-                    for (number, rows), tags in unordered(tag_block, list(enumerate(blocks)), resources.workers):
-                        found[number] = tags
+                    for rows, tags in unordered(tag_block, blocks, resources.workers):
+                        found[int(rows[0])] = tags
                         progress.add(len(rows))
-                    tagged = [each or (None, None) for number in sorted(found) for each in found[number]]
-                    out.arrow(_tags_name(shard), pa.table(list(zip(*tagged, strict=True)) or [[], []], TAGS), TAGS)
+                    tagged = [each or (None, None) for first in sorted(found) for each in found[first]]
+                    out.arrow(_tags_name(shard), _table(tagged, TAGS), TAGS)
         return _count_phrases(opened, out)
 
     config = TagsConfig(f"HanTa {version}")
     return Task("tags", 1, ROOM, corpus.manifest.slug, config, {"corpus": corpus}, run)
 
 
-def _tag_block(corpus: Path, block: tuple[int, Rows]) -> list[tuple[str, str] | None]:
-    return tag_papers([text for texts in Corpus(Artifact.open(corpus)).texts(block[1]) for text in texts])
+def _tag_block(corpus: Path, rows: Block) -> list[tuple[str, str] | None]:
+    return tag_papers([text for texts in Corpus(Artifact.open(corpus)).texts(rows) for text in texts])
 
 
 def _count_phrases(corpus: Corpus, out: Workdir) -> Counts:
@@ -109,13 +117,13 @@ def _count_phrases(corpus: Corpus, out: Workdir) -> Counts:
     tagged = 0
     for shard in range(corpus.shards):
         abstracts = corpus.shard(shard).column("abstract")
-        tags = _read(out.path / _tags_name(shard)).column("abstract")
+        tags = files.read_arrow(out.path / _tags_name(shard)).column("abstract")
         for text, tag in zip(abstracts.to_pylist(), tags.to_pylist(), strict=True):
             if tag is not None:
                 tagged += 1
                 counts.update(phrase for _, phrase in Words(text, tag).phrases)
     repeated = sorted((phrase, count) for phrase, count in counts.items() if count > 1)
-    out.arrow("phrases.arrow", pa.table(list(zip(*repeated, strict=True)) or [[], []], PHRASES), PHRASES)
+    out.arrow("phrases.arrow", _table(repeated, PHRASES), PHRASES)
     return {"read": len(corpus), "tagged": tagged, "not_english": len(corpus) - tagged, "phrases": len(counts)}
 
 
@@ -184,7 +192,7 @@ class _Made(NamedTuple):
 
 
 def _make_block(
-    corpus: Path, tags: Path, config: NeighboursConfig, rows: Rows
+    corpus: Path, tags: Path, config: NeighboursConfig, rows: Block
 ) -> tuple[list[_Made], dict[str, list[str]]]:
     """Return the neighbours of some papers, and the classes that gave none, by reason."""
     opened, tagged = Corpus(Artifact.open(corpus)), Artifact.open(tags)
@@ -224,14 +232,61 @@ def _tagged(corpus: Corpus, tags: Artifact) -> npt.NDArray[np.bool_]:
 
 def _write(corpus: Corpus, kept: npt.NDArray[np.int64], made: Sequence[_Made], out: Workdir) -> None:
     """Write originals, titles and neighbours as a corpus without citations, sorted by id."""
-    texts = corpus.take(kept, ["paper_id", "title", "abstract"]).combine_chunks()
-    ids, empty = texts.column("paper_id"), pa.array([""] * len(texts), pa.large_string())
-    made = sorted(made)
-    source = np.concatenate([kept, kept, np.array([each.row for each in made], np.int64)])
-    names = np.array(["", TITLE, *CLASSES])
-    name = np.concatenate([np.zeros(len(kept), int), np.ones(len(kept), int), [2 + list(CLASSES).index(m.name) for m in made]])
-    raise NotImplementedError
+    texts: Any = pl.from_arrow(corpus.take(kept, ["paper_id", "title", "abstract"]))
+    texts = texts.with_columns(row=pl.Series(kept), name=pl.lit(""))
+    own = texts.select("row", id="paper_id")
+    neighbours = pl.DataFrame(made, _MADE, orient="row").join(own, on="row", maintain_order="left")
+    titles = texts.with_columns(paper_id=pl.col("paper_id") + f"#{TITLE}", abstract=pl.lit(""), name=pl.lit(TITLE))
+    papers = pl.concat(
+        [
+            texts,
+            titles,
+            neighbours.select(
+                pl.concat_str("id", pl.lit("#"), "name").alias("paper_id"), "title", "abstract", "row", "name"
+            ),
+        ]
+    ).sort("paper_id")
+    keys = id_keys(papers["paper_id"].to_list())
+    if len(np.unique(keys)) < len(keys):
+        raise InputError("the ids of papers must not end in # and the name of a class", "Rename these papers")
+    source, originals = papers["row"].to_numpy(), np.flatnonzero(papers["name"] == "")
+    old = {name: values[source] for name, values in corpus.attributes.items()}
+    zeros = np.zeros(len(papers), np.int32)
+    new = {
+        **old,
+        "key": keys,
+        "title_key": title_keys(pa.array(papers["title"].to_list(), pa.large_string())),
+        "n_outbound": zeros,
+        "n_inbound": zeros,
+        "title_chars": papers["title"].str.len_chars().to_numpy().astype(np.int32),
+        "abstract_chars": papers["abstract"].str.len_chars().to_numpy().astype(np.int32),
+    }
+    write_arrays(out, "attributes.arrow", ATTRIBUTES, [new[name] for name in ATTRIBUTES.names])
+    for direction in ("outgoing", "incoming"):
+        write_arrays(out, f"{direction}-indptr.arrow", INDPTR, [np.zeros(len(papers) + 1, np.int64)])
+        write_arrays(out, f"{direction}-indices.arrow", INDICES, [np.zeros(0, np.uint32)])
+    for shard, start in enumerate(range(0, max(len(papers), 1), SHARD_ROWS)):
+        part = slice(start, start + SHARD_ROWS)
+        year = new["year"][part]
+        columns = {name: pa.array(papers[name][part].to_list(), pa.large_string()) for name in _TEXTS}
+        columns |= {name: pa.array(zeros[part]) for name in ("n_outbound", "n_inbound")}
+        columns["year"] = pa.array(year, mask=year == NO_YEAR)
+        columns["fields"] = field_lists(new["fields"][part])
+        out.arrow(f"papers-{shard:05d}.arrow", pa.table([columns[f.name] for f in PAPERS], schema=PAPERS), PAPERS)
+    rows = np.flatnonzero(papers["name"] != "")
+    places = originals[np.searchsorted(np.sort(source[originals]), source[rows])]
+    names = papers["name"].gather(rows).to_list()
+    out.arrow("neighbours.arrow", pa.table([rows, places, names], schema=NEIGHBOURS), NEIGHBOURS)
 
 
 def _tags_name(shard: int) -> str:
     return f"tags-{shard:05d}.arrow"
+
+
+def _blocks(rows: Block, size: int) -> list[Block]:
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)

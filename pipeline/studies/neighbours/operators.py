@@ -54,8 +54,8 @@ class NeighbourClass:
     title: Edit | None = None
     abstract: Edit | None = None
 
-    def neighbour(self, paper: Paper, paper_id: str, seed: int) -> Text | None:
-        """Return a paper's neighbour; None: the class leaves the paper unchanged, or no word of it.
+    def neighbour(self, paper: Paper, paper_id: str, seed: int) -> Text:
+        """Return what the class makes of a paper: its own text, where the class finds nothing to change.
 
         Args:
             paper: the paper.
@@ -65,8 +65,7 @@ class NeighbourClass:
         rng = generator(seed, f"neighbour {self.name}", paper_id)
         title = self.title(paper.title, paper, rng) if self.title else paper.title.text
         abstract = self.abstract(paper.abstract, paper, rng) if self.abstract else paper.abstract.text
-        found = Text(title, abstract)
-        return found if found != paper.text and any(map(str.isalnum, title + abstract)) else None
+        return Text(title, abstract)
 
 
 def _erase(_words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
@@ -185,8 +184,8 @@ def _most_frequent_half(items: list[str], count: Callable[[str], int]) -> list[s
 def antonyms() -> dict[str, str]:
     """Return the most common WordNet antonym of each adjective that has one, both in lower case but for names."""
     lines = Path(__file__).with_name("antonyms.tsv").read_text(encoding="utf-8").splitlines()
-    pairs = (line.split("\t") for line in lines if not line.startswith("#"))
-    return {adjective: antonym for adjective, antonym in pairs}
+    pairs = (line.partition("\t") for line in lines if not line.startswith("#"))
+    return {adjective: antonym for adjective, _, antonym in pairs}
 
 
 _TABLE = (

@@ -40,7 +40,7 @@ def tag(text: str) -> str:
     Raises:
         InputError: the tagger is not installed.
     """
-    found = []
+    found: list[str] = []
     for sentence in split_sentences(text):
         words = tokens(sentence)
         if words:

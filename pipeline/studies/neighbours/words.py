@@ -16,7 +16,7 @@ NOUN, ADJECTIVE, VERB, ADVERB, PRONOUN, DETERMINER, NUMBER, MARK, OTHER = "NJVRP
 _TOKEN = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]")
 _PHRASE = re.compile(rf"[{ADJECTIVE}{NOUN}]+{NOUN}")
 _WORD = re.compile(r"[^\W\d_]+")
-_FUNCTION_WORDS = frozenset("the of and a in to is we for that".split())
+_FUNCTION_WORDS = frozenset(["the", "of", "and", "a", "in", "to", "is", "we", "for", "that"])
 
 ENGLISH = 0.05
 """Smallest share of the ten function words among the words of an English abstract."""
