@@ -274,7 +274,7 @@ def _write(corpus: Corpus, kept: npt.NDArray[np.int64], made: Sequence[_Made], o
         columns["fields"] = field_lists(new["fields"][part])
         out.arrow(f"papers-{shard:05d}.arrow", pa.table([columns[f.name] for f in PAPERS], schema=PAPERS), PAPERS)
     rows = np.flatnonzero(papers["name"] != "")
-    places = originals[np.searchsorted(np.sort(source[originals]), source[rows])]
+    places = originals[np.searchsorted(source[originals], source[rows])]
     names = papers["name"].gather(rows).to_list()
     out.arrow("neighbours.arrow", pa.table([rows, places, names], schema=NEIGHBOURS), NEIGHBOURS)
 
