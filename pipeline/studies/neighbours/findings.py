@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
@@ -36,7 +37,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         frames += [_measured(workspace, name, corpus, each) for each in rankings(workspace, recipe, corpus)]
         counts.append(_counts(name, corpus))
         tasks = similarities(workspace, recipe, corpus)
-        cosines += [_cosines(name, task.config.model, workspace.make([task])[0]) for task in tasks]
+        cosines += [_cosines(name, system, workspace.make([task])[0]) for system, task in tasks]
         sources.append(corpus.name)
     values = pl.concat(frames)
     titles, classes = values.filter(pl.col("category") == ""), values.filter(pl.col("category") != "")
@@ -83,7 +84,9 @@ def _measured(workspace: Workspace, name: str, corpus: Artifact, ranked: Ranked)
         fields: Any = pl.from_arrow(pool.arrow("queries.arrow").column("field"))
         found = scores.filter(pl.col("measure").is_in(wanted))
         found = found.with_columns(name=fields.gather(found["query"]), measure=pl.col("measure").replace(_MEASURES))
-    means = found.group_by("name", "measure", maintain_order=True).agg(100 * pl.col("value").mean(), queries=pl.len())
+    means = found.group_by("name", "measure", maintain_order=True).agg(
+        value=100 * pl.col("value").mean(), queries=pl.len()
+    )
     categories = {each.name: each.category for each in CLASSES.values()}
     return means.select(
         corpus=pl.lit(name),
@@ -108,7 +111,8 @@ def _titles_table(titles: pl.DataFrame, recipe: Recipe) -> Table:
                 for measure in ("mrr", "t100"):
                     value = figures.get(f"title-queries-{task}.{dataset}.{measure}")
                     rows.append((corpus, f"{system} (paper, {dataset})", f"{task} {measure.upper()}", value))
-    return _wide("Titles as queries", rows, ["MRR in percent. The paper's sets are others of the same kind."])
+    columns = [f"{task} {measure}" for task in ("I", "II") for measure in ("MRR", "T100")]
+    return _wide("Titles as queries", rows, columns, ["MRR in percent. The paper's sets are others of the same kind."])
 
 
 def _categories_table(classes: pl.DataFrame, recipe: Recipe) -> Table:
@@ -120,7 +124,7 @@ def _categories_table(classes: pl.DataFrame, recipe: Recipe) -> Table:
             figures = registry.published(system)
             label = f"{system} (paper, {dataset})"
             rows += [(corpus, label, each, figures.get(f"aop10.{dataset}.{each}")) for each in CATEGORIES]
-    return _wide("AOP-10 by category", rows, [_AOP])
+    return _wide("AOP-10 by category", rows, CATEGORIES, [_AOP])
 
 
 _AOP = "A vector is not its own neighbour, so AOP-10 is at most 90% where a neighbour and its original are closest."
@@ -134,20 +138,22 @@ def _optimality_table(classes: pl.DataFrame) -> Table:
         for corpus, system, category, _, value in found.iter_rows()
     ]
     bounds = ", ".join(f"{category} {low} to {high}" for category, (low, high) in OPTIMAL.items())
-    return _wide("AOP-20 by category", rows, [f"* optimal: {bounds}."])
+    return _wide("AOP-20 by category", rows, CATEGORIES, [f"* optimal: {bounds}."])
 
 
 def _classes_table(classes: pl.DataFrame) -> Table:
     """Return the mean over the corpora of each class, system and measure."""
     means = classes.group_by("name", "category", "system", "measure", maintain_order=True).agg(pl.col("value").mean())
     order = {name: place for place, name in enumerate(CLASSES)}
+    systems = dict.fromkeys(classes["system"])
+    columns = [f"{system} {measure}" for system in systems for measure in ("NN1_Ret", "NN10_Ret", "AOP-10", "AOP-20")]
     rows = [
         (category, name, f"{system} {measure}", value)
         for name, category, system, measure, value in sorted(
             means.iter_rows(), key=lambda row: (CATEGORIES.index(row[1]), order[row[0]])
         )
     ]
-    return _wide("Neighbours as queries, and overlap, by class", rows, ["Means over the corpora, in percent."])
+    return _wide("Neighbours as queries, and overlap, by class", rows, columns, ["Means over the corpora, in percent."])
 
 
 def _similarities_table(found: pl.DataFrame) -> Table:
@@ -164,18 +170,21 @@ def _similarities_table(found: pl.DataFrame) -> Table:
         for column in columns
     ]
     note = "Cosines of all pairs of neighbours of a class, and of neighbours with their originals (own)."
-    return _wide("Similarities by category", rows, [note])
+    return _wide("Similarities by category", rows, [column.replace("_", " ") for column in columns], [note])
 
 
-def _wide(title: str, rows: list[tuple[str, str, str, Any]], notes: list[str]) -> Table:
-    """Return (group, label, column, value) rows as a table, group by group."""
-    long = pl.DataFrame(
-        [(f"{a} {b}", column, value) for a, b, column, value in rows], ["of", "column", "value"], orient="row"
-    )
-    wide = long.pivot(on="column", index="of", values="value", aggregate_function="first", maintain_order=True)
-    groups = list(dict.fromkeys(row[0] for row in rows))
-    order = {f"{a} {b}": groups.index(a) for a, b, _, _ in rows}
-    return table_of(title, wide.sort(pl.col("of").replace_strict(order), maintain_order=True), notes)
+def _wide(title: str, rows: list[tuple[str, str, str, Any]], columns: Iterable[str], notes: list[str]) -> Table:
+    """Return (group, label, column, value) rows as a table, group by group, columns in the order given."""
+    found = {(group, label): {} for group, label, _, _ in rows}  # type: dict[tuple[str, str], dict[str, Any]]
+    for group, label, column, value in rows:
+        found[group, label][column] = value
+    groups = list(dict.fromkeys(group for group, _ in found))
+    there = [column for column in columns if any(column in values for values in found.values())]
+    lines = [
+        {"": f"{group} {label}", **{column: found[group, label].get(column) for column in there}}
+        for group, label in sorted(found, key=lambda key: groups.index(key[0]))
+    ]
+    return table_of(title, pl.DataFrame(lines, infer_schema_length=None), notes)
 
 
 def _counts(name: str, corpus: Artifact) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
 from pipeline.encode.base import Matrix
-from pipeline.encode.spec import Model
+from pipeline.encode.spec import EncoderSpec, Model
 from pipeline.encode.store import VectorStore, write_rows, write_shard
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import open_pool, read_ranking, slug_of
@@ -50,9 +50,9 @@ _BLOCK = 256
 
 @dataclass(frozen=True)
 class GeometryConfig:
-    """What decides an artifact of this module beside its inputs: the encoder's name."""
+    """What decides an artifact of this module beside its inputs: the encoder."""
 
-    model: str
+    encoder: EncoderSpec
 
 
 def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, model: Model) -> Task:
@@ -89,7 +89,7 @@ def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mo
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "vectors": vectors}
     room = f"{STANDARDISED}/{model.slug}-{slug_of(pool)}-{pool.id[:12]}"
-    return Task("standardise", 1, room, model.slug, GeometryConfig(model.name), inputs, run)
+    return Task("standardise", 1, room, model.slug, GeometryConfig(model.spec), inputs, run)
 
 
 def similarity_task(corpus: Artifact, vectors: Task | Artifact, model: Model) -> Task:
@@ -120,7 +120,7 @@ def similarity_task(corpus: Artifact, vectors: Task | Artifact, model: Model) ->
 
     inputs = {"corpus": corpus, "vectors": vectors}
     slug = f"{model.slug}-{corpus.manifest.slug}"
-    return Task("similarity", 1, SIMILARITIES, slug, GeometryConfig(model.name), inputs, run)
+    return Task("similarity", 1, SIMILARITIES, slug, GeometryConfig(model.spec), inputs, run)
 
 
 def unit_vectors(store: VectorStore, rows: npt.NDArray[np.integer]) -> Matrix:

@@ -111,7 +111,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
         ranked = rankings(workspace, recipe, corpus)
         yield [score for each in ranked for score in each.scores]
         yield [each.ranking for each in ranked if not each.scores]
-        yield similarities(workspace, recipe, corpus)
+        yield [task for _, task in similarities(workspace, recipe, corpus)]
 
 
 def neighbours_of(workspace: Workspace, recipe: Recipe, name: str) -> Artifact:
@@ -170,9 +170,10 @@ def _standardised(recipe: Recipe, corpus: Artifact, pool: Task, evaluated: Seque
             yield Ranked(pool, system, ranking, scores)
 
 
-def similarities(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Task]:
-    """Return the tasks that describe the cosines within each class, an encoder each."""
-    return [similarity_task(corpus, vectors, model) for model, vectors in embedded(workspace, recipe, corpus)]
+def similarities(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[tuple[str, Task]]:
+    """Return the encoders with the task that describes the cosines within each class."""
+    found = embedded(workspace, recipe, corpus)
+    return [(model.name, similarity_task(corpus, vectors, model)) for model, vectors in found]
 
 
 def embedded(
