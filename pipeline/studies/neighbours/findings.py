@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
@@ -16,6 +18,7 @@ from pipeline.report.tables import Table
 from pipeline.studies.base import Findings, StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.neighbours import figures
+from pipeline.studies.neighbours.brittleness import brittleness, correlation
 from pipeline.studies.neighbours.geometry import overlap
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES
 from pipeline.studies.neighbours.plan import Ranked, Recipe, neighbours_of, rankings, similarities
@@ -49,6 +52,8 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         StudyTable("classes", _classes_table(classes), classes),
         StudyTable("counts", table_of("Neighbours by class", counted.drop("category"), _COUNTED), counted),
     ]
+    if recipe.quality:
+        tables.append(_correlation_table(classes, recipe))
     drawn = figures.of_classes(classes)
     if cosines:
         found = pl.concat(cosines)
@@ -171,6 +176,30 @@ def _similarities_table(found: pl.DataFrame) -> Table:
     ]
     note = "Cosines of all pairs of neighbours of a class, and of neighbours with their originals (own)."
     return _wide("Similarities by category", rows, [column.replace("_", " ") for column in columns], [note])
+
+
+def _correlation_table(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
+    """Return the rank correlation of brittleness with quality.
+
+    Raises:
+        InputError: the file cannot be read, or has too few of the systems.
+    """
+    try:
+        quality = (
+            pl.read_csv(Path(recipe.quality).expanduser()).group_by("system").agg(pl.mean("value").cast(pl.Float64))
+        )
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(
+            f"the file {recipe.quality} cannot be read ({error})", "Give a CSV with the columns system and value"
+        ) from error
+    figures = brittleness(classes)
+    found = correlation(figures, dict(quality.iter_rows()), recipe.seed)
+    frame = pl.DataFrame([{"": "brittleness and quality", **found._asdict()}])
+    note = (
+        "Spearman's rank correlation over systems, with a 95% bootstrap interval. Brittleness is the share of highly "
+        "and partially similar neighbours that do not find their paper first."
+    )
+    return StudyTable("correlation", table_of("Brittleness and quality", frame, [note], decimals=2), frame)
 
 
 def _wide(title: str, rows: list[tuple[str, str, str, Any]], columns: Iterable[str], notes: list[str]) -> Table:

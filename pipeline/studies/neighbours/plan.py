@@ -44,6 +44,8 @@ class Recipe:
         classes: names of the classes; empty: all 32.
         standardise: whether tasks I and II are repeated with standardised vectors.
         seed: of every draw.
+        quality: CSV file with the columns ``system`` and ``value``, such as the MAP of each system on citation
+            recommendation, for a rank correlation with brittleness; empty: none.
         reference: data set of the paper's tables that a corpus is comparable to, by name of the corpus.
     """
 
@@ -55,6 +57,7 @@ class Recipe:
     classes: tuple[str, ...]
     standardise: bool
     seed: int
+    quality: str
     reference: Mapping[str, str]
 
     def __post_init__(self) -> None:
