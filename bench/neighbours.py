@@ -2,8 +2,8 @@
 
     python bench/neighbours.py FOLDER/NAME.jsonl.gz [--quick] [--workers 2]
 
-The file holds English papers (id, title, abstract); the first 5,000 are used. Tagging is done once for a corpus, and its
-time is also given apart. Wall time includes the start of worker processes.
+The file holds English papers (id, title, abstract); the first 5,000 are used. A corpus is tagged once; that time is
+given apart. Wall time includes the start of worker processes.
 """
 
 from __future__ import annotations

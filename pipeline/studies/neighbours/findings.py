@@ -17,7 +17,7 @@ from pipeline.encode import registry
 from pipeline.report.tables import Table
 from pipeline.studies.base import Findings, StudyTable
 from pipeline.studies.common import table_of
-from pipeline.studies.neighbours import figures
+from pipeline.studies.neighbours import changes, figures
 from pipeline.studies.neighbours.brittleness import brittleness, correlation
 from pipeline.studies.neighbours.geometry import overlap
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES
@@ -30,18 +30,20 @@ _TASKS = {"titles": "I", "titles-among-titles": "II"}
 _MEASURES = {"mrr": "MRR", "recall@100": "T100", "precision@1": "NN1_Ret", "recall@10": "NN10_Ret"}
 _PUBLISHED = ("scibert", "specter")
 """Entries of models.toml whose figures the paper gives."""
+_SHOWN = 20
+"""Papers of a corpus on the page of changes."""
 
 
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     """Read the artifacts of the study and make its tables and figures."""
-    frames, counts, cosines, sources = [], [], [], []
+    frames, counts, cosines, made = [], [], [], []
     for name in recipe.corpora:
         corpus = neighbours_of(workspace, recipe, name)
         frames += [_measured(workspace, name, corpus, each) for each in rankings(workspace, recipe, corpus)]
         counts.append(_counts(name, corpus))
         tasks = similarities(workspace, recipe, corpus)
         cosines += [_cosines(name, system, workspace.make([task])[0]) for system, task in tasks]
-        sources.append(corpus.name)
+        made.append(corpus)
     values = pl.concat(frames)
     titles, classes = values.filter(pl.col("category") == ""), values.filter(pl.col("category") != "")
     counted = pl.concat(counts)
@@ -59,7 +61,8 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         found = pl.concat(cosines)
         tables.append(StudyTable("similarities", _similarities_table(found), found.drop("pairs", "own")))
         drawn += [*figures.of_similarities(found), *figures.of_titles(workspace, recipe)]
-    return Findings(tables, drawn, sources)
+    shown = {"changes.html": changes.page(made, _SHOWN, recipe.seed)}
+    return Findings(tables, drawn, [corpus.name for corpus in made], shown)
 
 
 _COUNTED = (

@@ -15,6 +15,7 @@ from pipeline.runner import Runner
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.studies.neighbours.brittleness import correlation
+from pipeline.studies.neighbours.changes import marked
 from pipeline.studies.neighbours.geometry import BINS, overlap, similarity_task, standardised_task, unit_vectors
 from pipeline.studies.neighbours.pools import Members, NeighbourPoolConfig, pool_task
 from tests.studies.neighbours.test_artifacts import made
@@ -83,6 +84,19 @@ def test_overlap_is_what_two_lists_have_in_common(runner: Runner, corpus: Artifa
     by_original = sorted(zip(members.of[chosen].tolist(), members.rows[chosen].tolist(), strict=True))
     expected = [len(nearest(original) & nearest(neighbour)) / depth for original, neighbour in by_original]
     assert overlap(ranking, pool, depth).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("a deep model", "a model", "a <del>deep </del>model"),
+        ("a < b", "a  < b", "a<ins> </ins> &lt; b"),
+        ("old ideas", "new ideas", "<del>old</del><ins>new</ins> ideas"),
+        ("same", "same", "same"),
+    ],
+)
+def test_changes_are_marked(before: str, after: str, expected: str) -> None:
+    assert marked(before, after) == expected
 
 
 def test_rank_correlation() -> None:

@@ -57,6 +57,8 @@ def test_it_writes_every_table_and_figure(found: Any) -> None:
     assert {f"{name}.{end}" for name in tables for end in ("md", "csv", "tex")} <= written
     assert {f"{name}.{end}" for name in figures for end in ("svg", "pdf", "png")} <= written
     text = (Path(found[1]["folder"]) / "titles.md").read_text()
+    page = (Path(found[1]["folder"]) / "changes.html").read_text()
+    assert page.count("<summary>") == 12 + sum(int(row["neighbours"]) for row in rows(found, "counts"))
     assert "| iclr specter (paper, ICLR) | 58.6 | 91.5 | 22.1 | 66.5 |" in text
 
 
