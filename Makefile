@@ -24,7 +24,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := fetch corpus pool tune embed index search score eval submit jobs report show study models plan doctor
+COMMANDS := fetch corpus pool tune embed index search score eval submit jobs report show compare study models plan doctor
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -105,6 +105,7 @@ score eval: ## score rankings; eval: whatever of the chain is missing, then the 
 submit: ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval NODES GPUS PARTITION TIME
 jobs: ## what was submitted: progress, papers a second, failures
 report show: ## write tables and plots of what was scored; print them (WHAT=corpora, pools, ...)
+compare: ## compare two systems, query by query: A=bm25 B=scincl FIELD SIZE YEAR
 models: ## the encoders known, and what of them is here (WHAT=scincl: all of one; WHAT=lock: write their commits)
 plan: ## time, disk and memory of embedding, from a probe of seconds: MODEL SIZE
 doctor: ## what this machine has, and what is missing

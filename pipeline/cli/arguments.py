@@ -67,6 +67,13 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
         _choosing(command)
         _shown(command, formats)
 
+    compare = _command(commands, "compare", "compare two systems on the same pools, and show where they differ")
+    compare.add_argument("systems", nargs="*", metavar="SYSTEM", help="two: names or labels of rows of mdcr show")
+    compare.add_argument("--a", help=argparse.SUPPRESS)  # make compare A=... B=...
+    compare.add_argument("--b", help=argparse.SUPPRESS)
+    compare.add_argument("--most", type=int, default=5, metavar="N", help="queries that differ most (default: 5)")
+    _choosing(compare, systems=False)
+
     study = _command(commands, "study", "run an experiment: make what it needs, write its tables and figures")
     study.add_argument("name", nargs="?", help="name of the study; none: list them")
     study.add_argument("--recipe", type=Path, help="TOML file with its settings (default: runs/recipes/NAME.toml)")
@@ -199,6 +206,11 @@ def _batch(command: argparse.ArgumentParser) -> None:
 def _scoring(command: argparse.ArgumentParser) -> None:
     _systems(command)
     _measures(command)
+    command.add_argument(
+        "--missing-positives",
+        default="ignore",
+        help="positives that the collection lacks: ignore (default), or count them in denominators, as trec_eval does",
+    )
     command.add_argument("--measure-engine", default="numpy", help="numpy (default) or ranx; the scores are the same")
 
 
@@ -209,14 +221,16 @@ def _measures(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _choosing(command: argparse.ArgumentParser) -> None:
+def _choosing(command: argparse.ArgumentParser, *, systems: bool = True) -> None:
     """Add what chooses scores: the options of ``eval`` by the same names; what is not given restricts nothing."""
     group = command.add_argument_group("which scores (default: all); as of mdcr eval")
-    group.add_argument("--model", help="systems with commas, in the order of the rows; bm25 is also a tuned one")
+    if systems:
+        group.add_argument("--model", help="systems with commas, in the order of the rows; bm25 is also a tuned one")
     group.add_argument("--depth", type=int, help="ranks kept of each query")
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16")
     group.add_argument("--engine", help="exact, or an index beside it, such as ivf or hnsw:links=16")
     group.add_argument("--measures", help="with commas, in the order of the columns (default: map,ndcg,recall@30)")
+    group.add_argument("--missing-positives", help="judged positives that the collection lacks: ignore or count")
     group.add_argument("--corpus", help="name of the corpus")
     group.add_argument("--field", help="fields of field-level pools, with commas, or all")
     group.add_argument("--year", type=int, help="publication year of the queries")

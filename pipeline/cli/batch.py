@@ -91,7 +91,7 @@ def _commands(options: argparse.Namespace) -> batch.Commands:
     """Return what the jobs run: the options of this command, after the name of another subcommand."""
     program = ["mdcr"] if _settings(options).image else [sys.executable, "-m", "pipeline"]
     words = without(options.words[1:], (), _OUTPUT)
-    of_stage = without(words, (*_SUBMIT_ONLY, "--measures", "--measure-engine"), ())
+    of_stage = without(words, (*_SUBMIT_ONLY, "--measures", "--missing-positives", "--measure-engine"), ())
     return batch.Commands(program, of_stage, words)
 
 

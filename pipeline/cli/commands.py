@@ -34,6 +34,7 @@ COMMANDS = {
     "jobs": "batch:jobs",
     "report": "results:write_report",
     "show": "show:show",
+    "compare": "compare:compare",
     "study": "study:study",
     "plan": "encoders:plan",
     "models": "encoders:models",

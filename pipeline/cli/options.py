@@ -91,6 +91,7 @@ def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
         depth=options.depth,
         engine="auto" if options.engine == "ray" else options.engine,
         bm25_engine=options.bm25_engine,
+        missing_positives=getattr(options, "missing_positives", "ignore"),
         measure_engine=getattr(options, "measure_engine", "numpy"),
         tunings=list(published(root / TUNINGS)),
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipeline.core.config import format_count
 from pipeline.core.errors import InputError
 from pipeline.core.rng import priorities, smallest
-from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, NO_YEAR, POOL_QUERIES
+from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.prefilter import Mask, has_text, prefilter
@@ -68,11 +68,13 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
     out.arrow("candidates.arrow", _table(CANDIDATES, np.arange(len(corpus), dtype=np.uint32)), CANDIDATES)
     out.arrow("exclusions.arrow", _table(EXCLUSIONS, query, identical[query]), EXCLUSIONS)
     out.arrow("qrels.arrow", judgements, JUDGEMENTS)
+    out.arrow("missing.arrow", corpus.missing, MISSING)
     judged = np.unique(judgements.column("query").to_numpy()[grades > 0])
     return {
         "queries": len(rows),
         "queries_without_positive": len(rows) - len(judged),
         "positives": int(np.count_nonzero(grades > 0)),
+        "positives_not_in_collection": corpus.missing.num_rows,
         "judgements": len(grades),
         "candidates": len(corpus),
         "excluded_self": len(query),

@@ -64,6 +64,7 @@ def evaluations(
     bm25_engine: str = "postings",
     tunings: Sequence[Artifact] = (),
     validation: Sequence[Task] = (),
+    missing_positives: str = "ignore",
     measure_engine: str = "numpy",
 ) -> list[Evaluation]:
     """Return an evaluation for each pool and system, pool by pool.
@@ -80,6 +81,7 @@ def evaluations(
         bm25_engine: one of :data:`BM25_ENGINES`, which give the same ranking.
         tunings: published tunings of BM25.
         validation: pools of validation queries, for the weights of fused systems.
+        missing_positives: one of :data:`pipeline.stages.score.MISSING_POSITIVES`.
         measure_engine: one of :data:`pipeline.measure.engines.ENGINES`; the scores are the same.
 
     Raises:
@@ -92,7 +94,8 @@ def evaluations(
     if bm25_engine not in BM25_ENGINES:
         raise InputError(f"there is no BM25 engine {bm25_engine!r}", nearest(bm25_engine, BM25_ENGINES))
     dense = "auto" if index else engine
-    make = _Evaluations(corpus, measures, depth, dense, index, bm25_engine, tunings, validation, measure_engine)
+    scoring = {"missing_positives": missing_positives, "engine": measure_engine}
+    make = _Evaluations(corpus, measures, depth, dense, index, bm25_engine, tunings, validation, scoring)
     found = [evaluation for pool in pools for system in systems for evaluation in make.with_exact(pool, system)]
     return list({evaluation.scores[0].id: evaluation for evaluation in found}.values())
 
@@ -109,7 +112,7 @@ class _Evaluations:
     bm25_engine: str
     tunings: Sequence[Artifact]
     validation: Sequence[Task]
-    measure_engine: str
+    scoring: Mapping[str, str]
 
     def with_exact(self, pool: Task, system: System) -> list[Evaluation]:
         """Return the evaluation of a system, after the exact one where it is approximate."""
@@ -199,7 +202,7 @@ class _Evaluations:
             sample=sample,
             depth=self.depth,
             measures=self.measures,
-            engine=self.measure_engine,
+            **self.scoring,
         )
 
 

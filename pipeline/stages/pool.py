@@ -49,7 +49,8 @@ def pool_task(
             excluded = np.concatenate([excluded, Pool(inputs["test"], opened).query_rows])
         return build_pool(opened, config, out, excluded)
 
-    return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, inputs, run)
+    version = 2 if config.queries_are == "texts" else 1
+    return Task("pool", version, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, inputs, run)
 
 
 def exclusions(paths: Sequence[Path]) -> tuple[tuple[str, str], ...]:
