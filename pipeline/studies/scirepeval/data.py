@@ -143,12 +143,16 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
         pairs = ((str(row["query_id"]), str(row["cand_id"]), row["score"]) for row in found)
         if entry.kind == "reviewers":
             metadata = folder.needed(entry)[-1]
-            groups = {str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in rows(metadata, ("r_id", "papers"))}
+            groups = {
+                str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in rows(metadata, ("r_id", "papers"))
+            }
     grades: dict[str, dict[str, int]] = {}
     for query, candidate, score in pairs:
         grade = _number(entry, f"query {query!r}, candidate {candidate!r}", score)
         if grade != int(grade):
-            raise InputError(f"a grade of task {entry.name} must be whole, got {score!r} ({query!r}, {candidate!r})", "")
+            raise InputError(
+                f"a grade of task {entry.name} must be whole, got {score!r} ({query!r}, {candidate!r})", ""
+            )
         counts["judgements_repeated"] += candidate in grades.setdefault(query, {})
         grades[query][candidate] = int(grade)
         _require_text(entry, query if query not in groups else candidate, candidate, keys, texts, groups)
@@ -163,7 +167,9 @@ def _require_text(
     """Check that both sides of a pair have a text; papers of a reviewer are checked when they are scored."""
     if entry.format == "search":
         if query not in texts:
-            raise InputError(f"query {query!r} of task {entry.name} must have a text, got none", "Fetch the texts again")
+            raise InputError(
+                f"query {query!r} of task {entry.name} must have a text, got none", "Fetch the texts again"
+            )
     else:
         keys[query]
     if not groups:
@@ -192,9 +198,7 @@ def _sample_pairs(entry: Entry, folder: Folder) -> Iterator[tuple[str, str, Any]
             yield own, read_doc(paper, (), entry.name).id, paper["score"]
 
 
-def _labels(
-    entry: Entry, keys: Keys, part: Sequence[tuple[str, Any]], multi_hot: bool, counts: Counter[str]
-) -> Labels:
+def _labels(entry: Entry, keys: Keys, part: Sequence[tuple[str, Any]], multi_hot: bool, counts: Counter[str]) -> Labels:
     found = tuple(keys[paper] for paper, _ in part)
     if entry.format == "regression":
         numbers = [_number(entry, f"paper {paper!r}", label) for paper, label in part]

@@ -35,7 +35,9 @@ def docs(path: Path) -> Iterator[Doc]:
 def reviewers(path: Path) -> dict[str, list[str]]:
     """Return the papers of each reviewer."""
     found = {Path(name).stem: content for name, content in _files(path).items() if "/participants/" in name}
-    return {name: [each["paperId"] for each in msgspec.json.decode(content)["papers"]] for name, content in found.items()}
+    return {
+        name: [each["paperId"] for each in msgspec.json.decode(content)["papers"]] for name, content in found.items()
+    }
 
 
 def judgements(path: Path) -> Iterator[tuple[str, str, int]]:

@@ -1,7 +1,7 @@
 """Where the published files of a task lie, and their rows: Parquet, JSON lines, JSON arrays or CSV.
 
-A folder holds ``scirepeval/CONFIGURATION`` and ``scirepeval_test/CONFIGURATION``, as the two data sets of the hub do, or
-the configurations themselves. A split is ``SPLIT-*.parquet``, ``SPLIT/*.parquet``, ``SPLIT.jsonl`` and their kin.
+A folder holds ``scirepeval/CONFIGURATION`` and ``scirepeval_test/CONFIGURATION``, as the two data sets of the hub do,
+or the configurations themselves. A split is ``SPLIT-*.parquet``, ``SPLIT/*.parquet``, ``SPLIT.jsonl`` and their kin.
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ def read_doc(row: Mapping[str, Any], fields: Iterable[str], task: str, own_id: s
     """
     found = own_id or next((str(row[name]) for name in _IDS if row.get(name) not in (None, "")), "")
     if not found:
-        raise InputError(f"a paper of task {task} must have one of {', '.join(_IDS)}, got {sorted(row)}", "Fetch it again")
+        raise InputError(
+            f"a paper of task {task} must have one of {', '.join(_IDS)}, got {sorted(row)}", "Fetch it again"
+        )
     rest = (_text(row.get(name)) for name in fields if name != "title")
     return Doc(found, _text(row.get("title")), " ".join(text for text in rest if text))
 
@@ -92,7 +94,9 @@ class Keys:
             InputError: the task has no text of it.
         """
         if paper not in self._keys:
-            raise InputError(f"paper {paper!r} of task {self._task} must have a text, got none", "Fetch the texts again")
+            raise InputError(
+                f"paper {paper!r} of task {self._task} must have a text, got none", "Fetch the texts again"
+            )
         return self._keys[paper]
 
     def __contains__(self, paper: str) -> bool:

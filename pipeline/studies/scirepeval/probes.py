@@ -37,7 +37,9 @@ _ITERATIONS = 10_000
 """Iterations of a fit for one of several labels; other fits have scikit-learn's default."""
 
 
-def classify(train: Vectors, labels: Indicator, test: Vectors, several: bool, workers: int, counts: Counter[str]) -> Indicator:
+def classify(
+    train: Vectors, labels: Indicator, test: Vectors, several: bool, workers: int, counts: Counter[str]
+) -> Indicator:
     """Return the predicted classes of test papers.
 
     C is the best of 0.01 to 100 by accuracy in three folds. With several labels a paper, each label has its own
@@ -74,7 +76,9 @@ def classify(train: Vectors, labels: Indicator, test: Vectors, several: bool, wo
     return _one_hot(predicted, labels.shape[1])
 
 
-def _binary(train: Vectors, held: npt.NDArray[np.bool_], test: Vectors, workers: int, counts: Counter[str]) -> npt.NDArray[np.bool_]:
+def _binary(
+    train: Vectors, held: npt.NDArray[np.bool_], test: Vectors, workers: int, counts: Counter[str]
+) -> npt.NDArray[np.bool_]:
     smaller = min(int(held.sum()), int((~held).sum()))
     if smaller == 0:
         counts["classes_without_contrast"] += 1
@@ -104,7 +108,14 @@ def regress(train: Vectors, labels: npt.NDArray[np.float64], test: Vectors, work
 
 
 def few_shot(
-    train: Vectors, labels: Indicator, test: Vectors, several: bool, size: int, repetitions: int, task: str, workers: int
+    train: Vectors,
+    labels: Indicator,
+    test: Vectors,
+    several: bool,
+    size: int,
+    repetitions: int,
+    task: str,
+    workers: int,
 ) -> Iterator[tuple[Indicator, Counter[str]]]:
     """Yield the predicted classes of each repetition, and its counts.
 
@@ -128,7 +139,9 @@ def few_shot(
     yield from joblib.Parallel(workers, return_as="generator")(calls)
 
 
-def _shot(train: Vectors, labels: Indicator, test: Vectors, several: bool, counts: Counter[str]) -> tuple[Indicator, Counter[str]]:
+def _shot(
+    train: Vectors, labels: Indicator, test: Vectors, several: bool, counts: Counter[str]
+) -> tuple[Indicator, Counter[str]]:
     if several:
         return classify(train, labels, test, several, 1, counts), counts
     with _quiet():
@@ -136,12 +149,17 @@ def _shot(train: Vectors, labels: Indicator, test: Vectors, several: bool, count
     return _one_hot(predicted, labels.shape[1]), counts
 
 
-def _parts(labels: Indicator, size: int, repetitions: int, task: str) -> Iterator[tuple[npt.NDArray[np.int64], Counter[str]]]:
+def _parts(
+    labels: Indicator, size: int, repetitions: int, task: str
+) -> Iterator[tuple[npt.NDArray[np.int64], Counter[str]]]:
     target = labels.argmax(axis=1)
     parts = -(-len(target) // size)
     if parts < 2 or parts > np.bincount(target).max():
-        raise InputError(f"task {task} must have more than {size} training papers and a class for every part, got "
-                         f"{len(target)} papers", "Leave out its few-shot rows")
+        raise InputError(
+            f"task {task} must have more than {size} training papers and a class for every part, got "
+            f"{len(target)} papers",
+            "Leave out its few-shot rows",
+        )
     done, left_out = 0, 0
     while done < repetitions:
         seed = int(generator(SEED, "few-shot", f"{task}|{size}|{done}").integers(2**31))
@@ -159,7 +177,9 @@ def _parts(labels: Indicator, size: int, repetitions: int, task: str) -> Iterato
             raise InputError(f"parts of {size} papers of task {task} must have two classes, got one in each", "")
 
 
-def _per_label(labels: Indicator, size: int, repetitions: int, task: str) -> Iterator[tuple[npt.NDArray[np.int64], Counter[str]]]:
+def _per_label(
+    labels: Indicator, size: int, repetitions: int, task: str
+) -> Iterator[tuple[npt.NDArray[np.int64], Counter[str]]]:
     for number in range(repetitions):
         random = generator(SEED, "few-shot", f"{task}|{size}|{number}")
         counts, chosen = Counter[str](), set[int]()
@@ -176,12 +196,13 @@ def _grid(probe: Any, values: npt.NDArray[np.float64], train: Vectors, workers: 
 
 
 def _one_hot(target: npt.NDArray[np.integer], classes: int) -> Indicator:
-    return target[:, None] == np.arange(classes)
+    matrix: Indicator = target[:, None] == np.arange(classes)
+    return matrix
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the warnings of fits that reach their iterations, as the published ones do, and of counted small classes."""
+    """Silence the warnings of fits that reach their iterations, and of small classes, which are counted."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", message="The least populated class")

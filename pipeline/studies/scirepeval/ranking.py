@@ -19,11 +19,11 @@ VectorsOf = Callable[[Sequence[str], Role], npt.NDArray[np.float32]]
 
 _BEST = 3
 _HARD, _SOFT = 3, 2
-_BLOCK = 256
-"""Queries whose vectors are read at a time."""
 
 
-def rank(task: str, judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: Counter[str]) -> npt.NDArray[np.float64]:
+def rank(
+    task: str, judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: Counter[str]
+) -> npt.NDArray[np.float64]:
     """Return the measures of each query that has a positive, float64 ``[measures, queries]``.
 
     Each query ranks its own candidates. Ties go by paper key, descending. A query without a positive is left out and
@@ -36,27 +36,24 @@ def rank(task: str, judged: Judged, vectors: VectorsOf, measures: Sequence[str],
         measures: names, as of :mod:`pipeline.measure.measures`.
         counts: where the rule counts.
     """
-    scores: dict[str, Mapping[str, float]] = {}
     names = list(judged.grades)
-    for start in range(0, len(names), _BLOCK):
-        block = names[start : start + _BLOCK]
-        keys = sorted({judged.keys[each] for name in block for each in judged.grades[name]})
-        place = {key: number for number, key in enumerate(keys)}
-        papers = vectors(keys, "paper").astype(np.float64)
-        if judged.texts:
-            asked = vectors([f"{task}/{name}" for name in block], "query")
-        else:
-            asked = vectors([judged.keys[name] for name in block], "paper")
-        for name, query in zip(block, asked.astype(np.float64), strict=True):
-            found = {each: judged.keys[each] for each in judged.grades[name]}
-            rows = [place[key] for key in found.values()]
-            distances = np.sqrt(np.square(papers[rows] - query).sum(axis=1))
-            scores[name] = dict(zip(found, (-distances).tolist(), strict=True))
+    keys = sorted({judged.keys[each] for candidates in judged.grades.values() for each in candidates})
+    place = {key: number for number, key in enumerate(keys)}
+    papers = vectors(keys, "paper")
+    if judged.texts:
+        asked = vectors([f"{task}/{name}" for name in names], "query")
+    else:
+        asked = vectors([judged.keys[name] for name in names], "paper")
+    scores: dict[str, Mapping[str, float]] = {}
+    for name, query in zip(names, asked.astype(np.float64), strict=True):
+        rows = [place[judged.keys[each]] for each in judged.grades[name]]
+        distances = np.sqrt(np.square(papers[rows] - query).sum(axis=1))
+        scores[name] = dict(zip(judged.grades[name], (-distances).tolist(), strict=True))
     return measure(scores, judged.grades, judged.keys.__getitem__, measures, counts)
 
 
 def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: Counter[str]) -> npt.NDArray[np.float64]:
-    """Return the measures of each query of reviewer matching: hard labels, then soft ones, float64 ``[labels * measures, queries]``.
+    """Return the measures of each query of reviewer matching, float64 ``[2 * measures, queries]``: hard, then soft labels.
 
     A reviewer's score is the mean of the three highest cosines of the reviewer's papers with the paper. Hard labels
     count a grade of 3 as relevant, soft ones 2 and 3. A query without a hard positive is left out of the hard figures:
@@ -82,8 +79,8 @@ def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: C
         binary = {q: {c: int(g >= least) for c, g in each.items()} for q, each in judged.grades.items()}
         kept = [place for place, name in enumerate(names) if any(binary[name].values())]
         found = Counter[str]()
-        rows = slice(number * len(measures), (number + 1) * len(measures))
-        figures[rows, kept] = measure(scores, binary, str, measures, found)
+        own = slice(number * len(measures), (number + 1) * len(measures))
+        figures[own, kept] = measure(scores, binary, str, measures, found)
         counts[f"queries_without_{label}_positive"] += found["queries_without_positive"]
     return figures
 
@@ -92,7 +89,9 @@ def _pairs(judged: Judged) -> Iterator[tuple[str, str, str, str]]:
     """Yield (query, candidate, paper, reviewer) of each judgement: either side may be the reviewer."""
     for query, candidates in judged.grades.items():
         for candidate in candidates:
-            yield (query, candidate, candidate, query) if query in judged.groups else (query, candidate, query, candidate)
+            yield (
+                (query, candidate, candidate, query) if query in judged.groups else (query, candidate, query, candidate)
+            )
 
 
 def measure(
@@ -118,7 +117,7 @@ def measure(
             continue
         order = sorted(candidates, key=lambda each: (key(each), each))
         rows = {each: row for row, each in enumerate(order)}
-        ranked = sorted(scores[query], key=lambda each: (scores[query][each], rows[each]), reverse=True)  # noqa: B023
+        ranked = sorted(scores[query], key=lambda each: (scores[query][each], rows[each]), reverse=True)
         run.extend(rows[each] for each in ranked)
         positive = sorted((-grade, rows[each]) for each, grade in candidates.items() if grade >= 1)
         judged.extend(positive)
@@ -126,5 +125,7 @@ def measure(
         lengths.append(len(judged))
     if len(offsets) == 1:
         return np.empty((len(measures), 0))
-    qrels = Qrels(np.array(lengths), np.array([row for _, row in judged], np.uint32), np.array([-g for g, _ in judged], np.int16))
+    qrels = Qrels(
+        np.array(lengths), np.array([row for _, row in judged], np.uint32), np.array([-g for g, _ in judged], np.int16)
+    )
     return evaluate(qrels, Run(np.array(offsets), np.array(run, np.uint32)), parse_measures(measures))
