@@ -12,7 +12,7 @@ It makes and reads the same artifacts as the command line.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import from_mapping
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources, parse_memory
 from pipeline.core.task import Task
@@ -34,6 +35,7 @@ from pipeline.stages.selection import Selection, parse_count_or_all, parse_field
 if TYPE_CHECKING:
     import polars as pl
 
+    from pipeline.report.choice import Choice
     from pipeline.stages.chain import Evaluation
 
 DEFAULT_DEPTH = 500
@@ -117,6 +119,40 @@ class PoolView:
         return frame
 
 
+@dataclass(frozen=True)
+class RankingView:
+    """A ranking as a frame.
+
+    Attributes:
+        artifact: where it is.
+        pool: what it ranks.
+        system: what made it.
+    """
+
+    artifact: Artifact
+    pool: PoolView
+    system: str
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """Entries in order: ``query_id, paper_id, rank`` (from 1), ``score`` (higher is better), ``grade`` (or 0)."""
+        import polars as pl
+
+        table = self.artifact.arrow("ranking.arrow")
+        query, row = (table.column(name).to_numpy() for name in ("query", "row"))
+        ids = np.array(self.pool.pool.query_ids(), object)[query]
+        names = {"query_id": ids.tolist(), "paper_id": self.pool.pool.corpus.ids(row)}
+        entries = pl.DataFrame(names).with_columns(
+            pl.Series("rank", table.column("rank").to_numpy()), pl.Series("score", table.column("score").to_numpy())
+        )
+        judged = entries.join(self.pool.qrels, on=["query_id", "paper_id"], how="left", maintain_order="left")
+        return judged.with_columns(pl.col("grade").fill_null(0))
+
+
+Pools = PoolView | Task | Iterable[PoolView | Task]
+"""One pool or several."""
+
+
 class Workspace:
     """A workspace. :func:`open` makes one.
 
@@ -179,7 +215,7 @@ class Workspace:
 
     def evaluations(
         self,
-        pools: PoolView | Task | Iterable[PoolView | Task],
+        pools: Pools,
         systems: Names,
         *,
         depth: int = DEFAULT_DEPTH,
@@ -204,7 +240,7 @@ class Workspace:
         Raises:
             InputError: a system or measure is unknown, or BM25 is required to be tuned and is not.
         """
-        from pipeline.measure.measures import DEFAULT, parse_measures
+        from pipeline.measure.measures import parse_measures
         from pipeline.stages.chain import evaluations
         from pipeline.stages.systems import parse_systems
 
@@ -213,7 +249,7 @@ class Workspace:
         by_corpus: dict[str, list[Task]] = {}
         for task in tasks:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
-        parsed = tuple(map(str, parse_measures(_joined(measures)))) if measures else tuple(map(str, DEFAULT))
+        parsed = tuple(map(str, parse_measures(_joined(measures)))) if measures else ()
         return [
             evaluation
             for group in by_corpus.values()
@@ -229,6 +265,60 @@ class Workspace:
                 validation=validation,
             )
         ]
+
+    def evaluate(self, pools: Pools, systems: Names, **settings: Any) -> pl.DataFrame:
+        """Make whatever is missing to score systems on pools, and return the scores.
+
+        Args:
+            pools: what is ranked.
+            systems: such as ``["bm25", "scincl"]``.
+            **settings: of :meth:`evaluations`.
+
+        Returns:
+            A row for each pool, system, query and measure: :data:`pipeline.report.frame.SCHEMA`.
+
+        Raises:
+            InputError: as :meth:`evaluations`.
+        """
+        from pipeline.report.choice import scored
+        from pipeline.report.frame import frame
+
+        evaluated = self.evaluations(pools, systems, **settings)
+        self.make([score for evaluation in evaluated for score in evaluation.scores])
+        rankings = [evaluation.ranking.id for evaluation in evaluated]
+        found = [each for each in scored(self.root) if each.ranking.id in rankings]
+        return frame(sorted(found, key=lambda each: rankings.index(each.ranking.id)))
+
+    def scores(self, **choice: Any) -> pl.DataFrame:
+        """Return what was scored, a row for each pool, system, query and measure; nothing is made.
+
+        Args:
+            **choice: settings of :class:`pipeline.report.choice.Choice` that restrict it, as :func:`selection` reads
+                them: ``corpus="s2orc", field="Medicine", size="100k", systems="bm25,scincl"``.
+
+        Raises:
+            InputError: nothing fits; the message lists what there is.
+        """
+        from pipeline.report.choice import choose
+        from pipeline.report.frame import frame
+
+        return frame(choose(self.root, _choice(**choice)))
+
+    def ranking(self, pool: PoolView, system: str, **settings: Any) -> RankingView:
+        """Open the ranking of one system on one pool.
+
+        Args:
+            pool: what is ranked.
+            system: its name.
+            **settings: of :meth:`evaluations`, such as ``depth``.
+
+        Raises:
+            InputError: the system has not ranked the pool.
+        """
+        (evaluation,) = self.evaluations(pool, system, **settings)[-1:]
+        if not self.runner.published(evaluation.ranking):
+            raise InputError(f"{system} has not ranked {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
+        return RankingView(self.runner.make(evaluation.ranking), pool, system)
 
     def make(self, tasks: Sequence[Task]) -> list[Artifact]:
         """Make what is missing of some tasks, pools first, and return their artifacts.
@@ -292,7 +382,7 @@ def selection(
     return Selection(
         fields=parse_fields(_joined(field) if field else None),
         year=year,
-        sizes=parse_sizes(_joined([str(size)] if isinstance(size, int) else size) if size else None),
+        sizes=parse_sizes(_joined(size) if size else None),
         queries=None if queries is None else parse_count_or_all(str(queries), "queries"),
         samples=samples,
         seed=seed,
@@ -305,5 +395,27 @@ def selection(
     )
 
 
-def _joined(names: Names) -> str:
-    return names if isinstance(names, str) else ",".join(str(name) for name in names)
+def _choice(**settings: Any) -> Choice:
+    """Read the settings of a choice; fields, sizes, systems and measures are named as users type them."""
+    from pipeline.measure.measures import parse_measures
+    from pipeline.report.choice import Choice
+    from pipeline.stages.systems import system_names
+
+    readers: dict[str, tuple[str, Callable[[str], Any]]] = {
+        "field": ("fields", parse_fields),
+        "size": ("sizes", parse_sizes),
+        "systems": ("systems", lambda text: tuple(system_names(text))),
+        "measures": ("measures", lambda text: tuple(map(str, parse_measures(text)))),
+    }
+    read = {}
+    for name, value in settings.items():
+        if name in readers and value is not None:
+            target, parse = readers[name]
+            read[target] = parse(_joined(value))
+        else:
+            read[name] = value
+    return from_mapping(Choice, read)
+
+
+def _joined(names: int | Names) -> str:
+    return str(names) if isinstance(names, str | int) else ",".join(names)

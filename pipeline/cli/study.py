@@ -71,8 +71,8 @@ def _print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argpa
         {
             "stage": each.stage,
             "make": each.missing,
-            "minutes": round(each.seconds / 60, 1),
-            "disk_MB": round(each.bytes / 1e6, 1),
+            "seconds": round(each.seconds, 1),
+            "kB": max(1, round(each.bytes / 1e3)),
             "rates": each.basis,
         }
         for each in estimates

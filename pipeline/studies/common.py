@@ -37,7 +37,7 @@ def evaluation_batches(
     if "bm25:tuned" in systems:
         yield tuning_tasks(workspace, corpus, selection)
     found = evaluations(workspace, corpus, selection, systems, **settings)
-    yield [evaluation.score for evaluation in found]
+    yield [score for evaluation in found for score in evaluation.scores]
 
 
 def tuning_tasks(workspace: Workspace, corpus: str, selection: Selection) -> list[Task]:
@@ -65,7 +65,7 @@ def report_of(
     settings: ReportSettings | None = None,
 ) -> Report:
     """Return the report of evaluations that were made."""
-    scores = workspace.make([evaluation.score for evaluation in evaluated])
+    scores = workspace.make([score for evaluation in evaluated for score in evaluation.scores])
     loaded = collect.load(scores, list(published(workspace.root / POOLS)))
     return summarise(loaded, settings or ReportSettings(), tuple(measures))
 
