@@ -1,6 +1,6 @@
 """S2AND (Subramanian et al. 2021): signatures clustered by author within blocks, and B-cubed F1.
 
-The published evaluation gives a pairwise model features of names, affiliations and papers; here the vectors alone decide.
+The published evaluation gives a pairwise model features of names, affiliations and papers; here vectors alone decide.
 Signatures of a block are clustered by average linkage of cosine distances. The distance at which the tree is cut is the
 best one on a fifth of the blocks of each data set; the others are the test blocks.
 """
@@ -68,8 +68,8 @@ def load(entry: Entry, folder: Folder, counts: Counter[str]) -> list[DataSet]:
             block, paper = row.get("author_info", {}).get("block"), _id(path, str(row.get("paper_id")))
             if block is None or paper not in keys:
                 raise InputError(
-                    f"signature {signature!r} of task {entry.name} must have a block and a paper with a text, got block "
-                    f"{block!r} and paper {paper!r}",
+                    f"signature {signature!r} of task {entry.name} must have a block and a paper with a text, "
+                    f"got {block!r} and {paper!r}",
                     "Fetch the files again; those of another version are not read",
                 )
             counts["signatures_without_cluster"] += signature not in author

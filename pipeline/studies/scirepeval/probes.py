@@ -136,7 +136,7 @@ def few_shot(
     """
     drawn = _per_label(labels, size, repetitions, task) if several else _parts(labels, size, repetitions, task)
     calls = (joblib.delayed(_shot)(train[rows], labels[rows], test, several, counts) for rows, counts in drawn)
-    yield from joblib.Parallel(workers, return_as="generator")(calls)
+    yield from joblib.Parallel(workers if several else 1, return_as="generator")(calls)  # one fit is milliseconds
 
 
 def _shot(

@@ -53,7 +53,7 @@ def rank(
 
 
 def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: Counter[str]) -> npt.NDArray[np.float64]:
-    """Return the measures of each query of reviewer matching, float64 ``[2 * measures, queries]``: hard, then soft labels.
+    """Return the measures of each query of reviewer matching, ``[2 * measures, queries]``: hard, then soft labels.
 
     A reviewer's score is the mean of the three highest cosines of the reviewer's papers with the paper. Hard labels
     count a grade of 3 as relevant, soft ones 2 and 3. A query without a hard positive is left out of the hard figures:

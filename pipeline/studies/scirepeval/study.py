@@ -104,6 +104,9 @@ def listing(recipe: Recipe) -> list[dict[str, Any]]:
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     """Yield the corpus, then the vectors of each system, then the figures of each task and system."""
+    recipe.chosen()
+    for name in recipe.names:
+        System.resolve(name)  # before the papers are read
     papers = _corpus_task(recipe)
     yield [papers]
     if not workspace.runner.published(papers):
@@ -259,4 +262,4 @@ def _record(mean: Mean | None) -> dict[str, Any]:
     return {name: getattr(mean, name, None) for name in names}
 
 
-STUDY = Study("scirepeval", "24 tasks in four formats", Recipe, batches, findings)
+STUDY = Study("scirepeval", "24 tasks in four formats", Recipe, batches, findings, listing)
