@@ -50,7 +50,7 @@ FIGURES = pa.schema(
 _BLOCK = 8_192
 
 
-def _docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
+def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
     """Yield the papers of a task, of several with one id the first."""
     found = authors.docs(entry, folder) if entry.kind == "authors" else data.docs(entry, folder)
     keys = Keys(entry.name)
@@ -84,7 +84,7 @@ class TaskPapers(Limits):
         """Yield the papers of a task."""
         (entry,) = (each for each in self.entries if each.name == part)
         buffer = PaperBuffer(self.folder.root / part, self.max_text)
-        for doc in _docs(entry, self.folder):
+        for doc in docs(entry, self.folder):
             buffer.add(Paper(id=doc.key, title=doc.title, abstract=doc.abstract))
             if buffer.full:
                 yield buffer.flush()
@@ -158,7 +158,7 @@ def pool_task(corpus: Artifact, folder: Folder, entries: Sequence[Entry]) -> Tas
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened = Corpus(inputs["corpus"])
-        keys = [doc.key for entry in entries for doc in _docs(entry, folder)]
+        keys = [doc.key for entry in entries for doc in docs(entry, folder)]
         rows = np.unique(_known(opened, keys))
         queries = np.arange(len(opened.query_texts) if kind == "texts" else 0)
         tables: tuple[tuple[str, pa.Schema, list[Any]], ...] = (

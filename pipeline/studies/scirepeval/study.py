@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,15 @@ from pipeline.core.task import Task
 from pipeline.encode import registry
 from pipeline.report.tables import Column, Figure, Line, Table, Value
 from pipeline.stages.corpus import corpus_task
-from pipeline.studies.base import Findings, Study, StudyTable
+from pipeline.studies.base import Findings, Study, StudyFigure, StudyTable
+from pipeline.studies.scirepeval.agreement import (
+    LEAST_SYSTEMS,
+    correlations,
+    draw_correlations,
+    draw_gains,
+    labels,
+    smallest_subset,
+)
 from pipeline.studies.scirepeval.averages import GROUPS, Mean, Outcome, average, difference, outcomes
 from pipeline.studies.scirepeval.layout import Folder
 from pipeline.studies.scirepeval.steps import System, TaskPapers, figures_task, multi_format, vector_tasks
@@ -60,6 +69,18 @@ class Recipe:
     def names(self) -> list[str]:
         """Names of the systems."""
         return registry.split_names(self.systems)
+
+    @property
+    def compared(self) -> str:
+        """The system that the others are compared with.
+
+        Raises:
+            InputError: it is not evaluated.
+        """
+        baseline = self.baseline or self.names[0]
+        if baseline not in self.names:
+            raise InputError(f"the baseline must be one of {', '.join(self.names)}, got {baseline!r}", "Set baseline")
+        return baseline
 
     def there(self) -> list[Entry]:
         """Return the tasks that the folder has."""
@@ -105,6 +126,7 @@ def listing(recipe: Recipe) -> list[dict[str, Any]]:
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     """Yield the corpus, then the vectors of each system, then the figures of each task and system."""
     recipe.chosen()
+    _ = recipe.compared
     for name in recipe.names:
         System.resolve(name)  # before the papers are read
     papers = _corpus_task(recipe)
@@ -142,11 +164,17 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         table = artifact.arrow("figures.arrow").to_pylist()
         rows = [(row["figure"], row["value"], np.array(row["draws"]), row["items"]) for row in table]
         found[system] += outcomes(chosen[task], rows)
-    tables = [_averages(found, chosen, recipe), _tasks(found, chosen, recipe), _formats(found, chosen)]
+    tables = [_averages(found, chosen, recipe), _tasks(found, chosen, recipe, made), _formats(found, chosen)]
+    figures = []
     if len(found) > 1:
         tables.append(_differences(found, chosen, recipe))
+        gains = partial(draw_gains, found=found, entries=chosen, baseline=recipe.compared, seed=recipe.seed)
+        figures.append(StudyFigure("gains", gains))
+    if len(found) >= LEAST_SYSTEMS:
+        tables.append(_correlations(found))
+        figures.append(StudyFigure("correlations", partial(draw_correlations, found=found)))
     tables.append(_counts(made))
-    return Findings(tables, sources=[corpus.name, *(artifact.name for artifact in made.values())])
+    return Findings(tables, figures, [corpus.name, *(artifact.name for artifact in made.values())])
 
 
 def _averages(found: dict[str, list[Outcome]], chosen: dict[str, Entry], recipe: Recipe) -> StudyTable:
@@ -181,7 +209,12 @@ def _published(name: str) -> dict[str, float]:
     return {group: figures[key] for group in GROUPS if (key := f"scirepeval.{group}") in figures}
 
 
-def _tasks(found: dict[str, list[Outcome]], chosen: dict[str, Entry], recipe: Recipe) -> StudyTable:
+def _tasks(
+    found: dict[str, list[Outcome]],
+    chosen: dict[str, Entry],
+    recipe: Recipe,
+    made: dict[tuple[str, str], Artifact],
+) -> StudyTable:
     lines, rows = [], []
     for each in zip(*found.values(), strict=True):
         entry = chosen[each[0].task]
@@ -192,7 +225,9 @@ def _tasks(found: dict[str, list[Outcome]], chosen: dict[str, Entry], recipe: Re
             cells.append(Figure(one.value, None, low, high, one.value == best and len(each) > 1, marked=False))
             interval = one.interval or (None, None)
             row = {"task": one.task, "measure": one.measure, "system": name, "value": one.value, "low": interval[0]}
-            rows.append({**row, "high": interval[1], "items": one.items, "in_train": entry.in_train, "files": state})
+            seconds = made[one.task, name].manifest.provenance["wall_seconds"]
+            row |= {"high": interval[1], "items": one.items, "in_train": entry.in_train, "files": state}
+            rows.append({**row, "seconds": seconds})
         trained = "in-train" if entry.in_train else "out-of-train"
         lines.append(Line(f"{entry.title}, {each[0].measure}", (*cells, trained, state, f"{each[0].items:,}")))
     columns = [*(Column("", name) for name in found), Column("", "trained"), Column("", "files"), Column("", "items")]
@@ -218,9 +253,7 @@ def _formats(found: dict[str, list[Outcome]], chosen: dict[str, Entry]) -> Study
 
 
 def _differences(found: dict[str, list[Outcome]], chosen: dict[str, Entry], recipe: Recipe) -> StudyTable:
-    baseline = recipe.baseline or next(iter(found))
-    if baseline not in found:
-        raise InputError(f"the baseline must be one of {', '.join(found)}, got {baseline!r}", "Set baseline")
+    baseline = recipe.compared
     lines, rows = [], []
     for name in (each for each in found if each != baseline):
         one = difference(found[name], found[baseline], chosen, recipe.seed)
@@ -231,6 +264,29 @@ def _differences(found: dict[str, list[Outcome]], chosen: dict[str, Entry], reci
     notes = ("p: paired permutation test over figures. Interval: bootstrap over test items.",)
     table = Table(f"SciRepEval: differences from {baseline}", "system", columns, tuple(lines), notes)
     return StudyTable("differences", table, pl.DataFrame(rows))
+
+
+def _correlations(found: dict[str, list[Outcome]]) -> StudyTable:
+    """Return how the figures correlate over systems: for each the one it is nearest to; the CSV file has all pairs."""
+    names, matrix = labels(found), correlations(found)
+    rows: list[dict[str, Any]] = [
+        {"figure": first, "other": second, "correlation": None if np.isnan(value) else float(value)}
+        for first, row in zip(names, matrix, strict=True)
+        for second, value in zip(names, row, strict=True)
+        if first != second
+    ]
+    lines = []
+    for name in names:
+        own = [row for row in rows if row["figure"] == name and row["correlation"] is not None]
+        near = max(own, key=lambda row: row["correlation"], default=None)
+        lines.append(Line(name, (near["other"], f"{near['correlation']:.2f}") if near else (None, None)))
+    subset = smallest_subset(found)
+    note = f"The mean of {' and '.join(subset)} orders the systems like the mean of all." if subset else ""
+    columns = (Column("", "nearest"), Column("", "correlation"))
+    table = Table(
+        "SciRepEval: correlation of figures over systems", "figure", columns, tuple(lines), (note,) if note else ()
+    )
+    return StudyTable("correlations", table, pl.DataFrame(rows, infer_schema_length=None))
 
 
 def _counts(made: dict[tuple[str, str], Artifact]) -> StudyTable:
