@@ -72,7 +72,9 @@ def draw_gains(
             mean = difference(own, base, entries, seed).mean
             at = place + (number - (len(others) - 1) / 2) * 0.8 / len(others)
             error = [[max(0.0, 100 * (mean.value - mean.low))], [max(0.0, 100 * (mean.high - mean.value))]]
-            axes.bar(at, 100 * mean.value, 0.8 / len(others), yerr=error, color=COLOURS[number % 8])
+            axes.bar(
+                at, 100 * mean.value, 0.8 / len(others), yerr=error, error_kw={"lw": 0.8}, color=COLOURS[number % 8]
+            )
     axes.axhline(0, color="black", lw=0.6)
     axes.set_xticks(range(len(FORMATS)), FORMATS)
     axes.set_ylabel(f"difference from {baseline} (points)")

@@ -22,7 +22,7 @@ class Outcome:
 
     Attributes:
         task: name of the task.
-        measure: its measure; of a task whose figures are averaged, all of them joined by a plus sign.
+        measure: its measure; of a mean over few-shot rows also their sizes, of another mean all measures.
         value: fraction.
         draws: its value in each resample, float64 ``[resamples]``.
         items: test items; 1: there is no interval.
@@ -73,7 +73,9 @@ def outcomes(entry: Entry, figures: Sequence[tuple[str, float, Floats, int]]) ->
     if len(figures) == 1 or entry.kind in ("proximity", "search", "triplets"):
         return [Outcome(entry.name, *figure) for figure in figures]
     names, values, draws, items = zip(*figures, strict=True)
-    return [Outcome(entry.name, " + ".join(names), float(np.mean(values)), np.mean(draws, axis=0), min(items))]
+    sizes = ", ".join(name.partition("@")[2] for name in names[1:])
+    measure = f"{names[0]} (all, {sizes})" if entry.few_shot else ", ".join(entry.measures)
+    return [Outcome(entry.name, measure, float(np.mean(values)), np.mean(draws, axis=0), min(items))]
 
 
 def average(found: Iterable[Outcome], entries: Mapping[str, Entry], group: str) -> Mean | None:

@@ -117,7 +117,7 @@ def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] =
         CorruptError: a file is damaged.
     """
     for path in paths:
-        for number, row in _read(path, [*needed, *optional]):
+        for number, row in _read(path, needed, optional):
             for column in needed:
                 if column not in row:
                     raise InputError(
@@ -140,12 +140,13 @@ def document(path: Path) -> Any:
         raise CorruptError(f"{path} cannot be read as JSON ({error})", "Fetch it again") from error
 
 
-def _read(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read(path: Path, needed: Sequence[str], optional: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     if path.suffix == ".parquet":
         file = open_parquet(path)
-        there = [name for name in columns if name in file.schema_arrow.names]
+        names = file.schema_arrow.names
+        wanted = [name for name in (*needed, *optional) if name in names]
         number = 0
-        for batch in file.iter_batches(_ROWS, columns=there or file.schema_arrow.names[:1]):
+        for batch in file.iter_batches(_ROWS, columns=wanted if wanted and set(needed) <= set(names) else names):
             for row in batch.to_pylist():
                 number += 1
                 yield number, row

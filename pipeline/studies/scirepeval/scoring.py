@@ -19,7 +19,7 @@ from pipeline.studies.scirepeval.ranking import VectorsOf, match, rank
 from pipeline.studies.scirepeval.tasks import Entry
 
 Floats = npt.NDArray[np.float64]
-_BLOCK = 2**24
+_BLOCK = 2**22
 """Weights of resampled test papers held at a time."""
 
 

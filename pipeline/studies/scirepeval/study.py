@@ -229,8 +229,8 @@ def _tasks(
             row |= {"high": interval[1], "items": one.items, "in_train": entry.in_train, "files": state}
             rows.append({**row, "seconds": seconds})
         trained = "in-train" if entry.in_train else "out-of-train"
-        lines.append(Line(f"{entry.title}, {each[0].measure}", (*cells, trained, state, f"{each[0].items:,}")))
-    columns = [*(Column("", name) for name in found), Column("", "trained"), Column("", "files"), Column("", "items")]
+        lines.append(Line(f"{entry.title}, {each[0].measure}", (*cells, f"{trained}, {state}, {each[0].items:,}")))
+    columns = [*(Column("", name) for name in found), Column("", "trained, files, items")]
     notes = ("Proximity and search rank by Euclidean distance, whatever the encoder's own distance.",)
     table = Table("SciRepEval: tasks", "task", tuple(columns), tuple(lines), notes)
     return StudyTable("tasks", table, pl.DataFrame(rows, infer_schema_length=None))

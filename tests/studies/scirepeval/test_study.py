@@ -39,7 +39,7 @@ def test_every_kind_of_task_from_the_published_layout(tmp_path: Path) -> None:
     assert values["scidocs_cite", "map"] > 0.9  # a topic has its own words
     assert values["trec_covid", "ndcg"] > 0.9
     assert values["s2and", "b3_f1"] > 0.9
-    assert values["biomimicry", "f1 + f1@64 + f1@16"] > 0.9
+    assert values["biomimicry", "f1 (all, 64, 16)"] > 0.9
     assert all(row["low"] <= row["value"] <= row["high"] for row in rows)
     assert {row["files"] for row in rows} == {"whole"}
     averages = {row["group"]: row for row in found["tables"]["averages"] if row["system"] == "lsa:dimension=8"}
