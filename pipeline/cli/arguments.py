@@ -10,6 +10,7 @@ import pipeline
 from pipeline.sources.registry import SOURCES, all_options
 
 _SELECTION = "which pools"
+_FORMATS = "terminal (default), markdown, csv or latex"
 
 
 def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
@@ -43,7 +44,9 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
         ("score", "score the rankings of the pools"),
         ("eval", "run whatever of the chain is missing, and print the table"),
     ):
-        _scoring(_command(commands, name, what))
+        command = _command(commands, name, what)
+        _scoring(command)
+        _shown(command, _FORMATS)
     for name, what in (
         ("submit", "submit what is missing as Slurm jobs"),
         ("collect", "verify and publish what slices made, and submit what they lost"),
@@ -57,14 +60,12 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     kinds = "table (default), corpora, corpus, pools, artifacts, vectors, fields or measures"
     show.add_argument("what", nargs="?", default="table", help=kinds)
     show.add_argument("--output", type=Path, help="corpus: folder to write its figures into")
-    show.add_argument("--spot", type=int, default=3, help="vectors: papers of each store to encode again (default: 3)")
+    show.add_argument("--spot", type=int, help="vectors: papers of each store to encode again (default: 3)")
     show.add_argument("--check", type=Path, metavar="CSV", help="table: exit with 3 if figures differ from this table")
-    show.add_argument("--tolerance", type=float, default=0.01, help="difference --check allows (default: 0.01)")
-    for command in (report, show):
-        _systems(command, required=False)
-        _measures(command)
-        command.add_argument("--format", default="terminal", help="terminal, markdown, csv or latex")
-        command.add_argument("--baseline", help="system to test against (default: bm25:tuned, else bm25)")
+    show.add_argument("--tolerance", type=float, help="difference --check allows (default: 0.01)")
+    for command, formats in ((report, "with commas: markdown, csv, latex, figures (default: all)"), (show, _FORMATS)):
+        _choosing(command)
+        _shown(command, formats)
 
     study = _command(commands, "study", "run an experiment: make what it needs, write its tables and figures")
     study.add_argument("name", nargs="?", help="name of the study; none: list them")
@@ -113,7 +114,11 @@ def _fetch(command: argparse.ArgumentParser) -> None:
     group.add_argument("--release", default="latest", help="a date such as 2026-09-17 (default: latest)")
     group.add_argument("--api-key-file", type=Path, help="file with the key of the API (default: $S2_API_KEY)")
     group.add_argument("--api-key", help=argparse.SUPPRESS)  # refused without printing it
-    group.add_argument("--datasets", default="papers,abstracts,citations", help="default: papers,abstracts,citations")
+    group.add_argument(
+        "--datasets",
+        default="papers,abstracts,citations",
+        help="default: papers,abstracts,citations; also embeddings-specter_v2",
+    )
     group = command.add_argument_group("openalex")
     group.add_argument("--snapshot", default="jsonl", help="jsonl (default), parquet, or legacy (until 2025)")
 
@@ -163,7 +168,7 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
         "--model",
         required=required,
         help="systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
-        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), hf:org/name, a folder",
+        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), hf:org/name, a folder, vectors:FILE (vectors made elsewhere)",
     )
     group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
@@ -203,3 +208,35 @@ def _measures(command: argparse.ArgumentParser) -> None:
         "--measures",
         help="further measures with commas, such as recall@50,f1; mdcr show measures lists them",
     )
+
+
+def _choosing(command: argparse.ArgumentParser) -> None:
+    """Add what chooses scores: the options of ``eval`` by the same names; what is not given restricts nothing."""
+    group = command.add_argument_group("which scores (default: all); as of mdcr eval")
+    group.add_argument("--model", help="systems with commas, in the order of the rows; bm25 is also a tuned one")
+    group.add_argument("--depth", type=int, help="ranks kept of each query")
+    group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16")
+    group.add_argument("--engine", help="exact, or an index beside it, such as ivf or hnsw:links=16")
+    group.add_argument("--measures", help="with commas, in the order of the columns (default: map,ndcg,recall@30)")
+    group.add_argument("--corpus", help="name of the corpus")
+    group.add_argument("--field", help="fields of field-level pools, with commas, or all")
+    group.add_argument("--year", type=int, help="publication year of the queries")
+    group.add_argument("--size", help="candidates asked for: 200k, 2M, all; several with commas")
+    group.add_argument("--queries", help="number of queries asked for, or all")
+    group.add_argument("--samples", type=int, help="the samples 1 to this number")
+    group.add_argument("--seed", type=int, help="seed the pools were drawn with")
+    group.add_argument("--split", help="test or validation")
+    group.add_argument("--nested", action="store_const", const=True, help="pools that are subsets of larger ones")
+    group.add_argument("--exclude", type=Path, action="append", metavar="FILE", help="ids that may not be queries")
+    group.add_argument("--citation-direction", help="outbound, inbound or total")
+    group.add_argument("--min-citations", type=int)
+    group.add_argument("--min-abstract-chars", type=int)
+    group.add_argument("--positives", help="corpus or prefiltered")
+    group.add_argument("--keep-same-title", action="store_const", const=True, help="pools drawn with this option")
+
+
+def _shown(command: argparse.ArgumentParser, formats: str) -> None:
+    group = command.add_argument_group("how scores are shown")
+    group.add_argument("--format", help=formats)
+    group.add_argument("--baseline", help="row to test the others against, by name or label (default: bm25)")
+    group.add_argument("--sort", metavar="MEASURE", help="rows by this measure, best first (default: as --model)")

@@ -34,8 +34,7 @@ def pool_task(
         test: of a validation pool: the test pool whose queries it must not share.
     """
     lists = {path: _read_list(path) for path in exclude}
-    digests = ((path.name, hashlib.sha256("\n".join(ids).encode()).hexdigest()) for path, ids in lists.items())
-    config = dataclasses.replace(config, exclude=tuple(digests))
+    config = dataclasses.replace(config, exclude=exclusions(exclude))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
     if test is not None:
         inputs["test"] = test
@@ -51,6 +50,15 @@ def pool_task(
         return build_pool(opened, config, out, excluded)
 
     return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, inputs, run)
+
+
+def exclusions(paths: Sequence[Path]) -> tuple[tuple[str, str], ...]:
+    """Return name and SHA-256 of lists of paper ids, as pools record them.
+
+    Raises:
+        InputError: a list cannot be read.
+    """
+    return tuple((path.name, hashlib.sha256("\n".join(_read_list(path)).encode()).hexdigest()) for path in paths)
 
 
 def _read_list(path: Path) -> list[str]:

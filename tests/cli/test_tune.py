@@ -36,7 +36,7 @@ def tuning(root: Path, printed: tuple[str, str]) -> dict[str, Any]:
 
 
 def values(answer: Any) -> dict[str, float]:
-    return {f"{row['system']} s{row['sample']}": row["value"] for row in answer["rows"]}
+    return {f"{row['system']} s{row['sample']}": row["value"] for row in answer["rows"] if row["sample"]}
 
 
 def test_the_grid_is_printed_with_its_best_point(printed: tuple[str, str], tuning: dict[str, Any]) -> None:
