@@ -82,10 +82,11 @@ def choice_of(options: argparse.Namespace) -> Choice:
         min_citations=options.min_citations,
         min_abstract_chars=options.min_abstract_chars,
         exclude=exclusions(options.exclude) if options.exclude else None,
-        systems=tuple(map(_stored_name, system_names(options.model))) if options.model else None,
+        systems=tuple(map(_stored_name, system_names(options.model))) if getattr(options, "model", None) else None,
         depth=options.depth,
         precision=PRECISIONS[options.precision] if options.precision else None,
         engine="exact" if exact else options.engine,
+        missing_positives=options.missing_positives,
         measures=tuple(map(str, parse_measures(options.measures))) if options.measures else None,
     )
 
@@ -97,9 +98,9 @@ def print_scores(
 
     Approximate rankings are compared with exact ones below the table, and in JSON under ``approximate``.
     """
-    systems = {each.manifest.config["system"] for each in made}
+    own = {each.id for each in made}
     chosen = choose(root, rankings=unique([each.manifest.inputs["ranking"] for each in made]))
-    chosen = [each for each in chosen if each.system in systems]
+    chosen = [each for each in chosen if own & {score.id for score in each.scores}]
     output = getattr(options, "format", None)
     _check_output(options)
     if options.json:
@@ -199,8 +200,8 @@ def _report(group: Sequence[Chosen], shown: Shown) -> Report:
     known = {name for each in loaded for name in each.measures}
     asked = map(str, parse_measures(shown.measures)) if shown.measures else SHOWN
     measures = [name for name in asked if name in known] or None
-    names = [each.name for each in loaded]
-    usual = next((name for name in ("bm25:tuned", "bm25") if name in names and len(set(names)) > 1), None)
+    rows = [name for _, name in {(each.system, each.name) for each in loaded}]
+    usual = next((name for name in ("bm25:tuned", "bm25") if rows.count(name) == 1 < len(rows)), None)
     # Bootstrap and permutations draw with the seed of the pools, so every command prints the same figures.
     seed = loaded[0].pool.settings.get("seed", ReportSettings.seed)
     sort = str(parse_measures(shown.sort)[0]) if shown.sort else None

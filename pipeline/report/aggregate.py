@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import mean_and_deviation, percentile_interval
+from pipeline.measure.statistics import confidence_interval, mean_and_deviation
 from pipeline.report.averaging import Averaged, Floats, Key, average
 from pipeline.report.model import (
     AVERAGE,
@@ -72,9 +72,12 @@ def of_sample(report: Report, sample: int) -> tuple[Summary, ...]:
     return tuple(_summary(key, each, report.settings) for key, each in averaged.items())
 
 
-def _summary(key: Key, averaged: Averaged, settings: ReportSettings) -> Summary:
+def _summary(
+    key: Key, averaged: Averaged, settings: ReportSettings, parts: Sequence[Averaged] | None = None
+) -> Summary:
     setup, system, measure = key
-    low, high = percentile_interval(averaged.resampled[None, :], settings.level)
+    values = [each.values[None, :] for each in parts or [averaged]]
+    low, high = confidence_interval(averaged.resampled[None, :], *values, level=settings.level)
     mean, deviation = mean_and_deviation(averaged.figures)
     return Summary(
         system=system,
@@ -113,7 +116,7 @@ def _macro_averages(
             pools=tuple(name for part in parts for name in part.pools),
         )
         value = float(np.mean([part.figures.mean() for part in parts]))
-        summary = _summary((Setup(AVERAGE, 0), system, measure), whole, settings)
+        summary = _summary((Setup(AVERAGE, 0), system, measure), whole, settings, parts)
         yield dataclasses.replace(summary, size=family.size, value=value)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.core.config import canonical, format_count
 from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.measure.statistics import interval_kind
 from pipeline.report.model import Family, PoolFacts, Report, Scored
 
 DATASET = "dataset level"
@@ -57,6 +58,7 @@ def provenance(report: Report, scored: Sequence[Scored]) -> str:
     settings = report.settings
     pools = sorted({each.pool.name: each.pool for each in scored}.values(), key=_place)
     config = _flat(pools[0].settings)
+    kinds = " or ".join(sorted({interval_kind(len(each.queries)) for each in scored}))
     rules = [_rule(name, config[name]) for name in ("year", "split", *_SHARED) if name in config]
     seeds = sorted({each.settings["seed"] for each in pools if "seed" in each.settings})
     drawn = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
@@ -64,7 +66,7 @@ def provenance(report: Report, scored: Sequence[Scored]) -> str:
     return (
         f"Provenance: corpus {report.corpus}; pools {', '.join(each.name for each in pools)}{drawn}{stated}; ties: "
         f"score descending, then paper id descending; bootstrap over queries: {settings.resamples:,} resamples, "
-        f"{settings.level:.0%} percentile interval, seed {settings.seed}."
+        f"{settings.level:.0%} {kinds} interval, seed {settings.seed}."
     )
 
 

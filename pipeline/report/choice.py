@@ -46,6 +46,7 @@ class Choice:
         depth: entries ranked a query.
         precision: compute precision of encoders, such as ``bfloat16``; systems without one are taken as well.
         engine: ``exact``, or an index such as ``ivf``, which includes exact search beside it.
+        missing_positives: of scores by a release's own judgements: ``ignore`` or ``count``.
         measures: what must have been scored for at least one row, and is shown in this order.
     """
 
@@ -68,6 +69,7 @@ class Choice:
     depth: int | None = None
     precision: str | None = None
     engine: str | None = None
+    missing_positives: str | None = None
     measures: tuple[str, ...] | None = None
 
 
@@ -123,7 +125,7 @@ def scored(root: Path) -> list[Chosen]:
     """Return everything that was scored in a workspace; scores whose pool or ranking is gone are left out."""
     rooms = (POOLS, RANKINGS, CORPORA)
     pools, rankings, corpora = ({each.id: each for each in published(root / room)} for room in rooms)
-    together: dict[tuple[str, str], list[Artifact]] = {}
+    together: dict[tuple[str, str, str], list[Artifact]] = {}
     for artifact in sorted(published(root / SCORES), key=published_at, reverse=True):
         inputs = artifact.manifest.inputs
         lost = [_lost(root / POOLS, inputs["pool"])] if inputs["pool"] not in pools else []
@@ -131,9 +133,11 @@ def scored(root: Path) -> list[Chosen]:
         if lost:
             say(f"left out: {artifact.name}, because {' and '.join(lost)}")
         else:
-            together.setdefault((inputs["ranking"], artifact.manifest.config["system"]), []).append(artifact)
+            config = artifact.manifest.config
+            key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))
+            together.setdefault(key, []).append(artifact)
     found = []
-    for (ranking, system), scores in together.items():
+    for (ranking, system, _), scores in together.items():
         pool = pools[scores[0].manifest.inputs["pool"]]
         corpus = corpora.get(pool.manifest.inputs["corpus"])
         found.append(Chosen(system, tuple(scores), rankings[ranking], pool, corpus))
@@ -200,6 +204,7 @@ _OF_SYSTEMS: Mapping[str, Callable[[Chosen], Any]] = {
     "depth": lambda each: each.depth,
     "precision": lambda each: each.precisions,
     "engine": lambda each: each.engine,
+    "missing_positives": lambda each: each.settings.get("missing_positives"),
 }
 """What each setting of systems is compared with."""
 

@@ -47,9 +47,13 @@ class Chosen:
 
     @functools.cached_property
     def settings(self) -> Mapping[str, Any]:
-        """Everything that decides the system, as plain data; ``depth`` is always there."""
-        depth = self.scores[0].manifest.counts["depth"]
-        return {"depth": depth, **settings_of(self.ranking.manifest)}
+        """Everything that decides the system, as plain data; ``depth`` is always there.
+
+        Scores by a release's own judgements also say what is done about ``missing_positives``.
+        """
+        scored, given = self.scores[0].manifest, self.pool.manifest.config.get("queries_are") == "texts"
+        missing = {"missing_positives": scored.config.get("missing_positives", "ignore")} if given else {}
+        return {"depth": scored.counts["depth"], **settings_of(self.ranking.manifest), **missing}
 
     @property
     def depth(self) -> int:

@@ -95,7 +95,7 @@ class ReportSettings:
     Attributes:
         seed: of the bootstrap and the permutation test.
         resamples: of the bootstrap over queries.
-        level: of its percentile interval.
+        level: of its interval.
         permutations: sign flips of the paired test.
         alpha: adjusted p-values below it are marked.
         baseline: name or label of the system the others are tested against, or None.

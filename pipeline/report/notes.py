@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from pipeline.core.config import format_count
@@ -9,6 +10,8 @@ from pipeline.core.fields import MAG_FIELDS
 from pipeline.encode import registry
 from pipeline.report.caption import DATASET, provenance
 from pipeline.report.model import Family, Report, Scored, Summary, unique
+
+_MISSING = {"ignore": "left out of denominators", "count": "counted in denominators"}
 
 
 def notes(report: Report, family: Family, summaries: Sequence[Summary], compared: str) -> tuple[str, ...]:
@@ -87,7 +90,9 @@ def _missing(scored: Sequence[Scored]) -> str:
     named = ", ".join(f"{system} {count:,}" for system, count in without.items() if count)
     parts = [f"Queries without results, scored 0: {named}."] if named else []
     parts += [f"Queries without a positive, left out: {unjudged:,}."] if unjudged else []
-    parts += [f"Positives that are not in the collection: {absent:,}."] if absent else []
+    ways = {json.loads(each.identity.get("settings", "{}")).get("missing_positives", "ignore") for each in scored}
+    told = _MISSING[ways.pop()] if len(ways) == 1 else "counted in denominators of the rows that say so"
+    parts += [f"Positives that are not in the collection: {absent:,}, {told}."] if absent else []
     return " ".join(parts)
 
 

@@ -29,7 +29,7 @@ def baselines(scored: Sequence[Scored], wanted: str | None) -> dict[str, str]:
         listed = ", ".join(depth_of)
         raise InputError(
             f"the baseline must be one of {listed} on these pools, got {wanted!r}",
-            f"Score it: mdcr eval --model {wanted}",
+            f"Name it with --model, or score it first: mdcr eval --model {wanted}",
         )
     base_of: dict[int, str] = {}
     for label in called:

@@ -19,6 +19,7 @@ from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.pools import build_given_pool, build_pool
+from pipeline.corpus.queries import check_queries
 from pipeline.corpus.reader import Corpus
 
 
@@ -49,7 +50,8 @@ def pool_task(
             excluded = np.concatenate([excluded, Pool(inputs["test"], opened).query_rows])
         return build_pool(opened, config, out, excluded)
 
-    return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, inputs, run)
+    version = 2 if config.queries_are == "texts" else 1
+    return Task("pool", version, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, inputs, run)
 
 
 def exclusions(paths: Sequence[Path]) -> tuple[tuple[str, str], ...]:
@@ -59,6 +61,17 @@ def exclusions(paths: Sequence[Path]) -> tuple[tuple[str, str], ...]:
         InputError: a list cannot be read.
     """
     return tuple((path.name, hashlib.sha256("\n".join(_read_list(path)).encode()).hexdigest()) for path in paths)
+
+
+def check_pool(task: Task) -> None:
+    """Check, without drawing, that the corpus has papers enough that may be queries of a pool.
+
+    Raises:
+        LackError: it has not.
+    """
+    corpus, config = task.inputs["corpus"], task.config
+    if isinstance(corpus, Artifact) and config.queries_are != "texts":
+        check_queries(Corpus(corpus), config)
 
 
 def _read_list(path: Path) -> list[str]:

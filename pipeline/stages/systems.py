@@ -1,14 +1,15 @@
 """The systems users name.
 
 ``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``vectors:FILE``,
-``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``.
+``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``; with a label of the user's own, ``mine=/path/to/model``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from pipeline.core.config import pairs
@@ -46,17 +47,28 @@ class Bm25:
             return "bm25:tuned"
         return "bm25" if (self.k1, self.b) == (DEFAULT_K1, DEFAULT_B) else f"bm25:k1={self.k1:g},b={self.b:g}"
 
+    @property
+    def key(self) -> str:
+        """The name, which has no label."""
+        return self.name
+
 
 @dataclass(frozen=True)
 class Dense:
-    """An article encoder with exact search of its vectors."""
+    """An article encoder with exact search of its vectors; ``label`` is its name in tables, empty for the model's."""
 
     model: Model
+    label: str = ""
 
     @property
     def name(self) -> str:
-        """As users write it."""
-        return self.model.name
+        """Its label, or the model as users write it."""
+        return self.label or self.model.name
+
+    @property
+    def key(self) -> str:
+        """The name without label and path."""
+        return self.model.key
 
 
 @dataclass(frozen=True)
@@ -65,11 +77,12 @@ class Fused:
 
     method: Method
     parts: tuple[Bm25 | Dense, ...]
+    label: str = ""
 
     @property
     def name(self) -> str:
-        """As users write it."""
-        return f"{self.method}({','.join(part.name for part in self.parts)})"
+        """Its label, or as users write it with the labels of its parts."""
+        return self.label or f"{self.method}({','.join(part.name for part in self.parts)})"
 
 
 System = Bm25 | Dense | Fused
@@ -85,15 +98,22 @@ def parse_systems(text: str, precision: str | None = None) -> list[System]:
     names = system_names(text)
     if not names:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
-    systems = [_parse(name, precision) for name in names]
-    return list({(system.name, getattr(system, "tuning", None)): system for system in systems}.values())
+    systems = {(each.name, getattr(each, "tuning", None)): each for each in (_parse(name, precision) for name in names)}
+    if precision is not None and not any(
+        hasattr(part.spec, "compute") for model in encoders(systems.values()) for part in (model, *model.parts)
+    ):
+        raise InputError(f"--precision {precision} must go with an encoder that computes", "Leave it out")
+    for label in [_labelled(name)[0] for name in names]:
+        if label and sum(_labelled(name)[0] == label for name in set(names)) > 1:
+            raise InputError(f"the label {label} must name one system, got several", "Give each its own label")
+    return list(systems.values())
 
 
 def system_names(text: str) -> list[str]:
     """Split ``--model`` at the commas between systems, not at those in parentheses or between parameters."""
     names: list[str] = []
     for piece in registry.split_names(text):
-        if names and re.fullmatch(r"\w+\s*=[^:/]*|queries\s*=.*", piece) and re.search(r":\w+\s*=", names[-1]):
+        if names and _is_option(piece) and re.search(r":\w+\s*=", names[-1]):
             names[-1] += f",{piece}"
         else:
             names.append(piece)
@@ -103,7 +123,7 @@ def system_names(text: str) -> list[str]:
 def encoder_names(text: str) -> list[str]:
     """Return the encoders of the systems in ``--model``, as typed, each once; weights need not be on this machine."""
     names: list[str] = []
-    for name in system_names(text):
+    for name in (_labelled(each)[1] for each in system_names(text)):
         fused = re.fullmatch(r"(rrf|wsum)\((.*)\)", name)
         names += encoder_names(fused[2]) if fused else [name] * (name.partition(":")[0] != "bm25")
     for name in names:
@@ -115,10 +135,37 @@ def encoder_names(text: str) -> list[str]:
 def encoders(systems: Iterable[System]) -> list[Model]:
     """Return the encoders of systems, also of fused ones, each once."""
     parts = [part for system in systems for part in (system.parts if isinstance(system, Fused) else (system,))]
-    return list({part.name: part.model for part in parts if isinstance(part, Dense)}.values())
+    return list({part.key: part.model for part in parts if isinstance(part, Dense)}.values())
+
+
+def _is_option(piece: str) -> bool:
+    """Whether a piece between commas is an option of the system before it, not a system with a label."""
+    found = re.fullmatch(r"(\w+)\s*=([^:/]*)", piece)
+    return piece.startswith(("adapter=", "queries=")) or (found is not None and not _is_system(found[2].strip()))
+
+
+def _is_system(text: str) -> bool:
+    return bool(re.match(r"(mean|rrf|wsum)\(", text)) or text in ("bm25", *registry.names()) or Path(text).is_dir()
+
+
+def _labelled(text: str) -> tuple[str, str]:
+    """Split ``mine=/path/to/model`` into label and system; the label is empty where there is none."""
+    found = re.fullmatch(r"([A-Za-z][\w.+-]*)\s*=\s*(.+)", text)
+    return ("", text) if found is None or Path(text).is_dir() else (found[1], found[2])
 
 
 def _parse(name: str, precision: str | None) -> System:
+    label, plain = _labelled(name)
+    if label:
+        if _is_system(label):
+            raise InputError(f"the label {label} is the name of another system", "Choose another label")
+        system = _parse(plain, precision)
+        if isinstance(system, Bm25):
+            raise InputError(f"{name} must label an encoder or a fusion; BM25 is named by its parameters", plain)
+        return replace(system, label=label)
+    parts = registry.split_names(name[len("mean(") :].rpartition(")")[0]) if name.startswith("mean(") else []
+    if any(_labelled(part)[0] and not _is_option(part) for part in parts):
+        raise InputError(f"{name} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
     fused = re.fullmatch(r"(rrf|wsum)\((.*)\)", name)
     if fused:
         return _parse_fused(fused[1], fused[2], precision)
@@ -135,7 +182,7 @@ def _parse_fused(method: str, inside: str, precision: str | None) -> Fused:
     parts = parse_systems(inside, precision) if inside.strip() else []
     if len(parts) < 2:
         raise InputError(f"{method}({inside}) fuses {len(parts)} systems", f"Name two or more: {method}(bm25,scincl)")
-    if len({part.name for part in parts}) < len(parts):
+    if len({part.key if not isinstance(part, Fused) else part.name for part in parts}) < len(parts):
         raise InputError(f"{method}({inside}) names a system twice", "Name each once")
     plain = tuple(part for part in parts if not isinstance(part, Fused))
     if len(plain) < len(parts):

@@ -37,6 +37,7 @@ CHOOSES: dict[str, tuple[str, Callable[[Row], Any], Any]] = {
     "precision": ("bf16", lambda row: row["precision"] in (None, "bfloat16"), True),
     "engine": ("ivf", lambda row: row["engine"] in (None, "exact", "ivf"), True),
     "measures": ("recall@2", lambda row: row["size"], 8),
+    "missing-positives": ("count", lambda row: json.loads(row["settings"])["missing_positives"], "count"),
     "corpus": ("other", lambda row: row["corpus"].split("-")[0], "other"),
     "field": ("Art", lambda row: row["field"], "Art"),
     "year": ("2018", lambda row: row["year"], 2018),
@@ -71,6 +72,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for settings in pools:
         made.score(root, of, made.pool(root, of, **settings), "bm25", **bm25)
     made.score(root, other, made.pool(root, other), "bm25", **bm25)
+    given = made.pool(root, of, queries_are="texts")
+    for way in ("ignore", "count"):
+        made.score(root, of, given, "bm25", missing_positives=way, **bm25)
     pool = made.pool(root, of)
     made.score(root, of, pool, "bm25", measures="map,ndcg,recall@30", **bm25)
     made.score(root, of, pool, "bm25", depth=10, **bm25)
@@ -249,7 +253,14 @@ def test_every_option_is_tried() -> None:
     for command in ("show", "report"):
         tried = {*CHOOSES, *SHOWS, "output", "spot", "check", "tolerance"}
         assert options_of(command) <= tried | COMMON
-    assert options_of("eval") - COMMON == {*MAKES, *SHOWS, "corpus", "bm25-engine", "measure-engine"}
+    assert options_of("eval") - COMMON == {
+        *MAKES,
+        *SHOWS,
+        "corpus",
+        "bm25-engine",
+        "measure-engine",
+        "missing-positives",
+    }
 
 
 MAKES = {name: value for name, (value, _, _) in CHOOSES.items() if name != "corpus"} | {"model": "bm25", "size": "901"}

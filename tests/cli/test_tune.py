@@ -70,12 +70,6 @@ def test_a_second_tuning_makes_nothing(root: Path, printed: tuple[str, str]) -> 
     assert all(step["present"] for step in plan)
 
 
-def test_validation_queries_are_drawn_whatever_split_is_named(root: Path, tuning: dict[str, Any]) -> None:
-    (found,) = mdcr_json(root, "tune", *POOL, "--split", "test")["tunings"]
-    assert found["id"] == tuning["id"]
-    assert found["pool"]["split"] == "validation"
-
-
 def test_bm25_is_tuned_from_then_on_and_can_be_fixed(
     root: Path, untuned: dict[str, float], tuning: dict[str, Any]
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
-from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, POOL_QUERIES, RANKING
+from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, POOL_QUERIES, RANKING
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, RANKINGS, TUNINGS
@@ -44,6 +44,8 @@ def pool(root: Path, of: Artifact, *, candidates: int = 8, **settings: Any) -> A
     def write(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         for name, schema in _FILES.items():
             out.arrow(name, drawn.arrow(name), schema)
+        if settings.get("queries_are") == "texts":
+            out.arrow("missing.arrow", MISSING.empty_table(), MISSING)
         return {**drawn.manifest.counts, **absent}
 
     config = PoolConfig(**{"queries": 3, "size": candidates, **settings})
@@ -66,6 +68,7 @@ def score(
     **settings: Any,
 ) -> Artifact:
     """Publish a ranking of a pool under any settings, and its scores."""
+    missing = settings.pop("missing_positives", "ignore")
     recorded = {name: settings.pop(name) for name in RECORDED if name in settings}
     table = ranking_table(run)
 
@@ -79,5 +82,6 @@ def score(
         own["paper"] = Task("embed", 1, "indexes/vectors/x", "vectors", recorded, {}, lambda *_: {})
     ranking = Task("search", 1, RANKINGS, "rank", {"depth": 500, **settings}, own, write)
     sample = pool.manifest.config["sample"]
-    task = score_task(ranking, pool, of, system=system, sample=sample, measures=tuple(measures.split(",")))
+    asked = tuple(measures.split(","))
+    task = score_task(ranking, pool, of, system=system, sample=sample, measures=asked, missing_positives=missing)
     return Runner(root, Resources(workers=1)).make(task)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.measure.statistics import bootstrap_means, holm, paired_permutation, percentile_interval
+from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm, paired_permutation
 from pipeline.report.aggregate import summarise
 from pipeline.report.model import AVERAGE, Family, ReportSettings, Setup, families
 from pipeline.report.tables import build_tables
@@ -21,7 +21,8 @@ def test_mean_and_deviation_over_samples() -> None:
     (summary,) = summarise(many, SETTINGS).summaries
     assert summary.value == pytest.approx(values.mean())
     assert summary.deviation == pytest.approx(values.mean(axis=1).std(ddof=1))
-    low, high = percentile_interval(bootstrap_means(values.mean(axis=0)[None], seed=5, resamples=300))
+    mean = values.mean(axis=0)[None]
+    low, high = confidence_interval(bootstrap_means(mean, seed=5, resamples=300), mean)
     assert (summary.low, summary.high) == (pytest.approx(low[0]), pytest.approx(high[0]))
     assert (summary.samples, summary.queries, summary.positives) == (3, 25, 100)
     assert summary.pools == ("dataset-200000-s1", "dataset-200000-s2", "dataset-200000-s3")
@@ -46,9 +47,9 @@ def test_macro_average_weighs_fields_alike() -> None:
     assert average.value == pytest.approx((0.375 + 0.25) / 2)
     assert average.deviation == pytest.approx(np.std([(0.5 + 0.25) / 2, (0.25 + 0.25) / 2], ddof=1))
     assert (average.queries, average.positives, average.samples) == (6, 200, 2)
-    art = bootstrap_means(np.array([[0.75, 0.0]]), seed=5, item="Art", resamples=300)
-    history = bootstrap_means(np.array([[0.2, 0.2, 0.2, 0.4]]), seed=5, item="History", resamples=300)
-    low, high = percentile_interval((art + history) / 2)
+    parts = {"Art": np.array([[0.75, 0.0]]), "History": np.array([[0.2, 0.2, 0.2, 0.4]])}
+    art, history = (bootstrap_means(each, seed=5, item=name, resamples=300) for name, each in parts.items())
+    low, high = confidence_interval((art + history) / 2, *parts.values())
     assert (average.low, average.high) == (pytest.approx(low[0]), pytest.approx(high[0]))
 
 
@@ -148,7 +149,7 @@ def test_notes_count_by_system() -> None:
     notes = " ".join(table.notes)
     assert "tied score: a 20.0%, b 0.0%." in notes
     assert "scored 0: a 2, b 1. Queries without a positive, left out: 4." in notes
-    assert "Positives that are not in the collection: 7." in notes
+    assert "Positives that are not in the collection: 7, left out of denominators." in notes
     assert "the top 9 of each query" in notes
 
 

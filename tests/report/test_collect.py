@@ -17,7 +17,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.schema import SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from pipeline.measure.statistics import bootstrap_means, percentile_interval
+from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.report.aggregate import summarise
 from pipeline.report.choice import Choice, choose
 from pipeline.report.collect import frame, load
@@ -46,7 +46,7 @@ def test_scores_become_records(tmp_path: Path, corpus: Artifact) -> None:
     chosen = choose(tmp_path)
     found = records(summarise(load(chosen), ReportSettings(seed=3, resamples=200, baseline="bm25")))
     assert len(found) == 2 * 2 * (1 + 2)
-    low, high = percentile_interval(bootstrap_means(np.array([MAP]), seed=3, resamples=200))
+    low, high = confidence_interval(bootstrap_means(np.array([MAP]), seed=3, resamples=200), np.array([MAP]))
     first = next(row for row in found if (row["system"], row["sample"], row["measure"]) == ("bm25", 2, "map"))
     expected = {
         "corpus": corpus.name,
