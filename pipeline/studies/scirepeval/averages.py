@@ -9,11 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError
-from pipeline.measure.statistics import paired_permutation, percentile_interval
+from pipeline.measure.statistics import LEVEL, paired_permutation
 from pipeline.studies.scirepeval.tasks import Entry
 
 Floats = npt.NDArray[np.float64]
 GROUPS = ("in-train", "out-of-train", "average")
+
+
+def percentiles(draws: Floats) -> tuple[float, float]:
+    """Return the percentile interval of resampled figures, which need not be means (F1, tau): low, high."""
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,7 @@ class Outcome:
         """The 95% interval; None for a task of one item, such as one query."""
         if self.items < 2:
             return None
-        low, high = percentile_interval(self.draws[None])
-        return float(low[0]), float(high[0])
+        return percentiles(self.draws)
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,8 @@ def average(found: Iterable[Outcome], entries: Mapping[str, Entry], group: str) 
     chosen = _counted(found, entries, group)
     if not chosen:
         return None
-    low, high = percentile_interval(np.mean([each.draws for each in chosen], axis=0)[None])
-    return Mean(float(np.mean([each.value for each in chosen])), float(low[0]), float(high[0]), len(chosen))
+    low, high = percentiles(np.mean([each.draws for each in chosen], axis=0))
+    return Mean(float(np.mean([each.value for each in chosen])), low, high, len(chosen))
 
 
 def _counted(found: Iterable[Outcome], entries: Mapping[str, Entry], group: str) -> list[Outcome]:
@@ -123,7 +128,7 @@ def difference(
         raise InputError("two systems must be compared on the same tasks, got others", "Evaluate both on all of them")
     one, other = (_counted(found, entries, "average") for found in (first, second))
     values = np.array([a.value - b.value for a, b in zip(one, other, strict=True)])
-    low, high = percentile_interval(np.mean([a.draws - b.draws for a, b in zip(one, other, strict=True)], axis=0)[None])
+    low, high = percentiles(np.mean([a.draws - b.draws for a, b in zip(one, other, strict=True)], axis=0))
     p_value = float(paired_permutation(values[None], seed=seed, item="scirepeval")[0])
-    mean = Mean(float(values.mean()), float(low[0]), float(high[0]), len(values))
+    mean = Mean(float(values.mean()), low, high, len(values))
     return Difference(mean, p_value, int(np.count_nonzero(values > 0)))
