@@ -95,6 +95,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     study.add_argument("--input", type=Path, help="folder in place of the recipe's")
     study.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting's value")
     study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
+    study.add_argument("--list", action="store_true", help="show what its input holds, and stop")
 
     estimate = "estimate time, disk and memory of embedding, from a short probe"
     plan = _command(commands, "plan", estimate, "memory workers device json")
