@@ -14,12 +14,13 @@ from typing import Any
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.progress import say
 from pipeline.encode import hub, kinds, lock
 from pipeline.encode.spec import MeanSpec, Model
 
 _REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
 _HUB_PREFIX = "hf:"
-_NO_OPTION = ("checkpoint", "folder", "hub", "kind", "package")
+_NO_OPTION = ("checkpoint", "dense", "folder", "hub", "kind", "package")
 """Settings of an entry that a user cannot override."""
 
 
@@ -87,7 +88,14 @@ def resolve(text: str, precision: str | None = None) -> Model:
     model = kind.resolve(name, {**entry, **options})
     if query:
         model = dataclasses.replace(model, query=_named(query, options))
+    if model.recipe:
+        _say_once(f"{name}: {model.recipe}")
     return model
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    say(line)
 
 
 def kind_of(text: str) -> str:
@@ -253,7 +261,9 @@ def _entry(base: str) -> dict[str, Any]:
     if base in entries:
         return _locked(entries[base])
     if base.startswith(_HUB_PREFIX):
-        return {"hub": base.removeprefix(_HUB_PREFIX)}
+        hub_id = base.removeprefix(_HUB_PREFIX)
+        known = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
+        return {key: value for key, value in _locked(next(known, {"hub": hub_id})).items() if key != "package"}
     folder = Path(base).expanduser()
     if folder.is_dir():
         return {"folder": str(folder)}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from pipeline.core.config import OMIT_DEFAULT
 from pipeline.encode.hub import Checkpoint
 
 Role = Literal["paper", "query"]
@@ -23,6 +24,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "template": ("title-sep-abstract", "title-space-abstract"),
 }
 """Values of the settings that have a fixed set of them."""
+
+POOLING = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+"""How the states of a text's tokens become a vector, as sentence-transformers names it."""
 
 
 class EncoderSpec(Protocol):
@@ -46,15 +50,18 @@ class TransformerSpec:
         revision: commit of the hub repository, or ``sha256:`` and a digest of weights, tokenizer and configuration.
         template: how title and abstract become one text. ``title-sep-abstract`` (SPECTER family): title, the
             tokenizer's separator, abstract, always with the separator; ``title-space-abstract``: empty parts skipped.
-        pooling: ``cls``, ``mean`` over all tokens, or ``position:N`` (control-code models: 1).
+        pooling: a name of :data:`POOLING`, several joined by ``+`` (their vectors are concatenated), or ``position:N``
+            (control-code models: 1).
         max_length: tokens a text is cut to, special ones included.
         compute: data type of weights and activations.
         storage: data type the vectors are stored in.
         normalise: whether vectors are scaled to length 1.
         adapter: hub id of a bottleneck adapter; ``local`` for one in a folder, empty for none.
         adapter_revision: like ``revision``.
-        paper_prefix: put before the text of a paper (E5: ``passage: ``).
+        paper_prefix: put before the text of a paper (E5: ``query: ``).
         query_prefix: put before an ad-hoc query.
+        lower_case: whether text is lower-cased before the tokenizer's own normalisation.
+        dense: folders of the dense layers that follow the pooling, in order; ``revision`` names their content.
     """
 
     checkpoint: str
@@ -70,6 +77,8 @@ class TransformerSpec:
     paper_prefix: str = ""
     query_prefix: str = ""
     kind: str = "transformer"
+    lower_case: bool = field(default=False, metadata=OMIT_DEFAULT)
+    dense: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -141,6 +150,8 @@ class Model:
         licence: licence of the weights.
         exclusions: where its training queries are published; they must not be test queries.
         query: name of the model that encodes ad-hoc queries; empty if it is this one.
+        recipe: how texts become vectors, and who says so, in one line; empty where the kind says it.
+        passage_prefix: put before a paper that ad-hoc queries search; None: the specification's ``paper_prefix``.
         parts: the encoders whose vectors are averaged; empty for any other model.
         several: whether a paper has several vectors: the distance of two papers is the smallest of any two.
     """
@@ -153,6 +164,8 @@ class Model:
     licence: str = ""
     exclusions: tuple[str, ...] = ()
     query: str = ""
+    recipe: str = ""
+    passage_prefix: str | None = None
     parts: tuple[Model, ...] = ()
     several: bool = False
 

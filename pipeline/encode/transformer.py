@@ -10,19 +10,23 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
 from torch.nn import functional
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources, keep_freed_memory
 from pipeline.corpus.reader import Text
+from pipeline.encode import recipe
 from pipeline.encode.adapter import activate
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoded, Encoder
@@ -63,6 +67,7 @@ class TransformerEncoder(Encoder):
         device: where to compute.
         workers: on a CPU, threads, each with a batch of its own; with a GPU, processes that tokenise (0: tokenise in
             this process).
+        dense: layers after the pooling, in float32; most models have none.
 
     Raises:
         InputError: the tokenizer is a slow one, or the model takes fewer tokens than the specification asks for.
@@ -70,7 +75,13 @@ class TransformerEncoder(Encoder):
     """
 
     def __init__(
-        self, spec: TransformerSpec | AspireSpec, network: Any, tokenizer: Any, device: torch.device, workers: int = 1
+        self,
+        spec: TransformerSpec | AspireSpec,
+        network: Any,
+        tokenizer: Any,
+        device: torch.device,
+        workers: int = 1,
+        dense: Sequence[nn.Sequential] = (),
     ) -> None:
         if not tokenizer.is_fast:
             raise InputError("the model has no fast tokenizer", "Convert it to a tokenizer.json")
@@ -84,7 +95,9 @@ class TransformerEncoder(Encoder):
         on_cpu = device.type == "cpu"
         self._tokenise: Tokeniser = tokenise if on_cpu or not workers else TokeniserPool(tokenise, workers)
         self._pad = tokenizer.pad_token_id or 0
+        self._modes = spec.pooling.split("+") if isinstance(spec, TransformerSpec) else ["mean"]
         self._normalise = isinstance(spec, TransformerSpec) and spec.normalise
+        self._dense = nn.Sequential(*dense).to(device)
         try:
             self._network = network.to(device, getattr(torch, spec.compute))
         except torch.OutOfMemoryError as error:
@@ -108,15 +121,18 @@ class TransformerEncoder(Encoder):
         if not isinstance(model.spec, TransformerSpec | AspireSpec) or model.checkpoint is None:
             raise TypeError(f"{model.name} is not a transformer")
         device = torch_device(resources.device)
-        network, tokenizer = _open(model.checkpoint.ready())
+        folders = model.spec.dense if isinstance(model.spec, TransformerSpec) else ()
+        network, tokenizer = open_pretrained(model.checkpoint.ready(folders))
         if model.adapter is not None:
             activate(network, model.adapter.ready())
-        return cls(model.spec, network.eval(), tokenizer, device, resources.workers)
+        dense = [dense_layer(model.checkpoint.folder / folder) for folder in folders]
+        return cls(model.spec, network.eval(), tokenizer, device, resources.workers, dense)
 
     @property
     def dimension(self) -> int:
-        """Width of the last layer."""
-        return int(self._network.config.hidden_size)
+        """Components of a vector."""
+        pooled = len(self._modes) * int(self._network.config.hidden_size)
+        return int(self._dense[-1][0].out_features) if len(self._dense) else pooled
 
     def describe(self) -> Mapping[str, Any]:
         """Return device, precision, attention, batch size, bytes of the weights and threads."""
@@ -126,7 +142,7 @@ class TransformerEncoder(Encoder):
             "compute": str(self._network.dtype).removeprefix("torch."),
             "attention": self._network.config._attn_implementation,
             "batch_tokens": self._batch_tokens,
-            "weight_bytes": sum(weight.nbytes for weight in self._network.parameters()),
+            "weight_bytes": sum(weight.nbytes for part in (self._network, self._dense) for weight in part.parameters()),
             "threads": self._workers,
         }
 
@@ -181,7 +197,8 @@ class TransformerEncoder(Encoder):
         )
         with torch.inference_mode():
             states = self._network(input_ids=self._send(ids), attention_mask=self._send(mask)).last_hidden_state
-            pooled = pool(states.flatten(0, 1), *map(self._send, span_tokens(spans)))
+            places, offsets = map(self._send, span_tokens(spans))
+            pooled = self._dense(pool(states.flatten(0, 1), places, offsets, self._modes))
             if self._normalise:
                 pooled = functional.normalize(pooled, dim=1)
             if self._device.type == "cpu":
@@ -231,15 +248,36 @@ def token_batches(tokens: Sequence[Sequence[int]], budget: int, among: Iterable[
     return batches
 
 
-def pool(states: torch.Tensor, places: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """Return the mean of the states of each span of tokens, float32 ``[spans, dimension]``.
+def pool(
+    states: torch.Tensor, places: torch.Tensor, offsets: torch.Tensor, modes: Sequence[str] = ("mean",)
+) -> torch.Tensor:
+    """Return a vector of the states of each span of tokens, float32 ``[spans, modes * dimension]``.
 
     Args:
         states: last layer, ``[tokens, dimension]``.
         places: the tokens of all spans, one span after another, int64 ``[tokens of spans]``.
         offsets: where each span starts in ``places``, int64 ``[spans]``.
+        modes: names of :data:`pipeline.encode.spec.POOLING`, whose vectors are concatenated; any other name is the
+            mean (of a span of one token).
     """
-    return functional.embedding_bag(places, states.float(), offsets, mode="mean")
+    states = states.float()
+    lengths = torch.diff(offsets, append=offsets.new_tensor([len(places)]))
+
+    def by(mode: str) -> torch.Tensor:
+        if mode == "lasttoken":
+            return states[places[offsets + lengths - 1]]
+        if mode == "cls":
+            return states[places[offsets]]
+        if mode == "weightedmean":
+            weights = (torch.arange(len(places), device=places.device) - offsets.repeat_interleave(lengths) + 1).float()
+            weights /= (lengths * (lengths + 1) / 2).repeat_interleave(lengths)
+            return functional.embedding_bag(places, states, offsets, mode="sum", per_sample_weights=weights)
+        if mode == "max":
+            return functional.embedding_bag(places, states, offsets, mode="max")
+        mean = functional.embedding_bag(places, states, offsets, mode="mean")
+        return mean * lengths.sqrt().unsqueeze(1) if mode == "mean_sqrt_len_tokens" else mean
+
+    return torch.cat([by(mode) for mode in modes], dim=1) if len(modes) > 1 else by(modes[0])
 
 
 def span_tokens(spans: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -287,13 +325,41 @@ def _encoded(batch: list[int], launched: _Launched, tokens: Tokens) -> Encoded:
     )
 
 
-def _open(folder: Path) -> tuple[Any, Any]:
-    """Load network, in float32, and tokenizer; missing weights, of which transformers only warns, are an error."""
+def dense_layer(folder: Path) -> nn.Sequential:
+    """Load a dense layer as sentence-transformers saves it: a linear layer in float32, and its activation.
+
+    Raises:
+        InputError: the weights are damaged, or missing, or are not those that the configuration describes.
+    """
+    values = recipe.dense(folder)
+    linear = nn.Linear(values["in_features"], values["out_features"], bias=values.get("bias", True))
+    activation: nn.Module = getattr(nn, values["activation_function"])()
+    try:
+        if (folder / "model.safetensors").is_file():
+            weights = load_file(folder / "model.safetensors")
+        else:
+            weights = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
+        linear.load_state_dict({name.removeprefix("linear."): weight.float() for name, weight in weights.items()})
+    except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
+        raise InputError(f"{folder} cannot be loaded as a dense layer ({error})", "Download it again") from error
+    return nn.Sequential(linear, activation).eval()
+
+
+def open_pretrained(folder: Path, kind: Any = AutoModel) -> tuple[Any, Any]:
+    """Load network, in float32, and tokenizer; missing weights, of which transformers only warns, are an error.
+
+    Args:
+        folder: the files of the model.
+        kind: class of transformers that opens it. Of a model with a decoder, the encoder is opened.
+    """
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        network, report = AutoModel.from_pretrained(
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        if config.is_encoder_decoder and kind is AutoModel:
+            kind = AutoModelForTextEncoding
+        network, report = kind.from_pretrained(
             folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
