@@ -24,7 +24,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := fetch corpus pool tune embed index search score eval submit jobs report show models plan doctor
+COMMANDS := fetch corpus pool tune embed index search score eval submit jobs report show study models plan doctor
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))

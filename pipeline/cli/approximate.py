@@ -17,13 +17,13 @@ def compared(runner: Runner, evaluations: Iterable[Evaluation]) -> list[dict[str
     """Return a row for every approximate evaluation that was made.
 
     ``recall`` is the fraction of the exact ranking's entries that was found; ``map``, ``map_exact`` and ``change`` are
-    fractions, None where MAP was not scored.
+    fractions, None where no query has a positive.
     """
     rows = []
     for evaluation in evaluations:
         if evaluation.exact is None:
             continue
-        ranking, score, exact = map(runner.make, (evaluation.ranking, evaluation.score, evaluation.exact.score))
+        ranking, score, exact = map(runner.make, (evaluation.ranking, evaluation.scores[0], evaluation.exact.scores[0]))
         own, other = _map(score), _map(exact)
         pool = score.arrow("scores.arrow").column("pool")
         rows.append(

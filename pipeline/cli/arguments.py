@@ -66,6 +66,15 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
         command.add_argument("--format", default="terminal", help="terminal, markdown, csv or latex")
         command.add_argument("--baseline", help="system to test against (default: bm25:tuned, else bm25)")
 
+    study = _command(commands, "study", "run an experiment: make what it needs, write its tables and figures")
+    study.add_argument("name", nargs="?", help="name of the study; none: list them")
+    study.add_argument("--recipe", type=Path, help="TOML file with its settings (default: runs/recipes/NAME.toml)")
+    study.add_argument("--corpus", help="corpus in place of the recipe's")
+    study.add_argument("--model", help="systems in place of the recipe's")
+    study.add_argument("--input", type=Path, help="folder in place of the recipe's")
+    study.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting's value")
+    study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
+
     plan = _command(commands, "plan", "estimate time, disk and memory of embedding, from a short probe")
     _systems(plan)
     plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")
@@ -191,5 +200,5 @@ def _scoring(command: argparse.ArgumentParser) -> None:
 def _measures(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--measures",
-        help="with commas (default: map,ndcg,recall@30,precision@1,mrr,recall@100); mdcr show measures lists them",
+        help="further measures with commas, such as recall@50,f1; mdcr show measures lists them",
     )

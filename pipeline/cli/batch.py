@@ -77,7 +77,7 @@ def _stage(options: argparse.Namespace) -> str:
 def _targets(options: argparse.Namespace) -> list[Task]:
     evaluations = read.evaluations(options, options.root)
     if options.stage in ("score", "eval"):
-        return [evaluation.score for evaluation in evaluations]
+        return [task for evaluation in evaluations for task in evaluation.scores]
     return [task for evaluation in evaluations for task in evaluation.upto(options.stage)]
 
 

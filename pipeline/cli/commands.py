@@ -34,6 +34,7 @@ COMMANDS = {
     "jobs": "batch:jobs",
     "report": "results:write_report",
     "show": "show:show",
+    "study": "study:study",
     "plan": "encoders:plan",
     "models": "encoders:models",
     "doctor": "doctor:doctor",
@@ -119,7 +120,8 @@ def score(options: argparse.Namespace) -> None:
 
     runner = repaired(options)
     evaluations = read.evaluations(options, runner.root)
-    repair_stores(runner, [evaluation.score for evaluation in evaluations], options)
-    made = make(runner, [evaluation.score for evaluation in evaluations], options)
+    tasks = [task for evaluation in evaluations for task in evaluation.scores]
+    repair_stores(runner, tasks, options)
+    made = make(runner, tasks, options)
     if made:
         print_scores(runner.root, made, options, compared(runner, evaluations))

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 
-_POSITIONAL = {"fetch": "SOURCE", "show": "WHAT", "models": "WHAT"}
+_POSITIONAL = {"fetch": "SOURCE", "show": "WHAT", "models": "WHAT", "study": "STUDY"}
 """The variable that is the first word of a command."""
 
 _OPTION = r"--([a-z][a-z0-9-]*)"

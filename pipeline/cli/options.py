@@ -15,7 +15,7 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import TUNINGS, find_corpus
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.encode.spec import Role
-from pipeline.measure.measures import DEFAULT, parse_measures
+from pipeline.measure.measures import parse_measures
 from pipeline.runner import Runner
 from pipeline.sources.registry import all_options
 from pipeline.stages.bm25 import stored_terms_tasks
@@ -76,7 +76,7 @@ def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
     """
     systems = parse_systems(options.model, options.precision)
     measures = getattr(options, "measures", None)
-    names = tuple(map(str, parse_measures(measures) if measures else DEFAULT))
+    names = tuple(map(str, parse_measures(measures))) if measures else ()
     corpus = find_corpus(root, options.corpus)
     chosen = selection(options)
     validation: list[Task] = []

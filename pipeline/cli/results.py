@@ -44,12 +44,8 @@ def print_scores(
         rows = collect.rows(collect.load(made, pools), ReportSettings(seed=options.seed))
         print_json({"rows": rows, **({"approximate": approximate} if approximate else {})})
         return
-    own, measures = {each.manifest.inputs["pool"] for each in made}, made[0].manifest.config["measures"]
-    others = [
-        each
-        for each in _latest_first(root)
-        if each.manifest.inputs["pool"] in own and each.manifest.config["measures"] == measures
-    ]
+    own = {each.manifest.inputs["pool"] for each in made}
+    others = [each for each in _latest_first(root) if each.manifest.inputs["pool"] in own]
     for group in _groups([*made, *others], pools):
         _print_table(_report(group, pools, options), "terminal")
     for row in approximate:
@@ -120,19 +116,22 @@ def _print_table(report: Report, output: str) -> None:
 
 
 def _groups(scores: Iterable[Artifact], pools: Sequence[Artifact]) -> list[list[Artifact]]:
-    """Return the scores by table: each table has one corpus, one kind of pool and one set of measures.
+    """Return the scores by table: each table has one corpus and one kind of pool.
 
-    Of several scores of one system on one pool (another tuning or depth), the first is taken.
+    Of several rankings of one system on one pool (another tuning or depth), the first is taken, with all its scores.
     """
     of_id = {pool.id: pool for pool in pools}
-    groups: dict[str, dict[tuple[str, str], Artifact]] = {}
+    groups: dict[str, dict[str, Artifact]] = {}
+    ranking_of: dict[tuple[str, str], str] = {}
     for artifact in scores:
         pool = of_id.get(artifact.manifest.inputs["pool"])
         if pool is not None:
             varying = ("field", "size", "sample")
             settings = {name: value for name, value in pool.manifest.config.items() if name not in varying}
-            key = digest([pool.manifest.inputs["corpus"], settings, artifact.manifest.config["measures"]])
-            groups.setdefault(key, {}).setdefault((artifact.manifest.config["system"], pool.id), artifact)
+            key = digest([pool.manifest.inputs["corpus"], settings])
+            ranking = artifact.manifest.inputs["ranking"]
+            if ranking_of.setdefault((artifact.manifest.config["system"], pool.id), ranking) == ranking:
+                groups.setdefault(key, {})[artifact.id] = artifact
     return [list(group.values()) for group in groups.values()]
 
 

@@ -157,12 +157,31 @@ class Measure:
 DEFAULT = (
     Measure("map"),
     Measure("ndcg"),
-    Measure("recall", 30),
+    Measure("ndcg", 10),
+    *(Measure("recall", cutoff) for cutoff in (5, 10, 20, 30, 100)),
     Measure("precision", 1),
     Measure("mrr"),
-    Measure("recall", 100),
+    Measure("r-precision"),
 )
-"""What is measured by default: the papers' three, then three more (protocol 4)."""
+"""What is measured of every ranking, in canonical order: what papers on citation recommendation report."""
+
+
+def within(measures: Iterable[Measure], depth: int) -> tuple[Measure, ...]:
+    """Return the measures whose cutoff is at most the depth of a ranking."""
+    return tuple(each for each in measures if (each.cutoff or 0) <= depth)
+
+
+def check_depth(measures: Iterable[Measure], depth: int) -> None:
+    """Check that no measure has a cutoff beyond the depth of a ranking.
+
+    Raises:
+        InputError: one has; the message names the deepest.
+    """
+    deepest = max(measures, key=lambda each: each.cutoff or 0, default=None)
+    if deepest is not None and (deepest.cutoff or 0) > depth:
+        raise InputError(
+            f"{deepest} needs --depth {deepest.cutoff}, got {depth}", f"Rank deeper, or ask for @{depth} or less"
+        )
 
 
 def parse_measures(text: str | Iterable[str]) -> tuple[Measure, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,12 +13,13 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import changed_fields
 from pipeline.core.errors import CorruptError, InputError
+from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import bootstrap_means, percentile_interval
 from pipeline.report.model import PoolFacts, ReportSettings, Scored, Setup
 
 
 def load(scores: Iterable[Artifact], pools: Iterable[Artifact]) -> list[Scored]:
-    """Read score artifacts, in the order given.
+    """Read score artifacts, in the order given; those of one ranking become one :class:`Scored` with all measures.
 
     Args:
         scores: artifacts of the stage ``score``.
@@ -29,7 +31,12 @@ def load(scores: Iterable[Artifact], pools: Iterable[Artifact]) -> list[Scored]:
         CorruptError: a table does not have one value for each query and measure.
     """
     facts_of = {pool.name: _facts(pool) for pool in pools if pool.manifest.stage == "pool"}
-    loaded = [_read(artifact, facts_of) for artifact in scores]
+    of_ranking: dict[tuple[str, str, str], Scored] = {}
+    for artifact in scores:
+        read = _read(artifact, facts_of)
+        key = (read.system, read.pool.name, artifact.manifest.inputs.get("ranking", ""))
+        of_ranking[key] = _merged(of_ranking[key], read) if key in of_ranking else read
+    loaded = list(of_ranking.values())
     if not loaded:
         raise InputError("there are no scores to report", "Run mdcr eval first")
     for (system, pool), count in Counter((each.system, each.pool.name) for each in loaded).items():
@@ -105,6 +112,16 @@ def _read(artifact: Artifact, facts_of: Mapping[str, PoolFacts]) -> Scored:
         corpus=artifact.manifest.provenance["corpus"],
         parameters=artifact.manifest.provenance.get("parameters", ""),
     )
+
+
+def _merged(first: Scored, other: Scored) -> Scored:
+    """Return the scores of one ranking with the measures of both, in canonical order."""
+    values = {
+        **dict(zip(other.measures, other.values, strict=True)),
+        **dict(zip(first.measures, first.values, strict=True)),
+    }
+    names = sorted(values, key=lambda name: parse_measures(name)[0].order)
+    return dataclasses.replace(first, measures=tuple(names), values=np.stack([values[name] for name in names]))
 
 
 def _refuse_mixtures(pools: Sequence[PoolFacts]) -> None:

@@ -31,7 +31,7 @@ def save_plots(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -
     for family in report.families:
         for measure in report.measures:
             name = f"{_family_name(family)}-{measure.replace('@', '-at-')}"
-            draw = _by_size if family.kind == "sizes" else _by_field
+            draw = draw_by_size if family.kind == "sizes" else draw_by_field
             source = provenance(report, report.pools)
             with drawing() as figure_class:
                 figure = draw(figure_class, report, family, measure)
@@ -39,7 +39,7 @@ def save_plots(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -
     return written
 
 
-def _by_size(figure_class: Any, report: Report, family: Family, measure: str) -> Any:
+def draw_by_size(figure_class: Any, report: Report, family: Family, measure: str) -> Any:
     """A measure over pool size: a line and a bootstrap band for each system."""
     figure = figure_class(figsize=(WIDTH, 2.8), layout="constrained")
     axes = figure.subplots()
@@ -62,7 +62,7 @@ def _by_size(figure_class: Any, report: Report, family: Family, measure: str) ->
     return figure
 
 
-def _by_field(figure_class: Any, report: Report, family: Family, measure: str) -> Any:
+def draw_by_field(figure_class: Any, report: Report, family: Family, measure: str) -> Any:
     """A measure by field: a dot with its bootstrap interval for each system; the macro average last."""
     places = [*family.setups, (AVERAGE, family.size)]
     count = len(report.systems)

@@ -28,10 +28,14 @@ def render(report: Report, output: str = "terminal", *, width: int = 100, ansi: 
     check_format(output)
     if output == "csv":
         return longcsv.render(report)
-    tables = build_tables(report)
+    return "\n".join(render_table(table, output, width=width, ansi=ansi) for table in build_tables(report))
+
+
+def render_table(table: Table, output: str = "terminal", *, width: int = 100, ansi: bool = False) -> str:
+    """Return one table as text that ends with a line break; ``output`` is ``terminal``, ``markdown`` or ``latex``."""
     if output == "terminal":
-        return "\n".join(terminal.render(table, width, ansi=ansi) for table in tables)
-    return "\n".join(map(latex.render if output == "latex" else _markdown, tables))
+        return terminal.render(table, width, ansi=ansi)
+    return latex.render(table) if output == "latex" else _markdown(table)
 
 
 def check_format(output: str) -> None:

@@ -15,7 +15,7 @@ from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.fuse import fusion_task, weigh_task
-from pipeline.stages.score import score_task
+from pipeline.stages.score import score_tasks
 from pipeline.stages.search import DEFAULT_DEPTH
 from pipeline.stages.systems import Bm25, Dense, Fused, System
 from pipeline.stages.tune import Tuning, find_tuning
@@ -36,7 +36,7 @@ class Evaluation:
         embed: tasks that embed the pool's papers and query texts; empty for BM25.
         index: tasks that index the pool; empty for encoders.
         ranking: the task that ranks.
-        score: the task that scores.
+        scores: the tasks that score: the default measures, then each further measure alone.
         tuning: where the parameters of BM25 come from, if they were tuned.
         exact: the evaluation by exact search, where this one is approximate.
     """
@@ -44,7 +44,7 @@ class Evaluation:
     embed: tuple[Task, ...]
     index: tuple[Task, ...]
     ranking: Task
-    score: Task
+    scores: tuple[Task, ...]
     tuning: Tuning | None = None
     exact: Evaluation | None = None
 
@@ -72,7 +72,7 @@ def evaluations(
         corpus: the corpus of the pools.
         pools: what is ranked.
         systems: what ranks.
-        measures: what is scored.
+        measures: what is scored beside the default measures.
         depth: entries ranked a query.
         engine: of dense search: ``auto``, ``exact`` or ``faiss``, which give the same ranking; or an index
             such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.engines.parse_settings`), whose evaluation follows that
@@ -83,7 +83,8 @@ def evaluations(
         measure_engine: one of :data:`pipeline.measure.engines.ENGINES`; the scores are the same.
 
     Raises:
-        InputError: there is no such engine, or no tuning of a pool for which one is required.
+        InputError: there is no such engine, no tuning of a pool for which one is required, or a measure is deeper than
+            the rankings.
     """
     index = parse_settings(engine)
     if index is None and engine not in ENGINES:
@@ -93,7 +94,7 @@ def evaluations(
     dense = "auto" if index else engine
     make = _Evaluations(corpus, measures, depth, dense, index, bm25_engine, tunings, validation, measure_engine)
     found = [evaluation for pool in pools for system in systems for evaluation in make.with_exact(pool, system)]
-    return list({evaluation.score.id: evaluation for evaluation in found}.values())
+    return list({evaluation.scores[0].id: evaluation for evaluation in found}.values())
 
 
 @dataclass(frozen=True)
@@ -188,14 +189,15 @@ class _Evaluations:
             "Fuse by rank instead: rrf(...); a corpus that brings its own queries has none for validation",
         )
 
-    def _score(self, ranking: Task, pool: Task, system: str) -> Task:
+    def _score(self, ranking: Task, pool: Task, system: str) -> tuple[Task, ...]:
         sample = int(canonical(pool.config)["sample"])
-        return score_task(
+        return score_tasks(
             ranking,
             pool,
             self.corpus,
             system=system,
             sample=sample,
+            depth=self.depth,
             measures=self.measures,
             engine=self.measure_engine,
         )

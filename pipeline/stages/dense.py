@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -133,7 +133,7 @@ class DenseSearch:
         found = [fact for fact in facts if fact]  # another attempt may have left nothing to do
         engines = ", ".join(sorted({fact["engine"] for fact in found}))
         pools = max((fact["pools_in_pass"] for fact in found), default=0)
-        out.note(engine=engines, units=len(units), pools_in_pass=pools)
+        out.note(engine=engines, units=len(units), pools_in_pass=pools, **_encoders(inputs))
         return write_ranking(best.ranking(), pool, self.depth, out)
 
     def _passes(self, jobs: Sequence[Job], memory: int) -> list[list[_Part]]:
@@ -245,6 +245,7 @@ def approximate_ranking_task(
                 resources=resources,
             )
         found = recall(ranking, read_ranking(inputs["exact"]))
+        out.note(**_encoders(inputs))
         return {**write_ranking(ranking, opened, depth, out), "recall": found}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
@@ -256,6 +257,12 @@ def _inputs(
     corpus: Artifact, pool: Task | Artifact, vectors: Mapping[Role, Task | Artifact]
 ) -> dict[str, Task | Artifact]:
     return {"corpus": corpus, "pool": pool, **{str(role): task for role, task in vectors.items()}}
+
+
+def _encoders(inputs: Inputs) -> dict[str, Any]:
+    """Return the specifications of the encoders: tables tell rankings apart by them."""
+    names = {"paper": "encoder", "query": "query_encoder"}
+    return {name: inputs[role].manifest.config["encoder"] for role, name in names.items() if role in inputs}
 
 
 def _candidates(pool: Pool, unit: str) -> Rows:

@@ -22,6 +22,7 @@ from pipeline.core.workspace import WEIGHTS as ROOM
 from pipeline.measure import inputs as measured
 from pipeline.measure.engines import evaluate
 from pipeline.measure.measures import parse_measures
+from pipeline.report.identity import settings_of
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.fusion import Fusion, Method
 from pipeline.retrieve.topk import Positions
@@ -118,6 +119,8 @@ def fusion_task(
         found = inputs["weights"].manifest.counts["weights"] if "weights" in inputs else None
         chosen = [float(found[part]) for part in parts] if found else None
         ranking = Fusion(_read(inputs, parts), len(opened.query_rows), method).ranking(depth, chosen)
+        fused = (inputs[f"ranking{number}"].manifest for number in range(len(parts)))
+        out.note(parts=dict(zip(parts, map(settings_of, fused), strict=True)), **({"weights": found} if found else {}))
         return write_ranking(ranking, opened, depth, out)
 
     inputs = _inputs(corpus, pool, rankings) | ({} if weights is None else {"weights": weights})

@@ -23,7 +23,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.candidates import check_candidates
 from pipeline.measure.engines import check_engine, evaluate
 from pipeline.measure.inputs import Qrels, Run, column, select
-from pipeline.measure.measures import parse_measures
+from pipeline.measure.measures import DEFAULT, check_depth, parse_measures, within
 
 _PARAMETERS = ("k1", "b")
 """Settings of a ranking that tables name beside its system, whose name may not say them."""
@@ -42,6 +42,44 @@ class ScoreConfig:
     system: str
     sample: int
     measures: tuple[str, ...]
+
+
+def score_tasks(
+    ranking: Task | Artifact,
+    pool: Task | Artifact,
+    corpus: Artifact,
+    *,
+    system: str,
+    sample: int,
+    depth: int,
+    measures: tuple[str, ...] = (),
+    engine: str = "numpy",
+) -> tuple[Task, ...]:
+    """Return the tasks that score one ranking: the default measures, then each other measure asked for alone.
+
+    So asking for more computes nothing twice, and the default measures of a ranking are always in one artifact.
+
+    Args:
+        ranking: what is scored.
+        pool: the pool it ranks.
+        corpus: the corpus of the pool.
+        system: name in every table and figure.
+        sample: sample of the pool.
+        depth: entries ranked a query; default measures with a deeper cutoff are left out.
+        measures: further measures, as users type them.
+        engine: what computes them.
+
+    Raises:
+        InputError: a measure or the engine is unknown, or a measure asked for is deeper than the ranking.
+    """
+    asked = parse_measures(measures) if measures else ()
+    check_depth(asked, depth)
+    default = tuple(map(str, within(DEFAULT, depth)))
+    further = [(str(each),) for each in sorted(asked, key=lambda measure: measure.order) if str(each) not in default]
+    return tuple(
+        score_task(ranking, pool, corpus, system=system, sample=sample, measures=each, engine=engine)
+        for each in (default, *further)
+    )
 
 
 def score_task(

@@ -14,7 +14,8 @@ from pipeline.core.artifact import published
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from tests.cli.run import flags, mdcr, mdcr_json, scores_of
+from pipeline.measure.measures import DEFAULT, parse_measures, within
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error, scores_of
 from tests.shared import real
 
 pytestmark = [pytest.mark.java]
@@ -38,9 +39,9 @@ def test_every_system_pool_and_measure(rows: list[dict[str, Any]]) -> None:
         for system in ("bm25", "lsa")
         for size in (900, 1400)
         for sample in (1, 2)
-        for measure in ("map", "ndcg", "recall@30", "precision@1", "mrr", "recall@100")
+        for measure in map(str, DEFAULT)
     }
-    assert len(rows) == 2 * 2 * 2 * 6
+    assert len(rows) == 2 * 2 * 2 * len(DEFAULT)
     assert all(0 < r["low"] <= r["value"] <= r["high"] <= 1 and r["queries"] == 20 for r in rows)
     chance = max(r["positives"] / r["queries"] / r["size"] for r in rows)
     assert all(r["value"] > 5 * chance for r in rows if r["measure"] == "map")
@@ -52,7 +53,9 @@ def test_the_figures_are_trec_evals_and_a_paper_is_embedded_once(root: Path, row
     ids = corpus.ids(np.arange(len(corpus)))
     artifacts = {artifact.id: artifact for artifact in published(root / "corpora/pools")}
     pools = {pool: Pool(artifact, corpus) for pool, artifact in artifacts.items()}
-    names = {"map": "map", "ndcg": "ndcg", "recall_30": "recall@30", "recip_rank": "mrr", "P_1": "precision@1"}
+    names = {"map": "map", "ndcg": "ndcg", "ndcg_cut_10": "ndcg@10", "Rprec": "r-precision", "recip_rank": "mrr"}
+    names |= {"P_1": "precision@1"} | {f"recall_{cutoff}": f"recall@{cutoff}" for cutoff in (5, 10, 20, 30, 100)}
+    asked = {"map", "ndcg", "ndcg_cut.10", "Rprec", "recip_rank", "P.1", "recall.5,10,20,30,100"}
     checked = 0
     for ranking in published(root / "runs/rankings"):
         pool = pools[ranking.manifest.inputs["pool"]]
@@ -64,13 +67,13 @@ def test_the_figures_are_trec_evals_and_a_paper_is_embedded_once(root: Path, row
         for judgement in pool.qrels.to_pylist():
             qrels[queries[judgement["query"]]][ids[judgement["row"]]] = judgement["grade"]
         assert all(query not in run[query] for query in queries)
-        scored = pytrec_eval.RelevanceEvaluator(qrels, {"map", "ndcg", "recall.30", "recip_rank", "P.1"}).evaluate(run)
+        scored = pytrec_eval.RelevanceEvaluator(qrels, asked).evaluate(run)
         system = ranking.name.split("-")[0]
         for theirs, ours in names.items():
             expected = float(np.mean([scored[query][theirs] for query in queries]))
             assert value_of[system, pool.artifact.name, ours] == pytest.approx(expected, abs=1e-9)
             checked += 1
-    assert checked == 2 * 4 * 5
+    assert checked == 2 * 4 * len(DEFAULT)
     wanted = set().union(*({*pool.candidates.tolist(), *pool.query_rows.tolist()} for pool in pools.values()))
     stored = [row for store in (root / "indexes/vectors").iterdir() for row in _rows(store)]
     assert len(stored) == len(set(stored))
@@ -98,6 +101,34 @@ def test_a_second_run_makes_nothing_and_a_new_size_makes_only_what_is_missing(
     assert any("-> 1000" in change for s in other["plan"] for change in s["changed"])
 
 
+def test_a_further_measure_is_one_further_artifact_and_nothing_is_computed_twice(
+    root: Path, rows: list[dict[str, Any]]
+) -> None:
+    lsa = flags("eval --year 2019 --size 900 --queries 20 --samples 1 --model lsa")
+    before = scores_of(root)
+    more = [*lsa, "--measures", "map,f1@5,recall@30,ndcg@7"]
+    planned = [step for step in mdcr_json(root, *more, "--dry-run")["plan"] if not step["present"]]
+    assert [step["stage"] for step in planned] == ["score", "score"]
+    found = {row["measure"]: row["value"] for row in mdcr_json(root, *more)["rows"]}
+    assert list(found) == [
+        str(each) for each in sorted({*DEFAULT, *parse_measures("f1@5 ndcg@7")}, key=lambda m: m.order)
+    ]
+    assert len(scores_of(root)) == len(before) + 2
+    assert scores_of(root).items() >= before.items()
+    again = mdcr_json(root, *lsa, "--measures", "ndcg@7", "--dry-run")["plan"]
+    assert all(step["present"] for step in again)
+    assert "nDCG@7".upper() in mdcr(root, *lsa, "--measures", "ndcg@7").stdout
+
+
+def test_measures_and_depth(root: Path, rows: list[dict[str, Any]]) -> None:
+    lsa = flags("eval --year 2019 --size 900 --queries 20 --samples 1 --model lsa")
+    refused = one_line_error(mdcr(root, *lsa, "--measures", "map,recall@1000"))
+    assert "recall@1000 needs --depth 1000, got 500" in refused
+    shallow = mdcr_json(root, *lsa, "--depth", "10")["rows"]
+    assert [row["measure"] for row in shallow] == [str(each) for each in within(DEFAULT, 10)]
+    assert "needs --depth 11" in one_line_error(mdcr(root, *lsa, "--depth", "10", "--measures", "ndcg@11"))
+
+
 def test_tables_in_every_format_and_reports_on_disk(root: Path, rows: list[dict[str, Any]], tmp_path: Path) -> None:
     selection = flags("--year 2019 --size 900,1400")
     for name, sign in (("markdown", "| system |"), ("csv", "system,"), ("latex", "\\toprule"), ("terminal", "---")):
@@ -112,8 +143,8 @@ def test_tables_in_every_format_and_reports_on_disk(root: Path, rows: list[dict[
 
 
 def test_a_pool_of_everything_has_one_sample_whatever_the_seed(own: Path) -> None:
-    words = flags("eval --year 2018 --size all --queries all --model lsa --measures map")
-    (row,) = mdcr_json(own, *words)["rows"]
+    words = flags("eval --year 2018 --size all --queries all --model lsa")
+    row = mdcr_json(own, *words)["rows"][0]
     assert row["sample"] == 1
     assert mdcr_json(own, *words, "--seed", "99")["rows"][0]["value"] == row["value"]
 
@@ -122,6 +153,7 @@ def test_a_pool_of_everything_has_one_sample_whatever_the_seed(own: Path) -> Non
 def test_scifact_bm25_is_near_the_published_figure(tmp_path: Path) -> None:
     folder = str(real("beir-scifact"))
     mdcr_json(tmp_path, "corpus", "--source", "beir", "--input", folder, "--corpus", "scifact")
-    (row,) = mdcr_json(tmp_path, *flags("eval --corpus scifact --model bm25 --measures ndcg@10"))["rows"]
+    rows = mdcr_json(tmp_path, *flags("eval --corpus scifact --model bm25"))["rows"]
+    (row,) = (row for row in rows if row["measure"] == "ndcg@10")
     assert (row["queries"], row["size"], row["positives"]) == (300, 5183, 339)
     assert row["value"] == pytest.approx(0.6789, abs=0.015)

@@ -26,7 +26,7 @@ REPAIRS = 10
 EVALUATE = flags("eval --corpus tiny --size all --queries 20 --samples 1 --model bm25,lsa --workers 1 --json")
 FIGURES = [*EVALUATE, "--measures", "map"]
 TABLE = flags("show table --measures map --json")
-READERS = {"corpora": [*FIGURES, "--seed", "14"], "runs": [*EVALUATE, "--measures", "mrr,ndcg@10"]}
+READERS = {"corpora": [*FIGURES, "--seed", "14"], "runs": [*EVALUATE, "--measures", "f1,ndcg@7"]}
 OTHER_READER = [*FIGURES, "--depth", "7"]
 """Commands that read the files of a room, to make artifacts that are not there yet."""
 

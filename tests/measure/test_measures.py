@@ -9,13 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.measure.measures import DEFAULT, MEASURES, Measure, parse_measures
+from pipeline.measure.measures import DEFAULT, MEASURES, Measure, check_depth, parse_measures, within
 
 
 def test_the_papers_measures_by_default() -> None:
-    assert [str(measure) for measure in DEFAULT] == ["map", "ndcg", "recall@30", "precision@1", "mrr", "recall@100"]
-    assert [measure.label for measure in DEFAULT] == ["MAP", "NDCG", "R@30", "P@1", "MRR", "R@100"]
+    labels = "MAP NDCG NDCG@10 R@5 R@10 R@20 R@30 R@100 P@1 MRR R-Prec"
+    assert [measure.label for measure in DEFAULT] == labels.split()
+    assert sorted(DEFAULT, key=lambda each: each.order) == list(DEFAULT)
     assert all(each.text for each in MEASURES.values())
+
+
+@pytest.mark.parametrize(("depth", "left_out"), [(1, 6), (9, 5), (10, 3), (99, 1), (100, 0)])
+def test_default_measures_within_a_depth(depth: int, left_out: int) -> None:
+    assert len(DEFAULT) - len(within(DEFAULT, depth)) == left_out
+    check_depth(within(DEFAULT, depth), depth)
+
+
+def test_a_measure_deeper_than_the_ranking_is_refused_with_the_depth_it_needs() -> None:
+    check_depth(parse_measures("map,recall@500"), 500)
+    with pytest.raises(InputError, match=r"^recall@1000 needs --depth 1000, got 500\. Rank deeper, or ask for @500"):
+        check_depth(parse_measures("ndcg@600,recall@1000,map"), 500)
 
 
 @pytest.mark.parametrize(

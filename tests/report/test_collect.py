@@ -82,6 +82,17 @@ def test_scores_become_rows(tmp_path: Path, corpus: Artifact) -> None:
     ]
 
 
+def test_scores_of_one_ranking_are_one_row_with_all_measures(tmp_path: Path, corpus: Artifact) -> None:
+    pool = make_pool(tmp_path, corpus, [0, 1, 2], sample=1)
+    parts = [score(tmp_path, corpus, pool, "BM25", GOOD, measures) for measures in ("map,mrr", "recall@2,mrr", "ndcg")]
+    (whole,), (merged,) = (
+        load([score(tmp_path, corpus, pool, "BM25", GOOD, "map,ndcg,recall@2,mrr")], [pool]),
+        load(parts, [pool]),
+    )
+    assert merged.measures == whole.measures == ("map", "ndcg", "recall@2", "mrr")
+    assert merged.values.tobytes() == whole.values.tobytes()
+
+
 def test_an_interval_does_not_depend_on_what_else_is_reported() -> None:
     random = np.random.default_rng(0)
     many = [

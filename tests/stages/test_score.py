@@ -17,8 +17,9 @@ from pipeline.core.schema import RANKING, SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
+from pipeline.measure.measures import DEFAULT
 from pipeline.runner import Runner
-from pipeline.stages.score import score_task
+from pipeline.stages.score import score_task, score_tasks
 from tests.builders import make_corpus, make_pool
 from tests.measure.cases import Run, ranking_table
 
@@ -82,6 +83,26 @@ def test_spelling_and_order_of_measures_are_no_identity(corpus: Artifact, tmp_pa
     )
     assert first.id == second.id
     assert first.id != third.id
+
+
+def test_the_default_measures_are_one_artifact_and_each_further_one_is_its_own(
+    corpus: Artifact, tmp_path: Path
+) -> None:
+    pool, ranking = make_pool(tmp_path, corpus, [0]), ranking_task([{}], 1)
+
+    def tasks(depth: int, *measures: str) -> list[tuple[str, tuple[str, ...]]]:
+        made = score_tasks(ranking, pool, corpus, system="x", sample=1, depth=depth, measures=measures, engine="numpy")
+        return [(task.id, task.config.measures) for task in made]
+
+    default, *further = tasks(500, "F1", "map", "recall@50")
+    assert default[1] == tuple(map(str, DEFAULT))
+    assert [measures for _, measures in further] == [("recall@50",), ("f1",)]
+    assert tasks(500) == [default]
+    assert tasks(500, "r@50", "r@30") == [default, further[0]]
+    ((_, shallow),) = tasks(10)
+    assert {*default[1]} - {*shallow} == {"recall@20", "recall@30", "recall@100"}
+    with pytest.raises(InputError, match=r"recall@30 needs --depth 30, got 10\."):
+        tasks(10, "recall@30")
 
 
 def test_a_query_without_positive_is_left_out_and_counted(tmp_path: Path, corpus: Artifact) -> None:

@@ -198,7 +198,7 @@ def evaluation_of(corpus: Artifact, model: str, *tunings: Artifact, **options: A
 
 def parameters(evaluation: Evaluation) -> tuple[float, float, str]:
     config = canonical(evaluation.ranking.config)
-    return config["k1"], config["b"], canonical(evaluation.score.config)["system"]
+    return config["k1"], config["b"], canonical(evaluation.scores[0].config)["system"]
 
 
 @pytest.mark.parametrize("engine", ["postings", "lucene"])

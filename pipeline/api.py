@@ -1,0 +1,421 @@
+"""The Python interface: open a workspace; make pools, rankings and scores; read them as polars frames.
+
+    import pipeline as mdcr
+
+    ws = mdcr.open("/data/workspace")
+    pool = ws.pool(field="Medicine", size="100k", year=2019)
+    ws.evaluate(pool, ["bm25", "scincl"])
+
+It makes and reads the same artifacts as the command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import from_mapping
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources, parse_memory
+from pipeline.core.task import Task
+from pipeline.core.workspace import JOBS, TUNINGS, corpus_names, find_corpus
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.prefilter import PrefilterConfig
+from pipeline.corpus.reader import Corpus
+from pipeline.runner import Runner, with_inputs
+from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pipeline.report.choice import Choice
+    from pipeline.stages.chain import Evaluation
+
+DEFAULT_DEPTH = 500
+Names = str | Sequence[str]
+"""One name, several separated by commas, or a list of them."""
+
+
+def open(  # noqa: A001
+    root: str | Path = ".", *, memory: str | None = None, workers: int | None = None, device: str = "auto"
+) -> Workspace:
+    """Open a workspace.
+
+    Args:
+        root: the folder that holds ``corpora/``, ``indexes/`` and ``runs/``.
+        memory: of a stage, such as ``"4G"``; None: half the machine.
+        workers: processes or threads; None: the machine's cores.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        InputError: ``root`` is not a folder, or a limit is out of range.
+    """
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"the workspace {folder} must be a folder", "Give the folder that holds corpora/")
+    resources = Resources(device=device)
+    if memory is not None:
+        resources = dataclasses.replace(resources, memory=parse_memory(memory))
+    if workers is not None:
+        resources = dataclasses.replace(resources, workers=workers)
+    return Workspace(Runner(folder, resources))
+
+
+@dataclass(frozen=True)
+class PoolView:
+    """A pool as frames.
+
+    Attributes:
+        pool: the pool by row numbers, as the stages read it.
+        task: what makes it; gives the pool to :meth:`Workspace.evaluate`.
+    """
+
+    pool: Pool
+    task: Task
+
+    @property
+    def name(self) -> str:
+        """Folder name of its artifact."""
+        return self.pool.artifact.name
+
+    @cached_property
+    def queries(self) -> pl.DataFrame:
+        """Queries in order: ``query_id``, ``title`` (an ad-hoc query's text), ``year`` (null for ad-hoc queries)."""
+        import polars as pl
+
+        if self.pool.queries_are_papers:
+            return self._papers(self.pool.query_rows).rename({"paper_id": "query_id"})
+        texts = [text.title for block in self.pool.query_texts() for text in block]
+        years = pl.Series("year", [None] * len(texts), pl.Int16)
+        return pl.DataFrame({"query_id": self.pool.query_ids(), "title": texts}).with_columns(years)
+
+    @cached_property
+    def candidates(self) -> pl.DataFrame:
+        """Candidates in order of id: ``paper_id``, ``title``, ``year``."""
+        return self._papers(self.pool.candidates)
+
+    @cached_property
+    def qrels(self) -> pl.DataFrame:
+        """Judgements: ``query_id``, ``paper_id``, ``grade``."""
+        import polars as pl
+
+        table = self.pool.qrels
+        query, row = (table.column(name).to_numpy() for name in ("query", "row"))
+        ids = np.array(self.pool.query_ids(), object)[query]
+        grades = table.column("grade").to_numpy()
+        return pl.DataFrame({"query_id": ids.tolist(), "paper_id": self.pool.corpus.ids(row), "grade": grades})
+
+    def _papers(self, rows: Any) -> pl.DataFrame:
+        import polars as pl
+
+        frame: pl.DataFrame = pl.from_arrow(self.pool.corpus.take(rows, ["paper_id", "title", "year"]))
+        return frame
+
+
+@dataclass(frozen=True)
+class RankingView:
+    """A ranking as a frame.
+
+    Attributes:
+        artifact: where it is.
+        pool: what it ranks.
+        system: what made it.
+    """
+
+    artifact: Artifact
+    pool: PoolView
+    system: str
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """Entries in order: ``query_id, paper_id, rank`` (from 1), ``score`` (higher is better), ``grade`` (or 0)."""
+        import polars as pl
+
+        table = self.artifact.arrow("ranking.arrow")
+        query, row = (table.column(name).to_numpy() for name in ("query", "row"))
+        ids = np.array(self.pool.pool.query_ids(), object)[query]
+        names = {"query_id": ids.tolist(), "paper_id": self.pool.pool.corpus.ids(row)}
+        entries = pl.DataFrame(names).with_columns(
+            pl.Series("rank", table.column("rank").to_numpy()), pl.Series("score", table.column("score").to_numpy())
+        )
+        judged = entries.join(self.pool.qrels, on=["query_id", "paper_id"], how="left", maintain_order="left")
+        return judged.with_columns(pl.col("grade").fill_null(0))
+
+
+Pools = PoolView | Task | Iterable[PoolView | Task]
+"""One pool or several."""
+
+
+class Workspace:
+    """A workspace. :func:`open` makes one.
+
+    Attributes:
+        runner: makes what is missing.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+
+    @property
+    def root(self) -> Path:
+        """The folder that holds ``corpora/``, ``indexes/`` and ``runs/``."""
+        return self.runner.root
+
+    def corpora(self) -> list[str]:
+        """Return the names of the corpora."""
+        return corpus_names(self.root)
+
+    def corpus(self, name: str | None = None) -> Corpus:
+        """Open a corpus; without a name, the only one.
+
+        Raises:
+            InputError: there are several corpora or none, or none of that name; the message lists them.
+        """
+        return Corpus(find_corpus(self.root, name))
+
+    def pools(self, corpus: str | None = None, **settings: Any) -> list[PoolView]:
+        """Make the pools of a selection where they are missing, and open them: by field, then size, then sample.
+
+        Args:
+            corpus: name of the corpus; None: the only one.
+            **settings: of :func:`selection`.
+
+        Raises:
+            InputError: the corpus is unknown or a setting is invalid.
+        """
+        tasks = selection(**settings).pools(find_corpus(self.root, corpus))
+        self.make(tasks)
+        return [self._view(task) for task in tasks]
+
+    def pool(self, corpus: str | None = None, **settings: Any) -> PoolView:
+        """Make one pool where it is missing, and open it. Its sample is the first unless ``sample`` is given.
+
+        Args:
+            corpus: name of the corpus; None: the only one.
+            **settings: of :func:`selection`, and ``sample``, a number from 1.
+
+        Raises:
+            InputError: the settings select several pools; the message lists them.
+        """
+        sample = settings.pop("sample", 1)
+        tasks = selection(**{"samples": sample, **settings}).pools(find_corpus(self.root, corpus))
+        chosen = tasks if len(tasks) == 1 else [task for task in tasks if getattr(task.config, "sample", 1) == sample]
+        if len(chosen) != 1:
+            names = ", ".join(task.slug for task in chosen)
+            raise InputError(f"the settings must select one pool, got {len(chosen)}: {names}", "Use ws.pools(...)")
+        self.make(chosen)
+        return self._view(chosen[0])
+
+    def evaluations(
+        self,
+        pools: Pools,
+        systems: Names,
+        *,
+        depth: int = DEFAULT_DEPTH,
+        measures: Names | None = None,
+        engine: str = "auto",
+        bm25_engine: str = "postings",
+        precision: str | None = None,
+        validation: Sequence[Task] = (),
+    ) -> list[Evaluation]:
+        """Return each pool with each system, pool by pool: the tasks that rank and score it. Nothing is made.
+
+        Args:
+            pools: what is ranked.
+            systems: such as ``["bm25", "scincl", "rrf(bm25,scincl)"]``.
+            depth: ranks kept of each query.
+            measures: what is scored beside the default measures.
+            engine: of dense search, as ``--engine``.
+            bm25_engine: ``postings`` or ``lucene``; the ranking is the same.
+            precision: compute precision of encoders: ``fp32``, ``fp16``, ``bf16``; None: each model's own.
+            validation: pools of validation queries, for ``wsum``.
+
+        Raises:
+            InputError: a system or measure is unknown, or BM25 is required to be tuned and is not.
+        """
+        from pipeline.measure.measures import parse_measures
+        from pipeline.stages.chain import evaluations
+        from pipeline.stages.systems import parse_systems
+
+        asked = [pools] if isinstance(pools, PoolView | Task) else list(pools)
+        tasks = [pool.task if isinstance(pool, PoolView) else pool for pool in asked]
+        by_corpus: dict[str, list[Task]] = {}
+        for task in tasks:
+            by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
+        parsed = tuple(map(str, parse_measures(_joined(measures)))) if measures else ()
+        return [
+            evaluation
+            for group in by_corpus.values()
+            for evaluation in evaluations(
+                self._corpus_of(group[0]),
+                group,
+                parse_systems(_joined(systems), precision),
+                parsed,
+                depth=depth,
+                engine=engine,
+                bm25_engine=bm25_engine,
+                tunings=list(published(self.root / TUNINGS)),
+                validation=validation,
+            )
+        ]
+
+    def evaluate(self, pools: Pools, systems: Names, **settings: Any) -> pl.DataFrame:
+        """Make whatever is missing to score systems on pools, and return the scores.
+
+        Args:
+            pools: what is ranked.
+            systems: such as ``["bm25", "scincl"]``.
+            **settings: of :meth:`evaluations`.
+
+        Returns:
+            A row for each pool, system, query and measure: :data:`pipeline.report.frame.SCHEMA`.
+
+        Raises:
+            InputError: as :meth:`evaluations`.
+        """
+        from pipeline.report.choice import scored
+        from pipeline.report.frame import frame
+
+        evaluated = self.evaluations(pools, systems, **settings)
+        self.make([score for evaluation in evaluated for score in evaluation.scores])
+        rankings = [evaluation.ranking.id for evaluation in evaluated]
+        found = [each for each in scored(self.root) if each.ranking.id in rankings]
+        return frame(sorted(found, key=lambda each: rankings.index(each.ranking.id)))
+
+    def scores(self, **choice: Any) -> pl.DataFrame:
+        """Return what was scored, a row for each pool, system, query and measure; nothing is made.
+
+        Args:
+            **choice: settings of :class:`pipeline.report.choice.Choice` that restrict it, as :func:`selection` reads
+                them: ``corpus="s2orc", field="Medicine", size="100k", systems="bm25,scincl"``.
+
+        Raises:
+            InputError: nothing fits; the message lists what there is.
+        """
+        from pipeline.report.choice import choose
+        from pipeline.report.frame import frame
+
+        return frame(choose(self.root, _choice(**choice)))
+
+    def ranking(self, pool: PoolView, system: str, **settings: Any) -> RankingView:
+        """Open the ranking of one system on one pool.
+
+        Args:
+            pool: what is ranked.
+            system: its name.
+            **settings: of :meth:`evaluations`, such as ``depth``.
+
+        Raises:
+            InputError: the system has not ranked the pool.
+        """
+        (evaluation,) = self.evaluations(pool, system, **settings)[-1:]
+        if not self.runner.published(evaluation.ranking):
+            raise InputError(f"{system} has not ranked {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
+        return RankingView(self.runner.make(evaluation.ranking), pool, system)
+
+    def make(self, tasks: Sequence[Task]) -> list[Artifact]:
+        """Make what is missing of some tasks, pools first, and return their artifacts.
+
+        Raises:
+            InputError: jobs of a batch system are making one of them.
+        """
+        if (self.root / JOBS).is_dir():
+            from pipeline.cluster.guard import refuse
+
+            refuse(self.root, tasks)
+        self.runner.make_all([task for task in with_inputs(tasks) if task.stage == "pool"])
+        return self.runner.make_all(tasks)
+
+    def _view(self, task: Task) -> PoolView:
+        return PoolView(Pool(self.runner.make(task), Corpus(self._corpus_of(task))), task)
+
+    def _corpus_of(self, pool: Task) -> Artifact:
+        corpus = pool.inputs["corpus"]
+        return self.runner.make(corpus) if isinstance(corpus, Task) else corpus
+
+
+def selection(
+    *,
+    field: Names | None = None,
+    size: int | Names | None = None,
+    year: int | None = None,
+    queries: int | str | None = None,
+    samples: int | None = None,
+    seed: int = 13,
+    split: Literal["test", "validation"] = "test",
+    nested: bool = False,
+    positives: Literal["corpus", "prefiltered"] = "corpus",
+    drop_same_title: bool = True,
+    min_abstract_chars: int = 30,
+    min_citations: int = 3,
+    citation_direction: Literal["outbound", "inbound", "total"] = "outbound",
+    exclude: Sequence[str | Path] = (),
+) -> Selection:
+    """Return which pools some settings select; None means the protocol's default.
+
+    Args:
+        field: one of the 19 fields, several, or ``all``; None: dataset-level pools.
+        size: candidates, such as ``"200k"`` or 200_000, several, or ``all``.
+        year: publication year of the queries.
+        queries: number of queries, or ``all``.
+        samples: samples of each size.
+        seed: of every draw.
+        split: ``test`` or ``validation``.
+        nested: whether smaller pools are subsets of larger ones.
+        positives: ``corpus`` or ``prefiltered``.
+        drop_same_title: whether candidates with the query's own title are removed.
+        min_abstract_chars: of a paper that takes part.
+        min_citations: likewise.
+        citation_direction: which citations count.
+        exclude: files of paper ids that may not be queries.
+
+    Raises:
+        InputError: a field, size or count is unknown.
+    """
+    return Selection(
+        fields=parse_fields(_joined(field) if field else None),
+        year=year,
+        sizes=parse_sizes(_joined(size) if size else None),
+        queries=None if queries is None else parse_count_or_all(str(queries), "queries"),
+        samples=samples,
+        seed=seed,
+        split=split,
+        nested=nested,
+        positives=positives,
+        drop_same_title=drop_same_title,
+        prefilter=PrefilterConfig(min_abstract_chars, min_citations, citation_direction),
+        exclude=tuple(Path(file) for file in exclude),
+    )
+
+
+def _choice(**settings: Any) -> Choice:
+    """Read the settings of a choice; fields, sizes, systems and measures are named as users type them."""
+    from pipeline.measure.measures import parse_measures
+    from pipeline.report.choice import Choice
+    from pipeline.stages.systems import system_names
+
+    readers: dict[str, tuple[str, Callable[[str], Any]]] = {
+        "field": ("fields", parse_fields),
+        "size": ("sizes", parse_sizes),
+        "systems": ("systems", lambda text: tuple(system_names(text))),
+        "measures": ("measures", lambda text: tuple(map(str, parse_measures(text)))),
+    }
+    read = {}
+    for name, value in settings.items():
+        if name in readers and value is not None:
+            target, parse = readers[name]
+            read[target] = parse(_joined(value))
+        else:
+            read[name] = value
+    return from_mapping(Choice, read)
+
+
+def _joined(names: int | Names) -> str:
+    return str(names) if isinstance(names, str | int) else ",".join(names)

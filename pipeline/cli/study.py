@@ -1,0 +1,85 @@
+"""``mdcr study``: run one of the experiments."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from typing import Any
+
+from pipeline.api import Workspace
+from pipeline.cli import options as read
+from pipeline.cli.output import print_json, print_rows
+from pipeline.core.config import canonical
+from pipeline.core.progress import say
+from pipeline.report.render import render_table
+from pipeline.studies import registry
+from pipeline.studies.base import Study
+from pipeline.studies.recipe import read_recipe, with_settings
+
+
+def study(options: argparse.Namespace) -> None:
+    """Run a study and print its tables; without a name, list the studies.
+
+    Raises:
+        InputError: no study has that name, or its recipe is invalid.
+    """
+    from pipeline.studies.run import run, write
+
+    workspace = Workspace(read.runner(options))
+    if options.name is None:
+        studies = [registry.find(name) for name in registry.STUDIES]
+        print_rows("studies", [{"study": each.name, "about": each.summary} for each in studies], options)
+        return
+    chosen = registry.find(options.name)
+    path = options.recipe or chosen.default_recipe
+    recipe = read_recipe(path, chosen.recipe, _changes(options))
+    if options.dry_run:
+        _print_plan(workspace, chosen, recipe, options)
+        return
+    findings = run(workspace, chosen, recipe)
+    folder = write(workspace, chosen, path.stem, recipe, findings, options.output)
+    if options.json:
+        tables = {each.name: each.frame.to_dicts() for each in findings.tables}
+        print_json({"study": chosen.name, "folder": str(folder), "recipe": canonical(recipe), "tables": tables})
+        return
+    width = max(shutil.get_terminal_size((100, 24)).columns, 80)
+    for each in findings.tables:
+        print(render_table(each.table, width=width, ansi=sys.stdout.isatty()))
+    print(folder)
+
+
+def _changes(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of the recipe that the command line replaces."""
+    found = with_settings(options.set)
+    if options.corpus:
+        found["corpus"] = options.corpus
+    if options.model:
+        found["systems"] = options.model
+    if options.input:
+        found["input"] = str(options.input)
+    return found
+
+
+def _print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argparse.Namespace) -> None:
+    from pipeline.studies.estimate import estimate
+    from pipeline.studies.run import plan
+
+    steps, rest = plan(workspace, chosen, recipe)
+    estimates = estimate(workspace, steps)
+    rows = [
+        {
+            "stage": each.stage,
+            "make": each.missing,
+            "seconds": round(each.seconds, 1),
+            "kB": max(1, round(each.bytes / 1e3)),
+            "rates": each.basis,
+        }
+        for each in estimates
+    ]
+    print_rows("plan", rows, options)
+    missing = sum(each.missing for each in estimates)
+    minutes, disk = sum(each.seconds for each in estimates) / 60, sum(each.bytes for each in estimates) / 1e6
+    say(f"{missing} of {len(steps)} artifacts would be made, in about {minutes:,.1f} minutes and {disk:,.0f} MB")
+    if rest:
+        say(rest)

@@ -1,0 +1,253 @@
+"""Choosing published scores: the command line and the Python interface select by the same settings.
+
+The scores of one ranking may be spread over several artifacts, one a list of measures; they are chosen together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import canonical
+from pipeline.core.errors import InputError
+from pipeline.core.manifest import MANIFEST
+from pipeline.core.progress import say
+from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES, find_corpus
+from pipeline.measure.measures import parse_measures
+from pipeline.report.identity import Chosen
+
+Count = int | Literal["all"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which scores; None means any.
+
+    Attributes:
+        corpus: name or folder name.
+        fields: of field-level pools; None among them means dataset-level pools.
+        sizes: candidates asked for.
+        year: of the queries.
+        queries: number asked for.
+        samples: the samples 1 to this number.
+        seed: of the pools.
+        split: ``test`` or ``validation``.
+        nested: this and what follows up to ``exclude`` are rules of :class:`pipeline.corpus.poolconfig.PoolConfig`.
+        exclude: name and SHA-256 of the lists of ids that may not be queries.
+        systems: names; ``bm25`` includes ``bm25:tuned``. Rows have this order.
+        depth: entries ranked a query.
+        precision: compute precision of encoders, such as ``bfloat16``; systems without one are taken as well.
+        engine: ``exact``, or an index such as ``ivf``, which includes exact search beside it.
+        measures: what must have been scored for at least one row, and is shown in this order.
+    """
+
+    corpus: str | None = None
+    fields: tuple[str | None, ...] | None = None
+    sizes: tuple[Count, ...] | None = None
+    year: int | None = None
+    queries: Count | None = None
+    samples: int | None = None
+    seed: int | None = None
+    split: str | None = None
+    nested: bool | None = None
+    positives: str | None = None
+    drop_same_title: bool | None = None
+    citation_direction: str | None = None
+    min_citations: int | None = None
+    min_abstract_chars: int | None = None
+    exclude: tuple[tuple[str, str], ...] | None = None
+    systems: tuple[str, ...] | None = None
+    depth: int | None = None
+    precision: str | None = None
+    engine: str | None = None
+    measures: tuple[str, ...] | None = None
+
+
+def choose(root: Path, choice: Choice | None = None) -> list[Chosen]:
+    """Return what was scored in a workspace and fits a choice.
+
+    Rows have the order of ``choice.systems``; without it BM25 is first, the others follow by name. Of several tunings
+    of one system on pools of one field and size, the one published last is taken.
+
+    Raises:
+        InputError: nothing was scored, or nothing fits; the message names the setting and what there is.
+    """
+    choice = choice or Choice()
+    found = scored(root)
+    if not found:
+        raise InputError(f"nothing that was scored is in {root / SCORES}", "Run mdcr eval first")
+    if choice.corpus is not None:
+        corpus = find_corpus(root, choice.corpus).id
+        found = [each for each in found if each.pool.manifest.inputs["corpus"] == corpus]
+        if not found:
+            raise InputError(f"nothing that was scored is of the corpus {choice.corpus!r}", "Run mdcr eval first")
+    for name, wanted in vars(choice).items():
+        if wanted is not None and name in _VALUE_OF:
+            found = _narrowed(found, name, wanted)
+    if choice.systems is not None:
+        found = _of_systems(found, choice.systems)
+    found = _newest_tunings(found)
+    if choice.measures is not None:
+        require_measures(found, choice.measures)
+    return sorted(found, key=lambda each: _order(each, choice.systems or ()))
+
+
+def scored(root: Path) -> list[Chosen]:
+    """Return everything that was scored in a workspace; scores whose pool or ranking is gone are left out."""
+    rooms = (POOLS, RANKINGS, CORPORA)
+    pools, rankings, corpora = ({each.id: each for each in published(root / room)} for room in rooms)
+    together: dict[tuple[str, str], list[Artifact]] = {}
+    for artifact in sorted(published(root / SCORES), key=published_at, reverse=True):
+        inputs = artifact.manifest.inputs
+        if inputs["pool"] in pools and inputs["ranking"] in rankings:
+            together.setdefault((inputs["ranking"], artifact.manifest.config["system"]), []).append(artifact)
+        else:
+            say(f"left out: the pool or the ranking of {artifact.name} is gone")
+    found = []
+    for (ranking, system), scores in together.items():
+        pool = pools[scores[0].manifest.inputs["pool"]]
+        corpus = corpora.get(pool.manifest.inputs["corpus"])
+        found.append(Chosen(system, tuple(scores), rankings[ranking], pool, corpus))
+    return found
+
+
+def require_measures(chosen: Iterable[Chosen], measures: Iterable[str]) -> None:
+    """Check that each measure was scored for at least one ranking that is deep enough for it.
+
+    Raises:
+        InputError: one was not; the message names the remedy.
+    """
+    chosen = list(chosen)
+    known = parse_measures({name for each in chosen for name in each.measures} or {"map"})
+    deepest = max(each.depth for each in chosen)
+    for measure in parse_measures(list(measures)):
+        if measure not in known:
+            depth = f" --depth {measure.cutoff}" if (measure.cutoff or 0) > deepest else ""
+            listed = ", ".join(str(each) for each in sorted(known, key=lambda each: each.order))
+            raise InputError(
+                f"{measure} was not scored for any of these rows",
+                f"Run mdcr eval --measures {measure}{depth}, or choose from {listed}",
+            )
+
+
+def published_at(artifact: Artifact) -> tuple[int, str]:
+    """Return when an artifact was published, as a sort key."""
+    return (artifact.path / MANIFEST).stat().st_mtime_ns, artifact.name
+
+
+def option(name: str) -> str:
+    """Return the option of the command line that sets a field of :class:`Choice`."""
+    spelled = {"fields": "field", "sizes": "size", "systems": "model", "drop_same_title": "keep-same-title"}
+    return "--" + spelled.get(name, name).replace("_", "-")
+
+
+def _setting(name: str) -> Callable[[Chosen], Any]:
+    return lambda each: each.pool.manifest.config.get(name)
+
+
+def _rule(name: str) -> Callable[[Chosen], Any]:
+    return lambda each: (each.pool.manifest.config.get("prefilter") or {}).get(name)
+
+
+_SETTINGS = ("year", "queries", "seed", "split", "nested", "positives", "drop_same_title", "exclude")
+_RULES = ("citation_direction", "min_citations", "min_abstract_chars")
+
+_VALUE_OF: Mapping[str, Callable[[Chosen], Any]] = {
+    "fields": _setting("field"),
+    "sizes": _setting("size"),
+    **{name: _setting(name) for name in _SETTINGS},
+    **{name: _rule(name) for name in _RULES},
+    "samples": lambda each: int(each.pool.manifest.config.get("sample", 1)),
+    "depth": lambda each: each.depth,
+    "precision": lambda each: each.precisions,
+    "engine": lambda each: each.engine,
+}
+"""What each setting of a choice is compared with."""
+
+
+def _narrowed(chosen: list[Chosen], name: str, wanted: Any) -> list[Chosen]:
+    """Return what fits one setting.
+
+    Raises:
+        InputError: nothing does, or the setting distinguishes nothing.
+    """
+    value_of = _VALUE_OF[name]
+    wanted = canonical(wanted)
+
+    def fits(each: Chosen) -> bool:
+        value = canonical(value_of(each))
+        if name in ("fields", "sizes"):
+            return value in wanted
+        if name == "samples":
+            return bool(value <= wanted)
+        if name == "precision":
+            return all(one == wanted for one in value)
+        if name == "engine":
+            return value in (None, "exact", wanted)
+        return bool(value == wanted)
+
+    found = [each for each in chosen if fits(each)]
+    known = {str(one) for each in chosen for one in _several(value_of(each)) if one is not None}
+    missing = name in ("precision", "engine") and str(wanted) not in known
+    if not found or missing:
+        got = ", ".join(map(str, _several(wanted)))
+        listed = ", ".join(sorted(known, key=_natural)) or "left out"
+        one = "one of " if len(known) > 1 else ""
+        raise InputError(f"{option(name)} must be {one}{listed} here, got {got}", "These are what was scored")
+    return found
+
+
+def _of_systems(chosen: list[Chosen], names: Iterable[str]) -> list[Chosen]:
+    for name in names:
+        if not any(is_called(each, name) for each in chosen):
+            listed = ", ".join(sorted({each.system for each in chosen}))
+            raise InputError(
+                f"--model must name systems that were scored on these pools, got {name!r}", f"Choose from {listed}"
+            )
+    return [each for each in chosen if any(is_called(each, name) for name in names)]
+
+
+def is_called(chosen: Chosen, name: str) -> bool:
+    """Whether a user's name means a system: ``bm25`` is also a tuned one, ``lsa`` also ``lsa@ivf``."""
+    full = chosen.system
+    plain = full.removesuffix(f"@{chosen.engine}").replace("bm25:tuned", "bm25")
+    return name in (full, plain, full.removesuffix(f"@{chosen.engine}"))
+
+
+def _newest_tunings(chosen: list[Chosen]) -> list[Chosen]:
+    """Return one tuning of each system for each kind of pool, field and size: the one published last."""
+    groups: dict[tuple[Any, ...], list[Chosen]] = {}
+    for each in chosen:
+        config = each.pool.manifest.config
+        groups.setdefault((each.row, each.kind, config.get("field"), config.get("size")), []).append(each)
+    found = []
+    for group in groups.values():
+        last = max(group, key=lambda each: published_at(each.ranking)).variant
+        replaced = any(each.variant != last for each in group)
+        found += [dataclasses.replace(each, replaced=replaced) for each in group if each.variant == last]
+    return found
+
+
+def _order(each: Chosen, systems: Iterable[str]) -> tuple[Any, ...]:
+    asked = [number for number, name in enumerate(systems) if is_called(each, name)]
+    config = each.pool.manifest.config
+    place = (config.get("field") or "", each.pool.manifest.counts["candidates"], config.get("sample", 1))
+    first = not each.system.startswith("bm25")
+    return (min(asked, default=0), first, each.system, -each.depth, each.row, *place, each.pool.name)
+
+
+def _several(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        yield from value
+    else:
+        yield value
+
+
+def _natural(text: str) -> tuple[bool, float, str]:
+    number = re.fullmatch(r"-?\d+", text)
+    return number is None, float(text) if number else 0.0, text

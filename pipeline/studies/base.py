@@ -1,0 +1,89 @@
+"""What a study is: a recipe, the tasks it needs, the tables and figures it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.report.tables import Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pipeline.api import Workspace
+    from pipeline.core.task import Task
+
+RECIPES = Path(__file__).parents[2] / "runs" / "recipes"
+"""Folder of the recipes that come with the project."""
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """A table of a study.
+
+    Attributes:
+        name: stem of its files.
+        table: as shown.
+        frame: the figures behind it in full precision, one row each; the CSV file.
+    """
+
+    name: str
+    table: Table
+    frame: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class StudyFigure:
+    """A figure of a study.
+
+    Attributes:
+        name: stem of its files.
+        draw: ``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.report.figures`).
+    """
+
+    name: str
+    draw: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a study found.
+
+    Attributes:
+        tables: in the order shown.
+        figures: in the order shown.
+        sources: folder names of the artifacts that the figures come from.
+        files: further files of the study, text by name.
+    """
+
+    tables: Sequence[StudyTable]
+    figures: Sequence[StudyFigure] = ()
+    sources: Sequence[str] = ()
+    files: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """An experiment.
+
+    Attributes:
+        name: as in ``mdcr study NAME``.
+        summary: one line for ``mdcr study``.
+        recipe: frozen dataclass of its settings. A field ``corpus``, ``systems`` or ``input`` can be set on the command
+            line.
+        batches: ``batches(workspace, recipe)`` yields tasks; each batch is made before the next is asked for.
+        findings: ``findings(workspace, recipe)`` reads the artifacts and makes the tables and figures.
+    """
+
+    name: str
+    summary: str
+    recipe: type[Any]
+    batches: Callable[[Workspace, Any], Iterator[Sequence[Task]]]
+    findings: Callable[[Workspace, Any], Findings]
+
+    @property
+    def default_recipe(self) -> Path:
+        """The recipe without ``--recipe``: ``runs/recipes/NAME.toml``."""
+        return RECIPES / f"{self.name}.toml"

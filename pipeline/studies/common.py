@@ -1,0 +1,97 @@
+"""Parts that studies share: evaluations with tuned BM25, reports of them, tables of frames."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipeline.api import Workspace
+from pipeline.core.artifact import published
+from pipeline.core.task import Task
+from pipeline.core.workspace import POOLS, find_corpus
+from pipeline.report import collect
+from pipeline.report.aggregate import summarise
+from pipeline.report.model import Report, ReportSettings
+from pipeline.report.tables import Column, Line, Table
+from pipeline.stages.chain import Evaluation
+from pipeline.stages.selection import Selection
+from pipeline.stages.tune import tune_task
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def evaluation_batches(
+    workspace: Workspace, corpus: str, selection: Selection, systems: str, **settings: Any
+) -> Iterator[list[Task]]:
+    """Yield the tasks that score systems on pools: the tunings of BM25 first, if ``systems`` names ``bm25:tuned``.
+
+    Args:
+        workspace: where the corpus is.
+        corpus: its name.
+        selection: the pools.
+        systems: with commas.
+        **settings: of :meth:`pipeline.api.Workspace.evaluations`.
+    """
+    if "bm25:tuned" in systems:
+        yield tuning_tasks(workspace, corpus, selection)
+    found = evaluations(workspace, corpus, selection, systems, **settings)
+    yield [score for evaluation in found for score in evaluation.scores]
+
+
+def tuning_tasks(workspace: Workspace, corpus: str, selection: Selection) -> list[Task]:
+    """Return the tasks that tune BM25 for the pools of a selection, each field and size on its validation queries."""
+    artifact = find_corpus(workspace.root, corpus or None)
+    validation = dataclasses.replace(selection, split="validation", samples=1)
+    return [tune_task(artifact, pool) for pool in validation.pools(artifact)]
+
+
+def evaluations(
+    workspace: Workspace, corpus: str, selection: Selection, systems: str, **settings: Any
+) -> list[Evaluation]:
+    """Return each pool of a selection with each system, as :func:`evaluation_batches`."""
+    artifact = find_corpus(workspace.root, corpus or None)
+    validation = (
+        dataclasses.replace(selection, split="validation", samples=1).pools(artifact) if "wsum(" in systems else ()
+    )
+    return workspace.evaluations(selection.pools(artifact), systems, validation=validation, **settings)
+
+
+def report_of(
+    workspace: Workspace,
+    evaluated: Sequence[Evaluation],
+    measures: Sequence[str],
+    settings: ReportSettings | None = None,
+) -> Report:
+    """Return the report of evaluations that were made."""
+    scores = workspace.make([score for evaluation in evaluated for score in evaluation.scores])
+    loaded = collect.load(scores, list(published(workspace.root / POOLS)))
+    return summarise(loaded, settings or ReportSettings(), tuple(measures))
+
+
+def frame_of(report: Report) -> pl.DataFrame:
+    """Return the figures of a report, one row each, in full precision."""
+    import polars as pl
+
+    rows = [dataclasses.asdict(each) | {"pools": ";".join(each.pools)} for each in report.summaries]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def table_of(title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimals: int = 1) -> Table:
+    """Return a frame as a table: its first column labels the rows, numbers have a fixed number of decimals."""
+
+    def text(value: Any) -> str | None:
+        if value is None:
+            return None
+        return (
+            f"{value:.{decimals}f}"
+            if isinstance(value, float)
+            else f"{value:,}"
+            if isinstance(value, int)
+            else str(value)
+        )
+
+    first, *others = frame.columns
+    lines = [Line(str(row[0]), tuple(map(text, row[1:]))) for row in frame.iter_rows()]
+    return Table(title, first, tuple(Column("", name) for name in others), tuple(lines), tuple(notes))

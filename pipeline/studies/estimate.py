@@ -1,0 +1,99 @@
+"""Time and disk that the missing artifacts of a plan take, from artifacts of their kind or else from fixed rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline.api import Workspace
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import canonical
+from pipeline.core.task import Task
+from pipeline.core.workspace import POOLS
+from pipeline.corpus.reader import Corpus
+from pipeline.runner import Step
+
+_RATES = {
+    "pool": (2e-6, 4.0),
+    "terms": (1e-4, 560.0),
+    "tune": (1e-3, 1.0),
+    "index": (3e-4, 1_500.0),
+    "fit": (1e-3, 1_000.0),
+    "embed": (0.25, 3_076.0),
+    "search": (1e-4, 50.0),
+    "score": (5e-6, 10.0),
+}
+"""Seconds and bytes of a candidate on one core; of ``embed``: a BERT-base with float32 vectors."""
+_OTHER = (1e-4, 100.0)
+
+
+class Estimate(NamedTuple):
+    """What the missing artifacts of one stage take.
+
+    Attributes:
+        stage: its name.
+        missing: artifacts to make.
+        seconds: estimated.
+        bytes: estimated.
+        basis: ``measured`` in this workspace, or ``assumed``.
+    """
+
+    stage: str
+    missing: int
+    seconds: float
+    bytes: float
+    basis: str
+
+
+def estimate(workspace: Workspace, steps: Sequence[Step]) -> list[Estimate]:
+    """Return an estimate for each stage with missing artifacts, in order of work.
+
+    The rate of a stage is the median, per candidate, of the artifacts in the same folder (of one encoder's vectors, for
+    ``embed``); a stage that was never run here takes fixed rates of one core.
+    """
+    sizes = {pool.id: int(pool.manifest.counts["candidates"]) for pool in published(workspace.root / POOLS)}
+    whole = [len(Corpus(workspace.corpus(name).artifact)) for name in workspace.corpora()]
+    found: dict[str, Estimate] = {}
+    for step in steps:
+        if step.present:
+            continue
+        task = step.task
+        measured = [_rate(each, sizes) for each in published(step.path.parent) if each.manifest.stage == task.stage]
+        rates = [rate for rate in measured if rate is not None]
+        seconds, size = np.median(rates, axis=0) if rates else _assumed(task, workspace)
+        papers = _candidates(task, sizes, max(whole, default=0))
+        old = found.get(task.stage, Estimate(task.stage, 0, 0.0, 0.0, "measured"))
+        found[task.stage] = Estimate(
+            task.stage,
+            old.missing + 1,
+            old.seconds + float(seconds) * papers,
+            old.bytes + float(size) * papers,
+            old.basis if rates else "assumed",
+        )
+    return list(found.values())
+
+
+def _assumed(task: Task, workspace: Workspace) -> tuple[float, float]:
+    seconds, size = _RATES.get(task.stage, _OTHER)
+    return seconds / workspace.runner.resources.workers, size
+
+
+def _rate(artifact: Artifact, sizes: dict[str, int]) -> tuple[float, float] | None:
+    """Return seconds and bytes per candidate, or None where the pool is gone."""
+    manifest = artifact.manifest
+    papers = sizes.get(manifest.id) or sizes.get(manifest.inputs.get("pool", ""))
+    if not papers:
+        return None
+    return manifest.provenance["wall_seconds"] / papers, sum(output.bytes for output in manifest.outputs) / papers
+
+
+def _candidates(task: Task, sizes: dict[str, int], whole: int) -> int:
+    """Return the candidates of a task's pool: counted, or as asked for; of other tasks the largest corpus."""
+    pool: Any = task if task.stage == "pool" else task.inputs.get("pool")
+    if pool is None:
+        return whole
+    size = sizes.get(pool.id)
+    asked = canonical(pool.config)["size"] if size is None and isinstance(pool, Task) else None
+    return size or (asked if isinstance(asked, int) else whole)

@@ -1,0 +1,94 @@
+"""Score against the number of candidates (Medić & Šnajder 2022, section 3.1, table 1). The example of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.api import Workspace, selection
+from pipeline.core.task import Task
+from pipeline.report.plots import draw_by_size
+from pipeline.report.tables import build_tables
+from pipeline.stages.selection import Selection
+from pipeline.studies.base import Findings, Study, StudyFigure, StudyTable
+from pipeline.studies.common import evaluation_batches, evaluations, frame_of, report_of
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the study.
+
+    Attributes:
+        corpus: name of the corpus; empty: the only one.
+        field: one of the 19 fields; empty: dataset-level pools.
+        year: publication year of the queries.
+        sizes: numbers of candidates, such as ``200k``; smaller pools are subsets of larger ones.
+        queries: number of queries, or ``all``.
+        samples: samples of each size.
+        seed: of every draw.
+        systems: what ranks, with commas.
+        depth: ranks kept of each query.
+        measures: what the table and the figures show.
+    """
+
+    corpus: str
+    field: str
+    year: int
+    sizes: tuple[str, ...]
+    queries: str
+    samples: int
+    seed: int
+    systems: str
+    depth: int
+    measures: tuple[str, ...]
+
+    @property
+    def selection(self) -> Selection:
+        """The pools."""
+        return selection(
+            field=self.field or None,
+            size=self.sizes,
+            year=self.year,
+            queries=self.queries,
+            samples=self.samples,
+            seed=self.seed,
+            nested=True,
+        )
+
+
+def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
+    """Yield the tasks that score every system on every pool."""
+    return evaluation_batches(
+        workspace,
+        recipe.corpus,
+        recipe.selection,
+        recipe.systems,
+        depth=recipe.depth,
+        measures=recipe.measures,
+    )
+
+
+def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+    """Return one table of all measures, and a figure of each measure."""
+    evaluated = evaluations(
+        workspace, recipe.corpus, recipe.selection, recipe.systems, depth=recipe.depth, measures=recipe.measures
+    )
+    report = report_of(workspace, evaluated, recipe.measures)
+    (family,) = report.families
+
+    def figure(measure: str) -> StudyFigure:
+        def draw(figure_class: Any) -> Any:
+            return draw_by_size(figure_class, report, family, measure)
+
+        return StudyFigure(measure.replace("@", "-at-"), draw)
+
+    (table,) = build_tables(report)
+    return Findings(
+        tables=[StudyTable("scores", table, frame_of(report))],
+        figures=[figure(measure) for measure in report.measures],
+        sources=[report.corpus, *report.pools],
+    )
+
+
+STUDY = Study("pool_size", "score against the number of candidates", Recipe, batches, findings)

@@ -1,0 +1,79 @@
+"""Running a study: make its tasks, write its tables and figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pipeline.api import Workspace
+from pipeline.core import files, provenance
+from pipeline.core.config import canonical
+from pipeline.core.errors import InputError
+from pipeline.core.progress import say
+from pipeline.core.workspace import REPORTS
+from pipeline.report.figures import FORMATS, drawing, save
+from pipeline.report.render import render_table
+from pipeline.runner import Step
+from pipeline.studies.base import Findings, Study
+
+
+def run(workspace: Workspace, study: Study, recipe: Any) -> Findings:
+    """Make what is missing of a study, and return what it found.
+
+    A study that was stopped goes on where it was; what it shares with other work is the same artifact.
+    """
+    for batch in study.batches(workspace, recipe):
+        workspace.make(list(batch))
+    return study.findings(workspace, recipe)
+
+
+def plan(workspace: Workspace, study: Study, recipe: Any) -> tuple[list[Step], str]:
+    """Return what :func:`run` would make; and why the plan ends early, or an empty text. Nothing is written."""
+    steps: dict[str, Step] = {}
+    try:
+        for batch in study.batches(workspace, recipe):
+            steps |= {step.task.id: step for step in workspace.runner.plan(list(batch))}
+    except InputError as error:
+        if all(step.present for step in steps.values()):
+            raise
+        return list(steps.values()), f"the rest is planned once these are made ({error})"
+    return list(steps.values()), ""
+
+
+def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: Findings, output: Path | None) -> Path:
+    """Write a study's tables (Markdown, CSV, LaTeX), figures, recipe and provenance, and return the folder.
+
+    Args:
+        workspace: where the study ran.
+        study: the study.
+        name: of the recipe.
+        recipe: its settings.
+        findings: what :func:`run` returned.
+        output: the folder; None: ``runs/reports/STUDY`` or ``runs/reports/STUDY-RECIPE``.
+    """
+    own = study.name if name == study.name else f"{study.name}-{name}"
+    folder = output or workspace.root / REPORTS / own
+    facts = {"study": study.name, "recipe": canonical(recipe), "sources": list(findings.sources)}
+    with files.disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        files.remove_abandoned(folder)
+        for each in findings.tables:
+            files.write_text(folder / f"{each.name}.md", render_table(each.table, "markdown"))
+            files.write_text(folder / f"{each.name}.tex", render_table(each.table, "latex"))
+            files.write_text(folder / f"{each.name}.csv", each.frame.write_csv())
+        for file, text in findings.files.items():
+            files.write_text(folder / file, text)
+        _draw(findings, folder, f"study {study.name}; {', '.join(findings.sources)}")
+        record = {**facts, "provenance": provenance.describe()}
+        files.write_text(folder / "study.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    return folder
+
+
+def _draw(findings: Findings, folder: Path, source: str) -> None:
+    try:
+        for each in findings.figures:
+            with drawing() as figure_class:
+                save(each.draw(figure_class), folder / each.name, FORMATS, source)
+    except InputError as error:  # matplotlib is not installed
+        say(f"no figures: {error}")
