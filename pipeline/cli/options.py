@@ -23,7 +23,7 @@ from pipeline.stages.chain import Evaluation
 from pipeline.stages.chain import evaluations as make_evaluations
 from pipeline.stages.embed import stored_tasks
 from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
-from pipeline.stages.systems import Fused, encoders, parse_systems
+from pipeline.stages.systems import Fused, Reranked, encoders, parse_systems
 
 
 def runner(options: argparse.Namespace) -> Runner:
@@ -80,7 +80,8 @@ def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
     corpus = find_corpus(root, options.corpus)
     chosen = selection(options)
     validation: list[Task] = []
-    if any(isinstance(system, Fused) and system.method == "wsum" for system in systems):
+    ranking = (system.first if isinstance(system, Reranked) else system for system in systems)
+    if any(isinstance(system, Fused) and system.method == "wsum" for system in ranking):
         validation = dataclasses.replace(chosen, split="validation", samples=1).pools(corpus)
     made = make_evaluations(
         corpus,

@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.encode import hub, recipe
-from pipeline.encode.spec import CHOICES, POOLING, AspireSpec, Distance, LsaSpec, MeanSpec, Model, TransformerSpec
+from pipeline.encode.spec import (
+    CHOICES,
+    POOLING,
+    AspireSpec,
+    CrossModel,
+    CrossSpec,
+    Distance,
+    LsaSpec,
+    MeanSpec,
+    Model,
+    TransformerSpec,
+)
 
 if TYPE_CHECKING:
     from pipeline.core.artifact import Artifact
@@ -80,17 +91,31 @@ def find(name: str) -> Kind:
     return _kinds[name]
 
 
-def devices(model: Model, resources: Resources) -> list[str]:
+def devices(model: Model | CrossModel, resources: Resources) -> list[str]:
     """Return the devices to load a model on, one process each.
 
     Raises:
         InputError: the device does not exist.
     """
-    if not find(model.spec.kind).accelerated:
+    if isinstance(model, Model) and not find(model.spec.kind).accelerated:
         return [resources.device]
-    from pipeline.encode.transformer import torch_devices
+    from pipeline.encode.network import torch_devices
 
     return torch_devices(resources.device)
+
+
+def resolve_cross_encoder(name: str, settings: Mapping[str, Any]) -> CrossModel:
+    """Return a cross-encoder, from the location of its weights and the user's options.
+
+    Raises:
+        InputError: there is no such model, it cannot rank, or an option is invalid.
+        StageError: it has to be looked up on the hub, which cannot be reached.
+    """
+    values = dict(settings)
+    checkpoint = _checkpoint(values)
+    values = {**recipe.read_cross_encoder(checkpoint.folder), **values}
+    spec = build_spec(CrossSpec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
+    return CrossModel(name, spec, checkpoint)
 
 
 def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:

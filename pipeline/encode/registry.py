@@ -16,10 +16,11 @@ from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.encode import hub, kinds, lock
-from pipeline.encode.spec import MeanSpec, Model
+from pipeline.encode.spec import CrossModel, MeanSpec, Model
 
 _REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
 _HUB_PREFIX = "hf:"
+CROSS_PREFIX = "cross:"
 _NO_OPTION = ("checkpoint", "dense", "folder", "hub", "kind", "package")
 """Settings of an entry that a user cannot override."""
 
@@ -96,6 +97,36 @@ def resolve(text: str, precision: str | None = None) -> Model:
 @functools.cache
 def _say_once(line: str) -> None:
     say(line)
+
+
+def resolve_cross_encoder(text: str, precision: str | None = None) -> CrossModel:
+    """Return the cross-encoder a user means.
+
+    Args:
+        text: ``cross:ORGANISATION/NAME`` or ``cross:`` and a folder, with options after a colon: ``compute``,
+            ``max_length``, ``revision``.
+        precision: compute precision, unless the options give one; None for float32.
+
+    Raises:
+        InputError: there is no such model, it cannot rank, or an option is invalid.
+        StageError: it has to be looked up on the hub, which cannot be reached.
+    """
+    base, options = _split(text.removeprefix(CROSS_PREFIX))
+    wrong = options.keys() - {"compute", "max_length", "revision"}
+    if wrong:
+        raise InputError(f"a cross-encoder has no option {min(wrong)!r}", "Give compute, max_length or revision")
+    if Path(base).expanduser().is_dir():
+        place = {"folder": base}
+    elif re.fullmatch(r"[^/~.][^/]*/[^/]+", base):
+        place = {"hub": base}
+    else:
+        raise InputError(f"cross:{base} must name a model of the hub or a folder", "Write cross:ORGANISATION/NAME")
+    if precision not in (None, "float32"):
+        options.setdefault("compute", precision)
+    model = kinds.resolve_cross_encoder(_named(f"{CROSS_PREFIX}{base}", options), {**place, **options})
+    spec = model.spec
+    _say_once(f"{model.name}: title-space-abstract, max_length={spec.max_length}, activation={spec.activation}")
+    return model
 
 
 def kind_of(text: str) -> str:

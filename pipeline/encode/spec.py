@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from pipeline.core.config import OMIT_DEFAULT
 from pipeline.encode.hub import Checkpoint
@@ -135,6 +135,43 @@ class LsaSpec:
     seed: int = 13
     storage: Storage = "float32"
     kind: str = "lsa"
+
+
+class Pair(NamedTuple):
+    """A query and a paper as a cross-encoder reads them, each one string."""
+
+    query: str
+    paper: str
+
+
+@dataclass(frozen=True)
+class CrossSpec:
+    """A cross-encoder: everything that affects the score of a query and a paper.
+
+    Attributes:
+        checkpoint: hub id; empty for a folder, whose content is named by ``revision`` alone.
+        revision: commit of the hub repository, or ``sha256:`` and a digest.
+        max_length: tokens a pair is cut to, special ones included.
+        activation: class of ``torch.nn`` applied to the logit.
+        lower_case: whether text is lower-cased before the tokenizer's own normalisation.
+        compute: data type of weights and activations.
+    """
+
+    checkpoint: str
+    revision: str
+    max_length: int = 512
+    activation: str = "Sigmoid"
+    lower_case: bool = False
+    compute: Precision = "float32"
+
+
+@dataclass(frozen=True)
+class CrossModel:
+    """A resolved cross-encoder: the user's name for it, its identity and its weights."""
+
+    name: str
+    spec: CrossSpec
+    checkpoint: Checkpoint
 
 
 @dataclass(frozen=True)

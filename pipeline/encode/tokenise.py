@@ -34,11 +34,13 @@ class Tokens(NamedTuple):
         ids: token ids of each text, special ones included.
         spans: of each text, the tokens of each of its vectors.
         cut: which texts were longer than the encoder reads.
+        types: of each pair of texts, which of the two each token belongs to; empty for single texts.
     """
 
     ids: list[list[int]]
     spans: list[list[Span]]
     cut: list[bool]
+    types: Sequence[Sequence[int]] = ()
 
 
 Tokeniser = Callable[[Sequence[Text], Role], Tokens]
