@@ -162,7 +162,7 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
         "--model",
         required=required,
         help="systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
-        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), hf:org/name, a folder",
+        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), rerank(bm25,cross:org/name,100), hf:org/name, a folder",
     )
     group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
