@@ -112,7 +112,11 @@ def _fetch(command: argparse.ArgumentParser) -> None:
     group.add_argument("--release", default="latest", help="a date such as 2026-09-17 (default: latest)")
     group.add_argument("--api-key-file", type=Path, help="file with the key of the API (default: $S2_API_KEY)")
     group.add_argument("--api-key", help=argparse.SUPPRESS)  # refused without printing it
-    group.add_argument("--datasets", default="papers,abstracts,citations", help="default: papers,abstracts,citations")
+    group.add_argument(
+        "--datasets",
+        default="papers,abstracts,citations",
+        help="default: papers,abstracts,citations; also embeddings-specter_v2",
+    )
     group = command.add_argument_group("openalex")
     group.add_argument("--snapshot", default="jsonl", help="jsonl (default), parquet, or legacy (until 2025)")
 
@@ -162,7 +166,8 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
         "--model",
         required=required,
         help="systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
-        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), rerank(bm25,cross:org/name,100), hf:org/name, a folder",
+        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), rerank(bm25,cross:org/name,100), hf:org/name, a folder, "
+        "vectors:FILE (vectors made elsewhere)",
     )
     group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")

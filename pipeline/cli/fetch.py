@@ -47,7 +47,11 @@ def fetch(options: argparse.Namespace) -> None:
         print_json({"folder": str(folder), **record})
         return
     print(folder)
-    say(f"next: mdcr corpus --source {options.release_of} --input {folder} --corpus NAME")
+    datasets = {remote.name.partition("/")[0] for remote in remotes}
+    for dataset in sorted(each for each in datasets if each.startswith("embeddings-")):
+        say(f"next: mdcr eval --corpus NAME --model vectors:{folder / dataset}")
+    if options.release_of != "s2ag" or "papers" in datasets:
+        say(f"next: mdcr corpus --source {options.release_of} --input {folder} --corpus NAME")
 
 
 def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:

@@ -26,6 +26,7 @@ from pipeline.encode.spec import (
     MeanSpec,
     Model,
     TransformerSpec,
+    VectorsSpec,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pipeline.core.workdir import Workdir
     from pipeline.corpus.reader import Corpus
     from pipeline.encode.base import Encoder
+    from pipeline.encode.spec import Missing
 
 _Spec = TypeVar("_Spec")
 
@@ -256,7 +258,23 @@ def _fit_lsa(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
     return fit(spec, corpus, out)
 
 
+def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:
+    from pipeline.encode import vectorfiles
+
+    values = dict(settings)
+    place, queries = Path(values.pop("place")).expanduser().resolve(), values.pop("queries", "")
+    distance, missing = (checked_choice(key, values.pop(key)) for key in ("distance", "missing"))
+    spec = build_spec(VectorsSpec, {**values, "content": vectorfiles.content(vectorfiles.find(place))})
+    query = f"vectors:{queries}:distance={distance},storage={spec.storage}" if queries else ""
+    return Model(name, spec, cast("Distance", distance), query=query, place=place, missing=cast("Missing", missing))
+
+
+def _load_vectors(model: Model, _fit: Artifact | None, _resources: Resources) -> Encoder:
+    raise InputError(f"{model.name} must be an encoder, got vectors made elsewhere", "Name the encoder itself")
+
+
 register(Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer, accelerated=True))
 register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True))
 register(Kind("mean", MeanSpec, _resolve_mean, _load_mean, accelerated=True))
 register(Kind("lsa", LsaSpec, _resolve_lsa, _load_lsa, _fit_lsa))
+register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors))

@@ -19,9 +19,9 @@ from pipeline.encode import hub, kinds, lock
 from pipeline.encode.spec import CrossModel, MeanSpec, Model
 
 _REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
-_HUB_PREFIX = "hf:"
+_HUB_PREFIX, _VECTORS_PREFIX = "hf:", "vectors:"
 CROSS_PREFIX = "cross:"
-_NO_OPTION = ("checkpoint", "dense", "folder", "hub", "kind", "package")
+_NO_OPTION = ("checkpoint", "content", "dense", "folder", "hub", "kind", "package", "place")
 """Settings of an entry that a user cannot override."""
 
 
@@ -61,9 +61,9 @@ def resolve(text: str, precision: str | None = None) -> Model:
     """Return the encoder a user means.
 
     Args:
-        text: a name of ``models.toml``, ``hf:ORGANISATION/NAME`` or a folder, each with options after a colon that
-            differ from the entry: ``scincl:compute=bfloat16,storage=float16``; or the mean of several:
-            ``mean(specter2,specter2_ctrl)``.
+        text: a name of ``models.toml``, ``hf:ORGANISATION/NAME``, a folder, or ``vectors:`` and a file or folder of
+            vectors made elsewhere, each with options after a colon that differ from the entry:
+            ``scincl:compute=bfloat16,storage=float16``; or the mean of several: ``mean(specter2,specter2_ctrl)``.
         precision: compute precision, unless the options give one; None for the entry's.
 
     Raises:
@@ -184,7 +184,8 @@ def _mean(names: list[str], options: dict[str, str], precision: str | None) -> M
     joined = _joined(names)
     parts = tuple(resolve(name, precision) for name in joined)
     distances = {part.distance for part in parts}
-    if len(parts) < 2 or len(distances) != 1 or any(part.several or part.spec.kind == "lsa" for part in parts):
+    unfit = any(part.several or part.spec.kind in ("lsa", "vectors") for part in parts)
+    if len(parts) < 2 or len(distances) != 1 or unfit:
         raise InputError(
             f"mean({','.join(joined)}) must average transformers with one vector a paper and one distance",
             "Write mean(specter2,specter2_ctrl)",
@@ -199,7 +200,7 @@ def _joined(names: list[str]) -> list[str]:
     """Join names that were split at a comma between two options of one of them."""
     joined: list[str] = []
     for name in names:
-        if joined and re.fullmatch(r"\w+\s*=[^:/()]*", name):
+        if joined and re.fullmatch(r"\w+\s*=[^:/()]*|queries\s*=.*", name):
             joined[-1] += f",{name}"
         else:
             joined.append(name)
@@ -295,6 +296,9 @@ def _entry(base: str) -> dict[str, Any]:
         hub_id = base.removeprefix(_HUB_PREFIX)
         known = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
         return {key: value for key, value in _locked(next(known, {"hub": hub_id})).items() if key != "package"}
+    if base.startswith(_VECTORS_PREFIX):
+        place = base.removeprefix(_VECTORS_PREFIX)
+        return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}
     folder = Path(base).expanduser()
     if folder.is_dir():
         return {"folder": str(folder)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from pipeline.core.config import OMIT_DEFAULT
@@ -16,12 +17,15 @@ Distance = Literal["l2", "inner_product", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
 Storage = Literal["float32", "float16", "bfloat16"]
 Template = Literal["title-sep-abstract", "title-space-abstract"]
+Missing = Literal["error", "skip"]
+"""What is done about papers without a vector: refuse to rank the pool, or rank without them."""
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "distance": ("l2", "inner_product", "cosine"),
     "compute": ("float32", "bfloat16", "float16"),
     "storage": ("float32", "float16", "bfloat16"),
     "template": ("title-sep-abstract", "title-space-abstract"),
+    "missing": ("error", "skip"),
 }
 """Values of the settings that have a fixed set of them."""
 
@@ -175,6 +179,20 @@ class CrossModel:
 
 
 @dataclass(frozen=True)
+class VectorsSpec:
+    """Vectors made elsewhere (:mod:`pipeline.encode.precomputed`).
+
+    Attributes:
+        content: ``sha256:`` and a digest of the files, wherever they are and whatever they are called.
+        storage: data type the vectors are stored in.
+    """
+
+    content: str
+    storage: Storage = "float32"
+    kind: str = "vectors"
+
+
+@dataclass(frozen=True)
 class Model:
     """A resolved encoder.
 
@@ -191,6 +209,8 @@ class Model:
         passage_prefix: put before a paper that ad-hoc queries search; None: the specification's ``paper_prefix``.
         parts: the encoders whose vectors are averaged; empty for any other model.
         several: whether a paper has several vectors: the distance of two papers is the smallest of any two.
+        place: file or folder of vectors made elsewhere.
+        missing: what is done about papers without a vector; None where every paper has one.
     """
 
     name: str
@@ -205,16 +225,18 @@ class Model:
     passage_prefix: str | None = None
     parts: tuple[Model, ...] = ()
     several: bool = False
+    place: Path | None = None
+    missing: Missing | None = None
 
     @property
     def slug(self) -> str:
-        """The name as a readable part of a folder's name."""
-        return _slug(self.name)
+        """The name as a readable part of a folder's name; vectors made elsewhere are named by their content alone."""
+        return _slug(self.name) if self.place is None else "vectors"
 
     @property
     def base_slug(self) -> str:
         """The same without options, since not every option (``distance``) makes other vectors."""
-        return _slug(re.split(r":(?=\w+=)", self.name)[0])
+        return _slug(re.split(r":(?=\w+=)", self.name)[0]) if self.place is None else self.slug
 
 
 def _slug(name: str) -> str:

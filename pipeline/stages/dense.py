@@ -25,9 +25,8 @@ from pipeline.core.schema import RANKING
 from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
-from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Rows
-from pipeline.encode.spec import Model, Role
+from pipeline.encode.spec import Missing, Model, Role
 from pipeline.encode.store import VectorStore
 from pipeline.retrieve.base import (
     MAX_SUBSETS,
@@ -40,6 +39,7 @@ from pipeline.retrieve.base import (
 )
 from pipeline.retrieve.engines import IndexSettings, dense_engine
 from pipeline.retrieve.topk import TopK, pack
+from pipeline.stages.coverage import SKIPPED, Covered, covered
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
 
@@ -63,7 +63,8 @@ class DenseConfig:
     Attributes:
         metric: ``l2``, ``inner_product`` or ``cosine``.
         depth: entries a query.
-        search: ``exact``, whichever engine ran: all give the same bytes; else the index of an approximate search.
+        search: ``exact``, whichever engine ran: all give the same bytes; :data:`pipeline.stages.coverage.SKIPPED`;
+            else the index of an approximate search.
     """
 
     metric: Metric
@@ -75,7 +76,7 @@ class _Part(NamedTuple):
     """One unit of one pool's ranking, with the candidates it ranks."""
 
     job: Job
-    pool: Pool
+    pool: Covered
     unit: str
     candidates: Rows
 
@@ -89,12 +90,14 @@ class DenseSearch:
         metric: how vectors are compared.
         depth: entries a query.
         engine: ``auto``, ``exact``, ``faiss`` or :data:`SEVERAL`.
+        missing: what is done about papers without a vector; None where every paper has one.
     """
 
     name: str
     metric: Metric
     depth: int
     engine: str
+    missing: Missing | None = None
     sequential = False
     accelerated = True
 
@@ -103,10 +106,10 @@ class DenseSearch:
         planned = out.plan() or {}
         if any(map(out.done, planned)):
             return planned
-        pool = open_pool(inputs)
+        pool = covered(inputs, self.missing, self.name)
         candidates = len(pool.candidates)
         most = MOST_UNITS if spread else -(-candidates // LOCAL_UNIT)
-        count = max(1, min(most, len(pool.corpus.starts) - 1))
+        count = max(1, min(most, len(pool.starts) - 1))
         return {f"scratch/top-{number}-of-{count}.arrow": -(-candidates // count) for number in range(count)}
 
     def devices(self, resources: Resources) -> list[str]:
@@ -134,13 +137,14 @@ class DenseSearch:
         engines = ", ".join(sorted({fact["engine"] for fact in found}))
         pools = max((fact["pools_in_pass"] for fact in found), default=0)
         out.note(engine=engines, units=len(units), pools_in_pass=pools, **_encoders(inputs))
-        return write_ranking(best.ranking(), pool, self.depth, out)
+        counts = covered(inputs, self.missing, self.name).counts
+        return {**write_ranking(best.ranking(), pool, self.depth, out), **counts}
 
     def _passes(self, jobs: Sequence[Job], memory: int) -> list[list[_Part]]:
         """Group units: those of one pass have queries, shards and stores in common; their lists fit in memory/4."""
         alike: dict[tuple[object, ...], list[_Part]] = {}
         for job in jobs:
-            pool = open_pool(job.inputs)
+            pool = covered(job.inputs, self.missing, self.name)
             stores = [job.inputs[role].path.parent for role in ("paper", "query") if role in job.inputs]
             for unit in job.units:
                 part = _Part(job, pool, unit, _candidates(pool, unit))
@@ -183,7 +187,7 @@ class DenseSearch:
         for part, ranking in zip(parts, rankings, strict=True):
             out = part.job.out.path
             with files.disk_errors(out), files.replacing(out / part.unit) as path:
-                files.write_arrow(path, ranking.table().to_batches(), RANKING)
+                files.write_arrow(path, part.pool.renumbered(ranking).table().to_batches(), RANKING)
         return name
 
 
@@ -207,8 +211,10 @@ def dense_ranking_task(
         engine: ``auto``, ``exact`` or ``faiss``: all give the same bytes.
     """
     check_depth(depth)
-    units = DenseSearch(model.slug, model.distance, depth, SEVERAL if model.several else engine)
-    inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth)
+    name = model.name if model.missing else model.slug
+    units = DenseSearch(name, model.distance, depth, SEVERAL if model.several else engine, model.missing)
+    search = SKIPPED if model.missing == "skip" else "exact"
+    inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search)
     return Task("search", 1, RANKINGS, f"{model.slug}-{slug_of(pool)}", config, inputs, units=units)
 
 
@@ -231,7 +237,7 @@ def approximate_ranking_task(
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.ann import ApproximateEngine, recall
 
-        opened, store = open_pool(inputs), store_of(inputs["paper"])
+        opened, store = covered(inputs, model.missing, model.name), store_of(inputs["paper"])
         size = block_rows(store.dimension, resources.memory)
         queries = _matrix(store_of(inputs.get("query", inputs["paper"])), opened.query_rows, size)
         with Progress(len(opened.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:
@@ -244,9 +250,10 @@ def approximate_ranking_task(
                 excluded=opened.exclusions,
                 resources=resources,
             )
+        ranking = opened.renumbered(ranking)
         found = recall(ranking, read_ranking(inputs["exact"]))
         out.note(**_encoders(inputs))
-        return {**write_ranking(ranking, opened, depth, out), "recall": found}
+        return {**write_ranking(ranking, open_pool(inputs), depth, out), **opened.counts, "recall": found}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
     config = DenseConfig(model.distance, depth, settings)
@@ -265,10 +272,10 @@ def _encoders(inputs: Inputs) -> dict[str, Any]:
     return {name: inputs[role].manifest.config["encoder"] for role, name in names.items() if role in inputs}
 
 
-def _candidates(pool: Pool, unit: str) -> Rows:
+def _candidates(pool: Covered, unit: str) -> Rows:
     """Return the candidates of a unit: those in its part of the corpus shards."""
     number, count = map(int, re.findall(r"\d+", unit))
-    starts = pool.corpus.starts
+    starts = pool.starts
     shards = len(starts) - 1
     bounds = [starts[shards * number // count], starts[shards * (number + 1) // count]]
     first, last = np.searchsorted(pool.candidates, bounds)

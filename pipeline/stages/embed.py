@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, canonical, digest
-from pipeline.core.errors import MdcrError
+from pipeline.core.errors import InputError, MdcrError
 from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Job, Task
@@ -29,6 +29,7 @@ from pipeline.encode.spec import EncoderSpec, MeanSpec, Model, Role, Transformer
 from pipeline.encode.store import VectorStore, read_rows, shard_name, shard_number, write_rows
 from pipeline.encode.store_statistics import sample, spot_check, statistics
 from pipeline.stages.fit import fit_task
+from pipeline.stages.imported import Import
 
 _VERSION = 1
 
@@ -53,6 +54,11 @@ def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[R
     config = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
     if config["queries_are"] != "texts":
         return {"paper": _embed_task(corpus, pool, model, "paper")}
+    if model.place and not model.query:
+        raise InputError(
+            f"{model.name} must have vectors of the query texts of {corpus.manifest.slug}, got none",
+            "Name their file: vectors:FILE:queries=FILE",
+        )
     return {
         "paper": _embed_task(corpus, pool, passage_model(model), "paper"),
         "query": _embed_task(corpus, pool, query_model(model), "query"),
@@ -109,6 +115,10 @@ def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper
 
 
 def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Role) -> Task:
+    """Return the task of a pool's segment; vectors made elsewhere are one segment for all pools."""
+    if model.place:
+        room, config = f"{VECTORS}/{store_folder(corpus, model, role)}", EmbedConfig(model.spec, role)
+        return Task("embed", _VERSION, room, "all", config, {"corpus": corpus}, units=Import(model, role))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
     fit = fit_task(corpus, model)
     if fit is not None:

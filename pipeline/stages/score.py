@@ -24,6 +24,7 @@ from pipeline.measure.candidates import check_candidates
 from pipeline.measure.engines import check_engine, evaluate
 from pipeline.measure.inputs import Qrels, Run, column, select
 from pipeline.measure.measures import DEFAULT, check_depth, parse_measures, within
+from pipeline.stages.search import without_vectors
 
 _PARAMETERS = ("k1", "b")
 """Settings of a ranking that tables name beside its system, whose name may not say them."""
@@ -128,6 +129,7 @@ def score_task(
         out.arrow("scores.arrow", _table(config, opened, scored, values), SCORES)
         settings = inputs["ranking"].manifest.config
         parameters = [f"{name}={settings[name]:g}" for name in _PARAMETERS if name in settings]
+        parameters += without_vectors(inputs["ranking"].manifest.counts)
         out.note(corpus=inputs["corpus"].name, parameters=", ".join(parameters))
         return {
             "queries": len(scored),

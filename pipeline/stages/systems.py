@@ -1,7 +1,7 @@
 """The systems users name.
 
-``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``rrf(bm25,scincl)``,
-``wsum(bm25,scincl)``, ``rerank(bm25,cross:org/name,100)``.
+``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``vectors:FILE``,
+``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``, ``rerank(bm25,cross:org/name,100)``.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def system_names(text: str) -> list[str]:
     """Split ``--model`` at the commas between systems, not at those in parentheses or between parameters."""
     names: list[str] = []
     for piece in registry.split_names(text):
-        if names and re.fullmatch(r"\w+\s*=[^:/]*", piece) and re.search(r":\w+\s*=", names[-1]):
+        if names and re.fullmatch(r"\w+\s*=[^:/]*|queries\s*=.*", piece) and re.search(r":\w+\s*=", names[-1]):
             names[-1] += f",{piece}"
         else:
             names.append(piece)

@@ -9,6 +9,7 @@ from pipeline.studies.base import Study
 
 STUDIES = {
     "pool_size": "pool_size:STUDY",
+    "mdcr": "mdcr.study:STUDY",
 }
 
 

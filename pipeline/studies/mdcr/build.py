@@ -1,0 +1,180 @@
+"""Stage ``benchmark``: the files of a home-built MDCR benchmark, from field-level pools and rankings of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.config import canonical
+from pipeline.core.errors import InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.progress import Progress
+from pipeline.core.resources import Resources
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.prefilter import PrefilterConfig
+from pipeline.corpus.reader import Corpus
+from pipeline.studies.mdcr.candidates import GRAPH, Drawer, Drawing, Rows, least_alike, mean_jaccard
+from pipeline.studies.mdcr.layout import TRUE, file_names, write_lists, write_paper
+
+ROOM = "corpora/benchmarks"
+NEGATIVE_SYSTEMS = 3
+
+_BLOCK = 65_536
+"""Papers whose texts are held at once."""
+
+
+@dataclass(frozen=True)
+class BenchmarkConfig:
+    """What decides a benchmark beside its pools and rankings.
+
+    Attributes:
+        drawing: how candidates are drawn.
+        systems: whose rankings are compared, in order.
+        model_negatives: whose top negatives are drawn from; empty: the three least alike on the test queries.
+    """
+
+    drawing: Drawing
+    systems: tuple[str, ...]
+    model_negatives: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.model_negatives if name not in self.systems]
+        if unknown:
+            raise InputError(f"model_negatives must be among the systems, got {unknown[0]}", "Add it to systems")
+        if not self.model_negatives and len(self.systems) < NEGATIVE_SYSTEMS:
+            raise InputError(
+                f"choosing {NEGATIVE_SYSTEMS} systems takes as many or more, got {len(self.systems)}",
+                "Name more systems, or set model_negatives",
+            )
+
+
+@dataclass(frozen=True)
+class FieldRankings:
+    """One field of one split.
+
+    Attributes:
+        split: ``val`` or ``test``.
+        pool: its field-level pool.
+        rankings: of that pool, by system.
+    """
+
+    split: str
+    pool: Task
+    rankings: Mapping[str, Task]
+
+    @property
+    def field(self) -> str:
+        """The field of the pool."""
+        return str(canonical(self.pool.config)["field"])
+
+
+def benchmark_task(corpus: Artifact, parts: Sequence[FieldRankings], config: BenchmarkConfig) -> Task:
+    """Return the task that builds a benchmark.
+
+    Its artifact has the two files of each split in the published layout, ``jaccard.json`` and ``mdcr.json``.
+
+    Args:
+        corpus: the corpus of the pools.
+        parts: a pool and its rankings for each split and field.
+        config: what else decides it.
+    """
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus}
+    for part in parts:
+        inputs[f"{part.split}/{part.field}"] = part.pool
+        inputs |= {f"{part.split}/{part.field}/{system}": ranking for system, ranking in part.rankings.items()}
+    places = [(part.split, part.field) for part in parts]
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        return _build(inputs, places, config, out)
+
+    return Task("benchmark", 1, ROOM, f"mdcr-{corpus.manifest.slug}", config, inputs, run)
+
+
+def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkConfig, out: Workdir) -> Counts:
+    corpus = Corpus(inputs["corpus"])
+    pools = {place: Pool(inputs["/".join(place)], corpus) for place in places}
+    drawer = _drawer(corpus, pools.values(), config.drawing)
+    tops = {
+        place: {name: drawer.top_negatives(inputs["/".join([*place, name])], pool) for name in config.systems}
+        for place, pool in pools.items()
+    }
+    jaccard = mean_jaccard({name: _of_split(tops, name, "test") for name in config.systems})
+    chosen = config.model_negatives or least_alike(jaccard, config.systems, NEGATIVE_SYSTEMS)
+    counts: Counter[str] = Counter()
+    with Progress(len(places), "benchmark", "fields") as progress:
+        for split in dict.fromkeys(split for split, _ in places):
+            lists: dict[str, Any] = {}
+            used: list[Rows] = []
+            for place in (place for place in places if place[0] == split):
+                pool, own = pools[place], {name: tops[place][name] for name in chosen}
+                drawn = list(drawer.draw(pool, split, own, drawer.most_cited(place[1])))
+                lists[place[1]] = dict(zip(pool.query_ids(), map(_Ids(corpus, drawn), drawn), strict=True))
+                used += [pool.query_rows.astype(np.int64), *(rows for each in drawn for rows in each.values())]
+                counts.update(_counted(split, drawn, config.drawing))
+                progress.add(1)
+            _write(out, split, corpus, lists, np.unique(np.concatenate(used)), counts)
+    return {
+        **dict(counts),
+        "model_negatives": list(chosen),
+        "jaccard": {f"{first}|{second}": round(value, 6) for (first, second), value in jaccard.items()},
+    }
+
+
+def _drawer(corpus: Corpus, pools: Iterable[Pool], drawing: Drawing) -> Drawer:
+    """Return the drawer for pools, which have one query year and one prefilter."""
+    configs = [pool.artifact.manifest.config for pool in pools]
+    return Drawer(corpus, PrefilterConfig(**configs[0]["prefilter"]), configs[0]["year"], drawing)
+
+
+def _of_split(tops: Mapping[tuple[str, str], Mapping[str, list[Rows]]], system: str, split: str) -> list[Rows]:
+    return list(itertools.chain.from_iterable(own[system] for place, own in tops.items() if place[0] == split))
+
+
+class _Ids:
+    """Turns candidates into ids, with one look-up for all queries of a field."""
+
+    def __init__(self, corpus: Corpus, drawn: Sequence[Mapping[str, Rows]]) -> None:
+        self._rows = np.unique(np.concatenate([rows for each in drawn for rows in each.values()]))
+        self._ids = np.array(corpus.ids(self._rows), object)
+
+    def __call__(self, drawn: Mapping[str, Rows]) -> dict[str, list[str]]:
+        return {name: self._ids[np.searchsorted(self._rows, rows)].tolist() for name, rows in drawn.items()}
+
+
+def _counted(split: str, drawn: Sequence[Mapping[str, Rows]], drawing: Drawing) -> Counter[str]:
+    """Return what is counted of the queries of one field."""
+    negatives = [name for name in drawn[0] if name != TRUE]
+    return Counter(
+        {
+            f"{split}_fields": 1,
+            f"{split}_queries": len(drawn),
+            f"{split}_pairs": sum(len(rows) for each in drawn for rows in each.values()),
+            f"{split}_queries_with_fewer_positives": sum(len(each[TRUE]) < drawing.positives for each in drawn),
+            f"{split}_queries_with_fewer_graph_candidates": sum(len(each[GRAPH]) < drawing.negatives for each in drawn),
+            f"{split}_queries_with_fewer_negatives": sum(
+                any(len(each[name]) < drawing.negatives for name in negatives) for each in drawn
+            ),
+        }
+    )
+
+
+def _write(out: Workdir, split: str, corpus: Corpus, lists: Any, rows: Rows, counts: Counter[str]) -> None:
+    """Write the two files of a split."""
+    lists_name, data_name = file_names(split)
+    with out.file(lists_name) as (path, _):
+        path.write_text(write_lists(lists), encoding="utf-8")
+    with out.file(data_name) as (path, _), path.open("w", encoding="utf-8") as file:
+        for start in range(0, len(rows), _BLOCK):
+            block = rows[start : start + _BLOCK]
+            texts = (text for part in corpus.texts(block) for text in part)
+            for paper_id, text in zip(corpus.ids(block), texts, strict=True):
+                file.write(write_paper(paper_id, text.title, text.abstract))
+    counts[f"{split}_papers"] += len(rows)

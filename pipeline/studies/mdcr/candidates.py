@@ -1,0 +1,174 @@
+"""The candidates of each query: positives and negatives of each type (Medić & Šnajder 2022, section 4)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.fields import FIELD_BIT
+from pipeline.core.rng import generator
+from pipeline.core.schema import NO_YEAR
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.prefilter import PrefilterConfig, has_text, prefilter
+from pipeline.corpus.reader import Corpus
+from pipeline.studies.mdcr.graph import graph_candidates
+from pipeline.studies.mdcr.layout import TRUE
+
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+GRAPH, MOST_CITED, RANDOM = "graph", "most_cited", "random"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How candidates are drawn.
+
+    Attributes:
+        seed: the user's seed.
+        positives: ``true`` candidates of a query at most.
+        negatives: candidates of each other type.
+        top: top negatives of a system, and most cited papers of a field, that are drawn from.
+    """
+
+    seed: int = 13
+    positives: int = 5
+    negatives: int = 10
+    top: int = 200
+
+
+def mean_jaccard(tops: Mapping[str, Sequence[Rows]]) -> dict[tuple[str, str], float]:
+    """Return the Jaccard index of each two systems' top negatives, mean over queries.
+
+    Args:
+        tops: top negatives of each query, by system.
+    """
+    names = list(tops)
+    found = {}
+    for place, first in enumerate(names):
+        for second in names[place + 1 :]:
+            values = []
+            for one, other in zip(tops[first], tops[second], strict=True):
+                shared = len(np.intersect1d(one, other))
+                union = len(one) + len(other) - shared
+                values.append(shared / union if union else 1.0)
+            found[first, second] = float(np.mean(values))
+    return found
+
+
+def least_alike(jaccard: Mapping[tuple[str, str], float], systems: Sequence[str], count: int = 3) -> tuple[str, ...]:
+    """Return the systems whose mean Jaccard index with the others is lowest, in the order of ``systems``."""
+    means = {system: float(np.mean([value for pair, value in jaccard.items() if system in pair])) for system in systems}
+    chosen = sorted(systems, key=lambda system: (means[system], systems.index(system)))[:count]
+    return tuple(system for system in systems if system in chosen)
+
+
+class Drawer:
+    """Draws the candidates of queries of one corpus.
+
+    Args:
+        corpus: where candidates come from.
+        rules: which papers have text, and which are prefiltered.
+        year: publication year of the queries; negatives are of that year or earlier.
+        drawing: how many of what.
+    """
+
+    def __init__(self, corpus: Corpus, rules: PrefilterConfig, year: int, drawing: Drawing) -> None:
+        self._corpus, self._drawing = corpus, drawing
+        attributes = corpus.attributes
+        in_time = (attributes["year"] <= year) & (attributes["year"] != NO_YEAR)
+        self._eligible: Mask = has_text(attributes, rules) & in_time
+        self._prefiltered = np.flatnonzero(prefilter(attributes, rules)[0] & in_time)
+
+    def most_cited(self, field: str) -> Rows:
+        """Return the most cited eligible papers of a field; equal counts are in order of row."""
+        of_field = (self._corpus.attributes["fields"] >> np.uint32(FIELD_BIT[field])) & np.uint32(1) == 1
+        rows = np.flatnonzero(of_field & self._eligible)
+        order = np.lexsort((rows, -self._citations[rows]))
+        return rows[order[: self._drawing.top]]
+
+    @cached_property
+    def _citations(self) -> Rows:
+        """Citations of each paper as the release lists them; within the corpus, where the release lists none."""
+        listed: Rows = self._corpus.attributes["n_inbound"].astype(np.int64)
+        return listed if listed.any() else np.diff(self._corpus.incoming.indptr)
+
+    def top_negatives(self, ranking: Artifact, pool: Pool) -> list[Rows]:
+        """Return the highest-ranked eligible candidates of each query that it does not cite, in order of rank."""
+        table = ranking.arrow("ranking.arrow")
+        query, row = (table.column(name).to_numpy().astype(np.int64) for name in ("query", "row"))
+        outgoing = self._corpus.outgoing.of_many(pool.query_rows)
+        negative = self._eligible[row] & ~_in_pairs(query, row, *outgoing) & ~_in_pairs(query, row, *_judged(pool))
+        query, row = query[negative], row[negative]
+        starts = np.searchsorted(query, np.arange(len(pool.query_rows) + 1))
+        top = self._drawing.top
+        return [row[start : min(end, start + top)] for start, end in itertools.pairwise(starts)]
+
+    def draw(
+        self, pool: Pool, split: str, tops: Mapping[str, Sequence[Rows]], popular: Rows
+    ) -> Iterator[dict[str, Rows]]:
+        """Yield the candidates of each query of a pool by type, in order: true, the systems, graph, most cited, random.
+
+        No paper stands twice for a query, and no negative is cited by it, is the query, or has its title.
+
+        Args:
+            pool: the field-level pool of the queries.
+            split: name of the split, part of the seed.
+            tops: top negatives of each query, by system (:meth:`top_negatives`).
+            popular: what :meth:`most_cited` returned for the field.
+        """
+        drawing, corpus = self._drawing, self._corpus
+        judged_query, judged_row = _judged(pool)
+        field = pool.artifact.manifest.config["field"]
+        for number, (row, query_id) in enumerate(zip(pool.query_rows.tolist(), pool.query_ids(), strict=True)):
+            chance = generator(drawing.seed, "mdcr", f"{split}|{field}|{query_id}")
+            taken = np.concatenate([[row], corpus.outgoing.of(row), pool.excluded(number)]).astype(np.int64)
+            positives = judged_row[judged_query == number]
+            found = {TRUE: np.sort(chance.permutation(positives)[: drawing.positives])}
+            taken = np.union1d(taken, positives)
+            for system, top in tops.items():
+                found[system] = _draw(top[number], taken, drawing.negatives, chance)
+                taken = np.union1d(taken, found[system])
+
+            def eligible(rows: Rows, taken: Rows = taken) -> Mask:
+                return self._eligible[rows] & ~np.isin(rows, taken)
+
+            found[GRAPH] = graph_candidates(corpus.outgoing, corpus.incoming, row, eligible, drawing.negatives, chance)
+            taken = np.union1d(taken, found[GRAPH])
+            found[MOST_CITED] = _draw(popular, taken, drawing.negatives, chance)
+            taken = np.union1d(taken, found[MOST_CITED])
+            found[RANDOM] = _draw_random(self._prefiltered, taken, drawing.negatives, chance)
+            yield found
+
+
+def _draw(rows: Rows, taken: Rows, count: int, chance: np.random.Generator) -> Rows:
+    """Return up to ``count`` of some rows at random, rising, none of them taken."""
+    free = rows[~np.isin(rows, taken)]
+    return np.sort(chance.choice(free, min(count, len(free)), replace=False))
+
+
+def _draw_random(rows: Rows, taken: Rows, count: int, chance: np.random.Generator) -> Rows:
+    """Return :func:`_draw` of many rows without a look at each."""
+    if len(rows) < 100 * (count + len(taken)):
+        return _draw(rows, taken, count, chance)
+    tried = rows[chance.choice(len(rows), count + len(taken), replace=False)]
+    return np.sort(tried[~np.isin(tried, taken)][:count])
+
+
+def _judged(pool: Pool) -> tuple[Rows, Rows]:
+    """Return query and row of each positive of a pool."""
+    table = pool.qrels
+    positive = table.column("grade").to_numpy() > 0
+    query, row = (table.column(name).to_numpy()[positive].astype(np.int64) for name in ("query", "row"))
+    return query, row
+
+
+def _in_pairs(query: Rows, row: Rows, known_query: Rows, known_row: npt.NDArray[np.integer]) -> Mask:
+    """Return whether each (query, row) is among the known pairs."""
+    return np.isin(query << 32 | row, known_query << 32 | known_row.astype(np.int64))

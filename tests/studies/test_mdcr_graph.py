@@ -1,0 +1,86 @@
+"""Graph candidates against the definition computed with sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.core.rng import generator
+from pipeline.corpus.reader import Graph
+from pipeline.studies.mdcr.graph import by_overlap, graph_candidates
+
+
+def random_graph(papers: int, links: int, seed: int) -> tuple[Graph, Graph]:
+    """Return both directions of a random citation graph with some papers cited by many."""
+    chance = np.random.default_rng(seed)
+    source = chance.integers(0, papers, links)
+    target = (papers * chance.random(links) ** 3).astype(np.int64)
+    pairs = np.unique(np.stack([source, target], axis=1)[source != target], axis=0)
+    return _csr(pairs, papers), _csr(np.unique(pairs[:, ::-1], axis=0), papers)
+
+
+def _csr(pairs: np.ndarray, papers: int) -> Graph:
+    return Graph(np.searchsorted(pairs[:, 0], np.arange(papers + 1)), pairs[:, 1].astype(np.uint32))
+
+
+def sets(graph: Graph, papers: int) -> list[set[int]]:
+    return [set(graph.of(row).tolist()) for row in range(papers)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_overlaps_are_those_of_the_definition(seed: int) -> None:
+    papers = 60
+    outgoing, incoming = random_graph(papers, 400, seed)
+    cites, cited_by = sets(outgoing, papers), sets(incoming, papers)
+    for query in range(papers):
+        expected = {c: len(cites[query] & (cites[c] | cited_by[c])) for c in cites[query]}
+        rows, overlaps = by_overlap(outgoing, query)
+        assert dict(zip(rows.tolist(), overlaps.tolist(), strict=True)) == expected
+        assert [(-n, c) for c, n in zip(rows, overlaps, strict=True)] == sorted((-n, c) for c, n in expected.items())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_candidates_are_those_of_the_definition(seed: int) -> None:
+    papers, count = 60, 10
+    outgoing, incoming = random_graph(papers, 150, seed)
+    cites, cited_by = sets(outgoing, papers), sets(incoming, papers)
+    fit = np.random.default_rng(seed).random(papers) < 0.7
+    whole = partial = 0
+    for query in range(papers):
+        found = graph_candidates(
+            outgoing, incoming, query, lambda rows: fit[rows], count, generator(seed, "test", query)
+        ).tolist()
+        assert len(set(found)) == len(found) <= count
+        left = list(found)
+        for paper in by_overlap(outgoing, query)[0].tolist():
+            near = (
+                {x for x in cites[paper] | cited_by[paper] if fit[x]}
+                - cites[query]
+                - {query}
+                - set(found[: len(found) - len(left)])
+            )
+            if len(near) >= len(left) and len(found) == count:
+                assert set(left) <= near
+                left = []
+                partial += 1
+                break
+            assert set(left[: len(near)]) == near
+            left = left[len(near) :]
+        assert not left
+        whole += len(found) < count
+    assert whole
+    assert partial
+
+
+def test_another_generator_draws_another_subset() -> None:
+    outgoing, incoming = random_graph(200, 6000, 1)
+    drawn = [
+        graph_candidates(outgoing, incoming, 7, lambda rows: rows >= 0, 10, generator(seed, "test")).tolist()
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_paper_that_cites_nothing_has_no_graph_candidates() -> None:
+    empty = Graph(np.zeros(4, np.int64), np.empty(0, np.uint32))
+    assert not len(graph_candidates(empty, empty, 1, lambda rows: rows >= 0, 10, generator(1, "test")))
