@@ -155,6 +155,8 @@ def published(text: str) -> Mapping[str, float]:
     for name, entry in _entries().items():
         if text == f"mean({','.join(entry.get('parts', ()))})":
             return _reference().get(name, {})
+    if re.fullmatch(r"(rrf|wsum|rerank)\(.*\)", text):
+        return {}
     base, options = _split(text)
     return {} if set(options) - {"compute", "storage"} else _reference().get(base, {})
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core import files, parallel
+from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.manifest import Counts
@@ -119,9 +119,8 @@ class Reranking:
         encoder = CrossEncoder.load(self.model, dataclasses.replace(resources, device=device))
         total = sum(sum(job.units.values()) for job in jobs)
         with Progress(total, f"rerank by {self.model.name}", "pairs") as progress:
-            prepared = parallel.in_order(lambda unit: (unit, encoder.prepare(unit.pairs())), _units(jobs, self.head), 1)
-            for unit, tokens in prepared:
-                unit.write(_scores(encoder.batches(tokens), unit, progress))
+            for unit in _units(jobs, self.head):
+                unit.write(_scores(encoder.batches(encoder.prepare(unit.pairs())), unit, progress))
         return encoder.describe()
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
