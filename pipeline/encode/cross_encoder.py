@@ -77,5 +77,6 @@ class CrossEncoder(Network):
             max_length=self._length,
             return_attention_mask=False,
         )
-        cut = [bool(each.overflowing) for each in encoding.encodings]
-        return Tokens(encoding["input_ids"], [[(0, 1)]] * len(pairs), cut, encoding.get("token_type_ids", ()))
+        ids: list[list[int]] = encoding["input_ids"]
+        full = [len(each) >= self._length for each in ids]  # listing what was cut off is slow
+        return Tokens(ids, [[(0, 1)]] * len(pairs), full, encoding.get("token_type_ids", ()))
