@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.config import format_count
-from pipeline.core.errors import InputError
+from pipeline.core.errors import LackError
 from pipeline.core.rng import priorities, smallest
-from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, NO_YEAR, POOL_QUERIES
+from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.prefilter import Mask, has_text, prefilter
@@ -29,7 +29,7 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.N
         excluded: rows that may not be queries.
 
     Raises:
-        InputError: fewer queries or candidates exist than asked for; the numbers are named.
+        LackError: fewer queries or candidates exist than asked for; the numbers are named.
     """
     attributes = corpus.attributes
     prefiltered, prefilter_counts = prefilter(attributes, config.prefilter)
@@ -68,11 +68,13 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
     out.arrow("candidates.arrow", _table(CANDIDATES, np.arange(len(corpus), dtype=np.uint32)), CANDIDATES)
     out.arrow("exclusions.arrow", _table(EXCLUSIONS, query, identical[query]), EXCLUSIONS)
     out.arrow("qrels.arrow", judgements, JUDGEMENTS)
+    out.arrow("missing.arrow", corpus.missing, MISSING)
     judged = np.unique(judgements.column("query").to_numpy()[grades > 0])
     return {
         "queries": len(rows),
         "queries_without_positive": len(rows) - len(judged),
         "positives": int(np.count_nonzero(grades > 0)),
+        "positives_not_in_collection": corpus.missing.num_rows,
         "judgements": len(grades),
         "candidates": len(corpus),
         "excluded_self": len(query),
@@ -87,12 +89,12 @@ def _draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, sou
     rows = np.flatnonzero(drawable)
     wanted = len(rows) if config.size == "all" else int(config.size) - len(positives)
     if wanted < 0:
-        raise InputError(
+        raise LackError(
             f"the {len(positives):,} positives alone exceed a pool of {format_count(int(config.size))}",
             "Ask for a larger --size or fewer --queries",
         )
     if wanted > len(rows):
-        raise InputError(
+        raise LackError(
             f"a pool of {format_count(int(config.size))} was asked for, but only {len(positives) + len(rows):,} papers "
             f"exist for it ({len(positives):,} positives and {len(rows):,} others)",
             f"Ask for --size {len(positives) + len(rows)} or less, or for all",

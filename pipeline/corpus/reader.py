@@ -133,6 +133,11 @@ class Corpus:
         """Judgements of the query texts, schema :data:`pipeline.core.schema.JUDGEMENTS`."""
         return self.artifact.arrow("judgements.arrow")
 
+    @functools.cached_property
+    def missing(self) -> pa.Table:
+        """Positives of the query texts that the corpus lacks, schema :data:`pipeline.core.schema.MISSING`."""
+        return self.artifact.arrow("missing.arrow")
+
     def has_query_texts(self) -> bool:
         """Whether the release brought its own queries."""
         return any(output.path == "queries.arrow" for output in self.artifact.manifest.outputs)

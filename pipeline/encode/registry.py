@@ -16,7 +16,7 @@ from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.encode import hub, kinds, lock
-from pipeline.encode.spec import CrossModel, MeanSpec, Model
+from pipeline.encode.spec import CrossModel, MeanSpec, Model, VectorsSpec
 
 _REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
 _HUB_PREFIX, _VECTORS_PREFIX = "hf:", "vectors:"
@@ -79,7 +79,7 @@ def resolve(text: str, precision: str | None = None) -> Model:
         compute = options.pop("compute", precision)
         model = _mean(entry["parts"], options, compute)
         shown = options | ({"compute": compute} if compute not in (None, "float32") else {})
-        return dataclasses.replace(model, name=_named(base, shown))
+        return dataclasses.replace(model, name=_named(base, shown), stem="")
     query = entry.pop("query", "")
     kind = kinds.find(entry.pop("kind", "transformer"))
     if precision is not None and any(field.name == "compute" for field in dataclasses.fields(kind.spec)):
@@ -87,6 +87,9 @@ def resolve(text: str, precision: str | None = None) -> Model:
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
     name = base + (":" if differing else "") + ",".join(f"{key}={differing[key]}" for key in sorted(differing))
     model = kind.resolve(name, {**entry, **options})
+    stem = _stem(base, differing, model)
+    if stem != name:
+        model = dataclasses.replace(model, stem=stem)
     if query:
         model = dataclasses.replace(model, query=_named(query, options))
     if model.recipe:
@@ -182,6 +185,27 @@ def _named(base: str, options: Mapping[str, str]) -> str:
     return base + (":" if options else "") + ",".join(f"{key}={options[key]}" for key in sorted(options))
 
 
+def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
+    """Return the name of a model that is the same wherever its weights lie, and however its hub id is written."""
+    shown = dict(options)
+    if model.adapter and not model.adapter.hub:
+        shown["adapter"] = _digest(model.adapter)
+    if base.startswith(_HUB_PREFIX):
+        hub_id = base.removeprefix(_HUB_PREFIX)
+        plain = (name for name, each in _entries().items() if each.get("hub") == hub_id and "adapter" not in each)
+        base = next(plain, base)
+    elif isinstance(model.spec, VectorsSpec):
+        base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
+        shown.pop("queries", None)
+    elif base not in _entries() and model.checkpoint:
+        base = _digest(model.checkpoint)
+    return _named(base, shown)
+
+
+def _digest(checkpoint: hub.Checkpoint) -> str:
+    return f"local-{checkpoint.revision.removeprefix('sha256:')[:8]}"
+
+
 def _mean(names: list[str], options: dict[str, str], precision: str | None) -> Model:
     joined = _joined(names)
     parts = tuple(resolve(name, precision) for name in joined)
@@ -195,7 +219,9 @@ def _mean(names: list[str], options: dict[str, str], precision: str | None) -> M
     spec = kinds.build_spec(MeanSpec, {**options, "parts": tuple(part.spec for part in parts)})
     name = _named(f"mean({','.join(part.name for part in parts)})", options)
     query = f"mean({','.join(part.query or part.name for part in parts)})" if any(part.query for part in parts) else ""
-    return Model(name, spec, parts[0].distance, parts=parts, query=_named(query, options) if query else "")
+    stem = _named(f"mean({','.join(part.key for part in parts)})", options)
+    query = _named(query, options) if query else ""
+    return Model(name, spec, parts[0].distance, parts=parts, query=query, stem=stem)
 
 
 def _joined(names: list[str]) -> list[str]:

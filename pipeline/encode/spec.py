@@ -211,6 +211,8 @@ class Model:
         several: whether a paper has several vectors: the distance of two papers is the smallest of any two.
         place: file or folder of vectors made elsewhere.
         missing: what is done about papers without a vector; None where every paper has one.
+        stem: the name without paths, for folders and parts of fused systems: weights in a folder are ``local-`` and
+            their digest. Empty: the name has no path.
     """
 
     name: str
@@ -227,16 +229,22 @@ class Model:
     several: bool = False
     place: Path | None = None
     missing: Missing | None = None
+    stem: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name that does not depend on where the weights lie."""
+        return self.stem or self.name
 
     @property
     def slug(self) -> str:
-        """The name as a readable part of a folder's name; vectors made elsewhere are named by their content alone."""
-        return _slug(self.name) if self.place is None else "vectors"
+        """The key as a readable part of a folder's name; vectors made elsewhere are named by their content alone."""
+        return _slug(self.key) if self.place is None else "vectors"
 
     @property
     def base_slug(self) -> str:
         """The same without options, since not every option (``distance``) makes other vectors."""
-        return _slug(re.split(r":(?=\w+=)", self.name)[0]) if self.place is None else self.slug
+        return _slug(re.split(r":(?=\w+=)", self.key)[0]) if self.place is None else self.slug
 
 
 def _slug(name: str) -> str:

@@ -202,12 +202,15 @@ def test_plans(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str])
     assert row["disk_GB"] == pytest.approx(1e6 * (32 * 4 + 10) / 1e9, abs=0.02)
     assert row["hours"] == pytest.approx(1e6 / row["docs/s"] / 3600, rel=0.1)
     assert next(iter(plan(["lsa"], None, [5], texts, CPU, 0.1)))["note"].startswith("fitted")
-    code = main(
-        ["plan", "--root", str(tmp_path), "--model", f"bm25,{folder}", "--size", "6,12,2M", "--probe", "0.1", "--json"]
-    )
-    assert code == 0
-    rows = json.loads(capsys.readouterr().out)["plan"]
-    assert [each["papers"] for each in rows] == [6, 12, 2_000_000]
+    command = ["plan", "--root", str(tmp_path), "--model", f"bm25,mine={folder}", "--probe", "0.1", "--json"]
+    for options, papers in (
+        ("--size 6,12,2M --samples 1 --queries 2", [7, 12, 2_000_002]),
+        ("--size 6 --queries 2", [11]),  # three samples, as of mdcr eval: 12 * (1 - (1/2)**3 * 5/6)
+        ("--size 2M --field Art,Medicine", [12_000_400]),
+        ("--size all", [12]),
+    ):
+        assert main([*command, *options.split()]) == 0
+        assert [each["papers"] for each in json.loads(capsys.readouterr().out)["plan"]] == papers
 
 
 def test_a_stand_in_says_so(
