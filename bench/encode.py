@@ -33,7 +33,8 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import hub, registry
 from pipeline.encode.base import padding_share
-from pipeline.encode.transformer import TransformerEncoder, slow_on_cpu
+from pipeline.encode.network import slow_on_cpu
+from pipeline.encode.transformer import TransformerEncoder
 from pipeline.stages.plan import sample_texts
 
 SHAPES = {

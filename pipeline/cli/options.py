@@ -25,7 +25,7 @@ from pipeline.stages.chain import evaluations as make_evaluations
 from pipeline.stages.embed import stored_tasks
 from pipeline.stages.search import DEFAULT_DEPTH
 from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
-from pipeline.stages.systems import Bm25, Dense, Fused, System, encoders, parse_systems
+from pipeline.stages.systems import Bm25, Dense, Fused, Reranked, System, encoders, parse_systems
 
 
 def runner(options: argparse.Namespace) -> Runner:
@@ -93,7 +93,8 @@ def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
     corpus = find_corpus(root, options.corpus)
     chosen = selection(options)
     validation: list[Task] = []
-    sums = any(isinstance(system, Fused) and system.method == "wsum" for system in systems)
+    ranking = (system.first if isinstance(system, Reranked) else system for system in systems)
+    sums = any(isinstance(system, Fused) and system.method == "wsum" for system in ranking)
     if sums and chosen.queries != "all":  # then the test set takes all queries
         validation = dataclasses.replace(chosen, split="validation", samples=1).pools(corpus)
     lacking: dict[str, LackError] = {}

@@ -14,12 +14,14 @@ from typing import Any
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.progress import say
 from pipeline.encode import hub, kinds, lock
-from pipeline.encode.spec import MeanSpec, Model, VectorsSpec
+from pipeline.encode.spec import CrossModel, MeanSpec, Model, VectorsSpec
 
 _REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
 _HUB_PREFIX, _VECTORS_PREFIX = "hf:", "vectors:"
-_NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place")
+CROSS_PREFIX = "cross:"
+_NO_OPTION = ("checkpoint", "content", "dense", "folder", "hub", "kind", "package", "place")
 """Settings of an entry that a user cannot override."""
 
 
@@ -90,6 +92,43 @@ def resolve(text: str, precision: str | None = None) -> Model:
         model = dataclasses.replace(model, stem=stem)
     if query:
         model = dataclasses.replace(model, query=_named(query, options))
+    if model.recipe:
+        _say_once(f"{name}: {model.recipe}")
+    return model
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    say(line)
+
+
+def resolve_cross_encoder(text: str, precision: str | None = None) -> CrossModel:
+    """Return the cross-encoder a user means.
+
+    Args:
+        text: ``cross:ORGANISATION/NAME`` or ``cross:`` and a folder, with options after a colon: ``compute``,
+            ``max_length``, ``revision``.
+        precision: compute precision, unless the options give one; None for float32.
+
+    Raises:
+        InputError: there is no such model, it cannot rank, or an option is invalid.
+        StageError: it has to be looked up on the hub, which cannot be reached.
+    """
+    base, options = _split(text.removeprefix(CROSS_PREFIX))
+    wrong = options.keys() - {"compute", "max_length", "revision"}
+    if wrong:
+        raise InputError(f"a cross-encoder has no option {min(wrong)!r}", "Give compute, max_length or revision")
+    if Path(base).expanduser().is_dir():
+        place = {"folder": base}
+    elif re.fullmatch(r"[^/~.][^/]*/[^/]+", base):
+        place = {"hub": base}
+    else:
+        raise InputError(f"cross:{base} must name a model of the hub or a folder", "Write cross:ORGANISATION/NAME")
+    if precision not in (None, "float32"):
+        options.setdefault("compute", precision)
+    model = kinds.resolve_cross_encoder(_named(f"{CROSS_PREFIX}{base}", options), {**place, **options})
+    spec = model.spec
+    _say_once(f"{model.name}: title-space-abstract, max_length={spec.max_length}, activation={spec.activation}")
     return model
 
 
@@ -119,6 +158,8 @@ def published(text: str) -> Mapping[str, float]:
     for name, entry in _entries().items():
         if text == f"mean({','.join(entry.get('parts', ()))})":
             return _reference().get(name, {})
+    if re.fullmatch(r"(rrf|wsum|rerank)\(.*\)", text):
+        return {}
     base, options = _split(text)
     return {} if set(options) - {"compute", "storage"} else _reference().get(base, {})
 
@@ -280,7 +321,9 @@ def _entry(base: str) -> dict[str, Any]:
     if base in entries:
         return _locked(entries[base])
     if base.startswith(_HUB_PREFIX):
-        return {"hub": base.removeprefix(_HUB_PREFIX)}
+        hub_id = base.removeprefix(_HUB_PREFIX)
+        known = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
+        return {key: value for key, value in _locked(next(known, {"hub": hub_id})).items() if key != "package"}
     if base.startswith(_VECTORS_PREFIX):
         place = base.removeprefix(_VECTORS_PREFIX)
         return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}

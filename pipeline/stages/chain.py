@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.fuse import fusion_task, weigh_task
 from pipeline.stages.imported_run import import_task
+from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.search import DEFAULT_DEPTH
-from pipeline.stages.systems import Bm25, Dense, Fused, ImportedRun, System
+from pipeline.stages.systems import Bm25, Dense, Fused, ImportedRun, Reranked, System
 from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
@@ -139,6 +141,8 @@ class _Evaluations:
             return self._fused(pool, system)
         if isinstance(system, ImportedRun):
             return self._imported(pool, system)
+        if isinstance(system, Reranked):
+            return self._reranked(pool, system)
         return self._bm25(pool, system) if isinstance(system, Bm25) else self._dense(pool, system)
 
     def _bm25(self, pool: Task, system: Bm25) -> Evaluation:
@@ -204,6 +208,16 @@ class _Evaluations:
             self._score(ranking, pool, system.label or f"{system.method}({','.join(names)})"),
             next((part.tuning for part in parts if part.tuning is not None), None),
         )
+
+    def _reranked(self, pool: Task, system: Reranked) -> Evaluation:
+        if system.head > self.depth:
+            raise InputError(f"{system.name} must rerank at most --depth {self.depth} entries", "Give a larger --depth")
+        first = self.evaluation(pool, system.first)
+        first = first.exact or first
+        ranking = rerank_task(self.corpus, pool, first.ranking, system.model, head=system.head)
+        own = canonical(first.scores[0].config)["system"]
+        scores = self._score(ranking, pool, system.named(own))
+        return dataclasses.replace(first, ranking=ranking, scores=scores)
 
     def _validation_of(self, pool: Task, system: Fused) -> Task:
         """Return the validation pool of the same field and size, on which the weights of a sum are chosen."""

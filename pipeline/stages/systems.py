@@ -1,7 +1,8 @@
 """The systems users name.
 
 ``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``vectors:FILE``,
-``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``, ``run:FILE``; with a label of the user's own, ``mine=/path/to/model``.
+``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``, ``rerank(bm25,cross:org/name,100)``, ``run:FILE``; with a label of the
+user's own, ``mine=/path/to/model``.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from typing import Literal
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 from pipeline.encode import registry
-from pipeline.encode.spec import Model
+from pipeline.encode.spec import CrossModel, Model
 
 Method = Literal["rrf", "wsum"]
 """How systems are fused (:mod:`pipeline.retrieve.fusion`)."""
 
 DEFAULT_K1, DEFAULT_B = 0.9, 0.4
 """BM25 as Anserini sets it."""
+
+_RERANK = "Write rerank(bm25,cross:ORGANISATION/NAME,100)"
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -104,7 +107,33 @@ class Fused:
         return self.label or f"{self.method}({','.join(part.name for part in self.parts)})"
 
 
-System = Bm25 | Dense | Fused | ImportedRun
+@dataclass(frozen=True)
+class Reranked:
+    """A system whose first entries of every query a cross-encoder orders anew.
+
+    Attributes:
+        first: the system that ranks first.
+        model: the cross-encoder.
+        head: entries of a query that it reads.
+        label: its name in tables, empty for the one users write.
+    """
+
+    first: Bm25 | Dense | Fused | ImportedRun
+    model: CrossModel
+    head: int
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its label, or as users write it."""
+        return self.named(self.first.name)
+
+    def named(self, first: str) -> str:
+        """Return the name with another name for the system that ranks first."""
+        return self.label or f"rerank({first},{self.model.name},{self.head})"
+
+
+System = Bm25 | Dense | Fused | ImportedRun | Reranked
 
 
 def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] = ()) -> list[System]:
@@ -123,9 +152,10 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
         if count > 1:
             raise InputError(f"runs must have different names, got {count} named {name!r}", "Rename the files")
     names = system_names(text)
-    if precision is not None and not any(
+    computing = any(isinstance(system, Reranked) for system in systems) or any(
         hasattr(part.spec, "compute") for model in encoders(systems) for part in (model, *model.parts)
-    ):
+    )
+    if precision is not None and not computing:
         raise InputError(f"--precision {precision} must go with an encoder that computes", "Leave it out")
     for label in [_labelled(name)[0] for name in names]:
         if label and sum(_labelled(name)[0] == label for name in set(names)) > 1:
@@ -148,8 +178,12 @@ def encoder_names(text: str) -> list[str]:
     """Return the encoders of the systems in ``--model``, as typed, each once; weights need not be on this machine."""
     names: list[str] = []
     for name in (_labelled(each)[1] for each in system_names(text)):
-        fused = re.fullmatch(r"(rrf|wsum)\((.*)\)", name)
-        names += encoder_names(fused[2]) if fused else [name] * (name.partition(":")[0] not in ("bm25", "run"))
+        inside = re.fullmatch(r"(?:rrf|wsum|rerank)\((.*)\)", name)
+        if inside:
+            parts = system_names(inside[1])
+            names += encoder_names(",".join(parts[:1] if name.startswith("rerank(") else parts))
+        else:
+            names += [name] * (name.partition(":")[0] not in ("bm25", "run"))
     for name in names:
         for part in registry.part_names(name):
             registry.kind_of(part)
@@ -158,7 +192,8 @@ def encoder_names(text: str) -> list[str]:
 
 def encoders(systems: Iterable[System]) -> list[Model]:
     """Return the encoders of systems, also of fused ones, each once."""
-    parts = [part for system in systems for part in (system.parts if isinstance(system, Fused) else (system,))]
+    first = [system.first if isinstance(system, Reranked) else system for system in systems]
+    parts = [part for system in first for part in (system.parts if isinstance(system, Fused) else (system,))]
     return list({part.key: part.model for part in parts if isinstance(part, Dense)}.values())
 
 
@@ -169,7 +204,9 @@ def _is_option(piece: str) -> bool:
 
 
 def _is_system(text: str) -> bool:
-    return bool(re.match(r"(mean|rrf|wsum)\(", text)) or text in ("bm25", *registry.names()) or Path(text).is_dir()
+    return (
+        bool(re.match(r"(mean|rrf|wsum|rerank)\(", text)) or text in ("bm25", *registry.names()) or Path(text).is_dir()
+    )
 
 
 def _labelled(text: str) -> tuple[str, str]:
@@ -179,6 +216,8 @@ def _labelled(text: str) -> tuple[str, str]:
 
 
 def _parse(name: str, precision: str | None) -> System:
+    if precision is not None and precision not in PRECISIONS:
+        raise InputError(f"--precision {precision!r} is unknown", nearest(precision, PRECISIONS))
     label, plain = _labelled(name)
     if label:
         if _is_system(label):
@@ -193,14 +232,14 @@ def _parse(name: str, precision: str | None) -> System:
     fused = re.fullmatch(r"(rrf|wsum)\((.*)\)", name)
     if fused:
         return _parse_fused(fused[1], fused[2], precision)
+    if name.startswith("rerank("):
+        return _parse_reranked(name, precision)
     if name in ("bm25", "bm25:tuned"):
         return Bm25(tuning="any" if name == "bm25" else "required")
     if name.startswith("bm25:"):
         return _parse_bm25(name)
     if name.startswith("run:"):
         return _imported(Path(name.removeprefix("run:")))
-    if precision is not None and precision not in PRECISIONS:
-        raise InputError(f"--precision {precision!r} is unknown", nearest(precision, PRECISIONS))
     return Dense(registry.resolve(name, PRECISIONS[precision] if precision else None))
 
 
@@ -211,15 +250,31 @@ def _imported(path: Path) -> ImportedRun:
     return found
 
 
+def _parse_reranked(name: str, precision: str | None) -> Reranked:
+    parts = system_names(name.removeprefix("rerank(").removesuffix(")"))
+    if len(parts) != 3 or not name.endswith(")") or not parts[1].startswith(registry.CROSS_PREFIX):
+        raise InputError(f"{name} must name a system, a cross-encoder and a number", _RERANK)
+    if not parts[2].isdecimal() or int(parts[2]) < 1:
+        raise InputError(f"{name} must rerank a whole number of entries, got {parts[2]!r}", _RERANK)
+    first = _parse(parts[0], precision)
+    if isinstance(first, Reranked):
+        raise InputError(f"{name} reranks what is reranked already", "Name the system itself")
+    return Reranked(
+        first,
+        registry.resolve_cross_encoder(parts[1], PRECISIONS[precision] if precision else None),
+        int(parts[2]),
+    )
+
+
 def _parse_fused(method: str, inside: str, precision: str | None) -> Fused:
     parts = parse_systems(inside, precision) if inside.strip() else []
     if len(parts) < 2:
         raise InputError(f"{method}({inside}) fuses {len(parts)} systems", f"Name two or more: {method}(bm25,scincl)")
-    if len({part.key if not isinstance(part, Fused) else part.name for part in parts}) < len(parts):
+    if len({part.key if isinstance(part, Bm25 | Dense) else part.name for part in parts}) < len(parts):
         raise InputError(f"{method}({inside}) names a system twice", "Name each once")
-    plain = tuple(part for part in parts if not isinstance(part, Fused))
+    plain = tuple(part for part in parts if not isinstance(part, Fused | Reranked))
     if len(plain) < len(parts):
-        raise InputError(f"{method}({inside}) fuses what is fused already", "Name the systems themselves")
+        raise InputError(f"{method}({inside}) fuses what is fused already or reranked", "Name the systems themselves")
     return Fused("rrf" if method == "rrf" else "wsum", plain)
 
 
