@@ -30,7 +30,7 @@ _PUBLISHED = ("bm25:tuned", "scibert", "specter", "scincl", "aspire-bm")
 
 def tests(reports: Sequence[Report], averaged: Mapping[Key, Averaged]) -> StudyTable:
     """Return the differences of MAP to the baseline with intervals, p-values, wins and losses."""
-    rows = []
+    rows: dict[tuple[str, str], dict[str, object]] = {}
     for report in reports:
         for each in report.summaries:
             if each.measure != "map" or each.p_value is None or each.field == AVERAGE or each.size is None:
@@ -39,12 +39,12 @@ def tests(reports: Sequence[Report], averaged: Mapping[Key, Averaged]) -> StudyT
             base = averaged[setup, report.baselines[each.system], "map"].values
             change = averaged[setup, each.system, "map"].values - base
             value, low, high = interval(change, report.settings.seed, each.field or "")
-            rows.append({
+            rows[_name(setup), each.system] = {
                 "pool": _name(setup), "system": each.system, "baseline": report.baselines[each.system],
                 "difference": value, "low": low, "high": high, "p": each.p_value, "p_adjusted": each.p_adjusted,
                 "wins": int((change > 0).sum()), "losses": int((change < 0).sum()),
-            })  # fmt: skip
-    frame = pl.DataFrame(rows, infer_schema_length=None).unique(maintain_order=True) if rows else pl.DataFrame()
+            }  # fmt: skip
+    frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
     lines = [
         Line(
             f"{row['pool']} {row['system']}",
@@ -58,7 +58,7 @@ def tests(reports: Sequence[Report], averaged: Mapping[Key, Averaged]) -> StudyT
         for row in frame.iter_rows(named=True)
     ]
     columns = tuple(Column("", name) for name in ("MAP difference", "p", "p, Holm", "wins : losses"))
-    notes = ("Paired permutation tests. Holm's correction is over the pools of one table, system by system.",)
+    notes = ("Paired permutation tests. Holm's correction is over fields, or sizes of one field, system by system.",)
     return StudyTable("tests", Table("Difference to the baseline", "pool, system", columns, tuple(lines), notes), frame)
 
 
@@ -79,17 +79,18 @@ def variances(scored: Sequence[Scored], seed: int) -> Iterator[StudyTable]:
             "pool, system": f"{_name(setup)} {system}",
             "sd between queries": 100 * found.queries**0.5,
             "sd between samples": 100 * (found.samples + found.rest / queries) ** 0.5,
-            "share of samples (%)": 100 * found.share(1, queries),
-            f"of {len(samples)} (%)": 100 * found.share(len(samples), queries),
+            "share, one sample": 100 * found.share(1, queries),
+            "samples": len(samples), "share": 100 * found.share(len(samples), queries),
             "low": 100 * low, "high": 100 * high,
             "samples needed": found.needed(queries),
         })  # fmt: skip
     if rows:
         frame = pl.DataFrame(rows, infer_schema_length=None)
         notes = (
-            "Standard deviations in points of MAP. Shares: of the variance of a mean over the queries, with one sample "
-            "and with all; low and high bound the latter (95%).",
-            f"Samples needed: from which on the draw of candidates has at most {ENOUGH:.0%} of that variance.",
+            "Standard deviations in points of MAP, of queries and of means over the queries. Shares in percent: of the "
+            "draw of candidates in the variance of a mean, with one sample and with all.",
+            "low and high bound the share with all samples: 95% interval over queries, given these samples.",
+            f"Samples needed: from which on that share is at most {ENOUGH:.0%}.",
         )
         yield StudyTable("variance", table_of("Variance between samples and between queries", frame, notes, 2), frame)
 
@@ -102,7 +103,7 @@ def curves(averaged: Mapping[Key, Averaged], seed: int) -> Iterator[StudyTable]:
             groups.setdefault((setup.field, system), {})[setup.size] = each
     rows: list[dict[str, object]] = []
     for (field, system), by_size in groups.items():
-        sizes = sorted(by_size)
+        sizes = curve.apart(list(by_size))
         if len(sizes) > 2 and len({len(by_size[size].values) for size in sizes}) == 1:
             values = np.stack([by_size[size].values for size in sizes])
             rows += _curve(f"{field or DATASET} {system}", sizes, values, seed)
@@ -110,20 +111,15 @@ def curves(averaged: Mapping[Key, Averaged], seed: int) -> Iterator[StudyTable]:
         figures = [published(system, None, size, "map") for size in _SIZES.values()]
         if None not in figures:
             known = np.array(figures, np.float64)[:, None]
-            rows += _curve(f"{registry_name(system)} (paper)", list(_SIZES.values()), known, seed)
+            rows += _curve(f"{system} (paper)", list(_SIZES.values()), known, seed)
     if rows:
         frame = pl.DataFrame(rows, infer_schema_length=None)
         notes = (
             "The curve is fitted to the smaller sizes for the largest, and to all for larger ones. logit: log odds of "
-            "MAP against the log of the size; power: log of MAP.",
+            "MAP against the log of the size; power: log of MAP. Pools of nearly one size are one point.",
             "Brackets: 95% interval over queries. It does not hold the error of the form: compare the two.",
         )
         yield StudyTable("curves", _curve_table(frame, notes), frame)
-
-
-def registry_name(system: str) -> str:
-    """Return the system as the paper's table names it."""
-    return "bm25" if registry.published("bm25") and system == "bm25:tuned" else system
 
 
 def _curve(label: str, sizes: list[int], values: np.ndarray, seed: int) -> Iterator[dict[str, object]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ from pipeline.studies.large_scale.leakage import ALIKE, FIRST, audit
 from pipeline.studies.large_scale.marks import YEARS, precision_among, results
 from pipeline.studies.large_scale.rows import Row, share, table
 from pipeline.studies.large_scale.study import DATASET
-from pipeline.studies.large_scale.winners import facts, rank_correlation
+from pipeline.studies.large_scale.winners import facts, rank_correlation, within
 
 _CUTOFF = 30
 _POOLS = "Largest pool of each field, first sample; every query counts once."
@@ -123,21 +122,23 @@ def winners(ranked: Sequence[Ranked], baseline: str, seed: int) -> Iterator[Stud
         if baseline not in _systems(pools):
             continue
         known = [facts(each) for each in pools]
-        by_fact = {name: np.concatenate([each[name] for each in known]) for name in known[0]}
+        by_fact = {name: np.concatenate([within(each[name]) for each in known]) for name in known[0]}
         everything = np.ones(len(pools[0].pool.corpus), bool)
         values = {
-            system: np.concatenate([precision_among(each, each.runs[system], everything) for each in pools])
+            system: [precision_among(each, each.runs[system], everything) for each in pools]
             for system in _systems(pools)
         }
         for name, fact in by_fact.items():
             for system in values:
                 if system != baseline:
-                    found = rank_correlation(values[system] - values[baseline], fact, seed, scope)
+                    gains = [mine - base for mine, base in zip(values[system], values[baseline], strict=True)]
+                    found = rank_correlation(np.concatenate(list(map(within, gains))), fact, seed, scope)
                     rows.append(Row(f"{scope}: {name}", system, *found))
     if rows:
         notes = (
             f"Spearman's correlation of the gain in average precision over {baseline} with a fact about the query. "
             "Shared words: share of the query's words that a positive has. Age: years from positive to query.",
+            "Ranks are within each field, so differences between fields do not count.",
             _POOLS,
         )
         yield table("winners", "What explains who wins a query", "fact", rows, notes, scale=1)
@@ -155,8 +156,8 @@ def leakage(ranked: Sequence[Ranked], trained: Mask, given: bool) -> StudyTable:
             ("positives alike", found.alike),
             ("queries with an alike hit", found.alike_queries),
         ):
-            empty = Row(each.group, column, math.nan, math.nan, math.nan)
-            rows.append(empty if flags is None else share(each.group, column, int(flags.sum()), len(flags)))
+            if flags is not None:
+                rows.append(share(each.group, column, int(flags.sum()), len(flags)))
     notes = (
         f"Alike: titles whose words have a Jaccard index of at least {ALIKE}; hits: the first {FIRST} of every system. "
         "Younger: of a later year than the query.",

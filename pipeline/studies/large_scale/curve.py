@@ -15,8 +15,20 @@ SIZES = (16_000_000, 200_000_000)
 FORMS = ("logit", "power")
 """``logit``: the log odds of the score fall linearly with the log of the size. ``power``: the log of the score does."""
 
+APART = 1.25
+"""Ratio of two sizes from which on both are fitted: nearly equal pools are one point."""
+
 _LEAST = 1e-6
 """Scores are at least this where their logarithm is taken."""
+
+
+def apart(sizes: Sequence[int]) -> list[int]:
+    """Return rising sizes that are each :data:`APART` times the one before, from the smallest on."""
+    kept: list[int] = []
+    for size in sorted(sizes):
+        if not kept or size >= APART * kept[-1]:
+            kept.append(size)
+    return kept
 
 
 def predict(sizes: Sequence[int], scores: Floats, at: Sequence[int], form: str) -> Floats:

@@ -14,7 +14,7 @@ from pipeline.report.aggregate import summarise
 from pipeline.report.averaging import Averaged, Key, average
 from pipeline.report.choice import choose
 from pipeline.report.collect import load
-from pipeline.report.model import Report, Scored, Setup
+from pipeline.report.model import Family, Report, Scored, Setup
 from pipeline.report.plots import draw_by_size
 from pipeline.stages.chain import Evaluation
 from pipeline.studies.base import Findings, StudyFigure, StudyTable
@@ -45,8 +45,12 @@ def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluatio
     """Return all tables and figures of rankings that were scored."""
     found = _read(workspace, recipe, evaluated)
     seed = recipe.seed
-    note = _marks_note(found.ranked)
-    tables = [table for report in found.reports for table in published.tables(report, [note])]
+
+    def notes_of(family: Family) -> list[str]:
+        groups = {setup.field or DATASET for setup in family.setups}
+        return [_marks_note([each for each in found.ranked if each.group in groups])]
+
+    tables = [table for report in found.reports for table in published.tables(report, notes_of)]
     trained = training_papers(recipe.training, found.ranked[0].pool.corpus)
     tables += [
         by_query.tests(found.reports, found.averaged),
@@ -97,7 +101,7 @@ def _baseline(reports: Sequence[Report], recipe: Recipe) -> str:
 
 
 def _marks_note(ranked: Sequence[Ranked]) -> str:
-    """Return how many positives and negatives of all pools shown lack something, in one sentence."""
+    """Return how many positives and negatives of some pools lack something, in one sentence."""
     totals = {"positives": dict.fromkeys(("papers", *MARKS), 0), "negatives": dict.fromkeys(("papers", *MARKS), 0)}
     for each in ranked:
         found = counted(each.pool.corpus.attributes, np.unique(each.qrels.rows), each.pool.candidates)
@@ -108,7 +112,7 @@ def _marks_note(ranked: Sequence[Ranked]) -> str:
         f"{mark.replace('_', ' ')} {_share(totals['positives'], mark)} and {_share(totals['negatives'], mark)}"
         for mark in MARKS
     ]
-    return f"Share of the positives, and of the negatives: {'; '.join(texts)}."
+    return f"Share of the positives, and of the negatives, of the largest pools: {'; '.join(texts)}."
 
 
 def _share(counts: dict[str, int], mark: str) -> str:

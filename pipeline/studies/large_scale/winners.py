@@ -55,6 +55,15 @@ def shared_words(ranked: Ranked) -> Floats:
     return np.array(shares, np.float64)
 
 
+def within(values: Floats) -> Floats:
+    """Return the ranks of values in one field, from 0 to 1: fields then have equal distributions; NaN stays."""
+    from scipy.stats import rankdata
+
+    known = max(int(np.count_nonzero(~np.isnan(values))), 1)
+    ranks: Floats = rankdata(values, nan_policy="omit") / known
+    return ranks
+
+
 def rank_correlation(one: Floats, other: Floats, seed: int, item: str = "", resamples: int = RESAMPLES) -> Interval:
     """Return Spearman's correlation with its 95% percentile interval over queries; NaN where either is constant.
 
