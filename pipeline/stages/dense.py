@@ -2,7 +2,8 @@
 
 Exact search divides into units: each ranks the candidates of some corpus shards for every pool of the job, and the best
 of all units are the ranking. The score of a pair is canonical and the order total (:mod:`pipeline.retrieve.base`), so
-the number of units changes no byte. Pools with the same queries are ranked in one pass over their candidates.
+the number of units changes no byte. Pools with the same queries are ranked in one pass over their candidates. A query
+whose vectors are all zero (a text without a known word) has no results.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
@@ -25,9 +27,8 @@ from pipeline.core.schema import RANKING
 from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
-from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Rows
-from pipeline.encode.spec import Model, Role
+from pipeline.encode.spec import Missing, Model, Role
 from pipeline.encode.store import VectorStore
 from pipeline.retrieve.base import (
     MAX_SUBSETS,
@@ -40,6 +41,7 @@ from pipeline.retrieve.base import (
 )
 from pipeline.retrieve.engines import IndexSettings, dense_engine
 from pipeline.retrieve.topk import TopK, pack
+from pipeline.stages.coverage import SKIPPED, Covered, covered
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
 
@@ -63,7 +65,8 @@ class DenseConfig:
     Attributes:
         metric: ``l2``, ``inner_product`` or ``cosine``.
         depth: entries a query.
-        search: ``exact``, whichever engine ran: all give the same bytes; else the index of an approximate search.
+        search: ``exact``, whichever engine ran: all give the same bytes; :data:`pipeline.stages.coverage.SKIPPED`;
+            else the index of an approximate search.
     """
 
     metric: Metric
@@ -75,7 +78,7 @@ class _Part(NamedTuple):
     """One unit of one pool's ranking, with the candidates it ranks."""
 
     job: Job
-    pool: Pool
+    pool: Covered
     unit: str
     candidates: Rows
 
@@ -89,12 +92,14 @@ class DenseSearch:
         metric: how vectors are compared.
         depth: entries a query.
         engine: ``auto``, ``exact``, ``faiss`` or :data:`SEVERAL`.
+        missing: what is done about papers without a vector; None where every paper has one.
     """
 
     name: str
     metric: Metric
     depth: int
     engine: str
+    missing: Missing | None = None
     sequential = False
     accelerated = True
 
@@ -103,10 +108,10 @@ class DenseSearch:
         planned = out.plan() or {}
         if any(map(out.done, planned)):
             return planned
-        pool = open_pool(inputs)
+        pool = covered(inputs, self.missing, self.name)
         candidates = len(pool.candidates)
         most = MOST_UNITS if spread else -(-candidates // LOCAL_UNIT)
-        count = max(1, min(most, len(pool.corpus.starts) - 1))
+        count = max(1, min(most, len(pool.starts) - 1))
         return {f"scratch/top-{number}-of-{count}.arrow": -(-candidates // count) for number in range(count)}
 
     def devices(self, resources: Resources) -> list[str]:
@@ -134,13 +139,14 @@ class DenseSearch:
         engines = ", ".join(sorted({fact["engine"] for fact in found}))
         pools = max((fact["pools_in_pass"] for fact in found), default=0)
         out.note(engine=engines, units=len(units), pools_in_pass=pools, **_encoders(inputs))
-        return write_ranking(best.ranking(), pool, self.depth, out)
+        counts = covered(inputs, self.missing, self.name).counts
+        return {**write_ranking(best.ranking(), pool, self.depth, out), **counts}
 
     def _passes(self, jobs: Sequence[Job], memory: int) -> list[list[_Part]]:
         """Group units: those of one pass have queries, shards and stores in common; their lists fit in memory/4."""
         alike: dict[tuple[object, ...], list[_Part]] = {}
         for job in jobs:
-            pool = open_pool(job.inputs)
+            pool = covered(job.inputs, self.missing, self.name)
             stores = [job.inputs[role].path.parent for role in ("paper", "query") if role in job.inputs]
             for unit in job.units:
                 part = _Part(job, pool, unit, _candidates(pool, unit))
@@ -163,12 +169,13 @@ class DenseSearch:
         if self.engine == SEVERAL:
             from pipeline.retrieve.maxsim import Groups, MaxSimEngine
 
-            groups = Groups(*texts.grouped(rows))
-            grouped = MaxSimEngine()
+            groups, grouped = Groups(*texts.grouped(rows)), MaxSimEngine()
+            live = _not_zero(groups.vectors, groups.offsets)
             name, search = type(grouped).__name__, functools.partial(grouped.search_pools, groups)
             size = max(size // _SENTENCES, 1)
         else:
             queries = _matrix(texts, rows, size)
+            live = _not_zero(queries)
             engine = dense_engine(self.engine, 2.0 * queries.size * len(candidates))
             name, search = type(engine).__name__, functools.partial(engine.search_pools, queries)
         with Progress(len(candidates), title, "docs") as progress:
@@ -183,7 +190,7 @@ class DenseSearch:
         for part, ranking in zip(parts, rankings, strict=True):
             out = part.job.out.path
             with files.disk_errors(out), files.replacing(out / part.unit) as path:
-                files.write_arrow(path, ranking.table().to_batches(), RANKING)
+                files.write_arrow(path, part.pool.renumbered(ranking.of(live)).table().to_batches(), RANKING)
         return name
 
 
@@ -207,9 +214,11 @@ def dense_ranking_task(
         engine: ``auto``, ``exact`` or ``faiss``: all give the same bytes.
     """
     check_depth(depth)
-    units = DenseSearch(model.slug, model.distance, depth, SEVERAL if model.several else engine)
-    inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth)
-    return Task("search", 1, RANKINGS, f"{model.slug}-{slug_of(pool)}", config, inputs, units=units)
+    name = model.name if model.missing else model.slug
+    units = DenseSearch(name, model.distance, depth, SEVERAL if model.several else engine, model.missing)
+    search = SKIPPED if model.missing == "skip" else "exact"
+    inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search)
+    return Task("search", 2, RANKINGS, f"{model.slug}-{slug_of(pool)}", config, inputs, units=units)
 
 
 def approximate_ranking_task(
@@ -231,7 +240,7 @@ def approximate_ranking_task(
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.ann import ApproximateEngine, recall
 
-        opened, store = open_pool(inputs), store_of(inputs["paper"])
+        opened, store = covered(inputs, model.missing, model.name), store_of(inputs["paper"])
         size = block_rows(store.dimension, resources.memory)
         queries = _matrix(store_of(inputs.get("query", inputs["paper"])), opened.query_rows, size)
         with Progress(len(opened.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:
@@ -244,13 +253,14 @@ def approximate_ranking_task(
                 excluded=opened.exclusions,
                 resources=resources,
             )
+        ranking = opened.renumbered(ranking.of(_not_zero(queries)))
         found = recall(ranking, read_ranking(inputs["exact"]))
         out.note(**_encoders(inputs))
-        return {**write_ranking(ranking, opened, depth, out), "recall": found}
+        return {**write_ranking(ranking, open_pool(inputs), depth, out), **opened.counts, "recall": found}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
     config = DenseConfig(model.distance, depth, settings)
-    return Task("search", 1, RANKINGS, f"{model.slug}-{settings.kind}-{slug_of(pool)}", config, inputs, run)
+    return Task("search", 2, RANKINGS, f"{model.slug}-{settings.kind}-{slug_of(pool)}", config, inputs, run)
 
 
 def _inputs(
@@ -265,10 +275,10 @@ def _encoders(inputs: Inputs) -> dict[str, Any]:
     return {name: inputs[role].manifest.config["encoder"] for role, name in names.items() if role in inputs}
 
 
-def _candidates(pool: Pool, unit: str) -> Rows:
+def _candidates(pool: Covered, unit: str) -> Rows:
     """Return the candidates of a unit: those in its part of the corpus shards."""
     number, count = map(int, re.findall(r"\d+", unit))
-    starts = pool.corpus.starts
+    starts = pool.starts
     shards = len(starts) - 1
     bounds = [starts[shards * number // count], starts[shards * (number + 1) // count]]
     first, last = np.searchsorted(pool.candidates, bounds)
@@ -279,6 +289,17 @@ def _counted(blocks: Iterable[Block], progress: Progress) -> Iterator[Block]:
     for rows, vectors in blocks:
         yield rows, vectors
         progress.add(len(rows))
+
+
+def _not_zero(vectors: Vectors, offsets: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.bool_]:
+    """Return which queries have a vector other than zero, bool ``[queries]``; the others have no results, as in BM25.
+
+    Args:
+        vectors: ``[n, d]``.
+        offsets: int64 ``[queries + 1]``, where the vectors of each query start; None: one each.
+    """
+    some = np.asarray(vectors.any(axis=1))
+    return some if offsets is None else np.diff(np.append(0, np.cumsum(some))[offsets]) > 0
 
 
 def _matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:

@@ -66,7 +66,8 @@ def plan(
         try:
             model = registry.resolve(name, precision)
             if not isinstance(model.spec, TransformerSpec | AspireSpec) and not model.parts:
-                yield {"model": name, "note": "fitted on the corpus: minutes, not hours; not probed"}
+                note = "vectors made elsewhere" if model.place else "fitted on the corpus: minutes, not hours"
+                yield {"model": name, "note": f"{note}; not probed"}
                 continue
             found, note = probe(model, texts, resources, seconds), "its own weights"
         except StageError:

@@ -49,3 +49,14 @@ def open_pool(inputs: Inputs) -> Pool:
 def slug_of(pool: Task | Artifact) -> str:
     """Return the readable name of a pool."""
     return pool.slug if isinstance(pool, Task) else pool.manifest.slug
+
+
+def without_vectors(counts: Counts) -> list[str]:
+    """Return what the notes of a table say of a ranking's papers without a vector."""
+    candidates, queries = (counts.get(f"{name}_without_vector", 0) for name in ("candidates", "queries"))
+    if not (candidates or queries):
+        return []
+    return [
+        f"no vector for {candidates:,} of {counts['candidates']:,} candidates and {queries:,} of "
+        f"{counts['queries']:,} queries"
+    ]

@@ -1,0 +1,97 @@
+"""Vectors of a store as files that other tools read, and that ``vectors:FILE`` reads again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.core import files
+from pipeline.core.errors import InputError
+from pipeline.core.progress import Progress
+from pipeline.core.schema import vectors as vectors_schema
+from pipeline.corpus.reader import Rows
+from pipeline.encode.base import Matrix
+from pipeline.encode.store import VectorStore
+
+FORMATS = (".parquet", ".npy")
+
+IdsOf = Callable[[Rows], Sequence[str]]
+"""Maps rows to ids: of papers :meth:`pipeline.corpus.reader.Corpus.ids`."""
+
+_BLOCK = 8_192
+
+
+def export_vectors(store: VectorStore, rows: Rows, ids_of: IdsOf, path: Path) -> Path:
+    """Write the vectors of some papers as float32, in order of row, in bounded memory.
+
+    Args:
+        store: their store.
+        rows: uint32, rising, each once.
+        ids_of: gives the ids.
+        path: ``.parquet`` (columns ``id`` and ``vector``), or ``.npy`` (``[papers, dimension]``), whose ids go into
+            ``.ids.txt`` beside it, one a line.
+
+    Raises:
+        InputError: the format is unknown, an id does not fit on a line, or papers have several vectors.
+        StageError: papers have no vector.
+    """
+    if path.suffix not in FORMATS:
+        raise InputError(f"{path.name} must end in {' or '.join(FORMATS)}, got {path.suffix!r}", "Rename it")
+    with files.disk_errors(path.parent), Progress(len(rows), f"write {path.name}", "vectors") as progress:
+        write = _write_parquet if path.suffix == ".parquet" else _write_npy
+        write(path, _blocks(store, rows, ids_of, progress), (len(rows), store.dimension))
+    return path
+
+
+def open_vectors(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:
+    """Open an exported ``.npy``: (ids, float32 ``[papers, dimension]`` memory-mapped)."""
+    return _ids_file(path).read_text(encoding="utf-8").splitlines(), np.load(path, mmap_mode="r")
+
+
+def _ids_file(path: Path) -> Path:
+    return path.with_suffix(".ids.txt")
+
+
+def _blocks(
+    store: VectorStore, rows: Rows, ids_of: IdsOf, progress: Progress
+) -> Iterator[tuple[Sequence[str], Matrix]]:
+    for start, block in zip(range(0, len(rows), _BLOCK), store.blocks(rows, _BLOCK), strict=True):
+        asked = rows[start : start + _BLOCK]
+        if len(block.rows) != len(asked):
+            raise InputError(
+                f"{len(asked):,} papers must have one vector each, got {len(block.rows):,}",
+                "Export an encoder of one vector a paper",
+            )
+        yield ids_of(asked), block.vectors
+        progress.add(len(asked))
+
+
+def _write_parquet(path: Path, blocks: Iterator[tuple[Sequence[str], Matrix]], shape: tuple[int, int]) -> None:
+    kind = vectors_schema(shape[1], "float32").field("vector")
+    schema = pa.schema([pa.field("id", pa.large_string(), nullable=False), kind])
+    with files.replacing(path) as temporary, pq.ParquetWriter(temporary, schema, use_dictionary=False) as writer:
+        for ids, vectors in blocks:
+            column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=kind.type)
+            writer.write_batch(pa.record_batch([pa.array(ids, pa.large_string()), column], schema=schema))
+
+
+def _write_npy(path: Path, blocks: Iterator[tuple[Sequence[str], Matrix]], shape: tuple[int, int]) -> None:
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    with (
+        files.replacing(_ids_file(path)) as listed,
+        files.replacing(path) as temporary,
+        temporary.open("wb") as handle,
+        listed.open("w", encoding="utf-8", newline="\n") as lines,
+    ):
+        np.lib.format.write_array_header_1_0(handle, header)
+        for ids, vectors in blocks:
+            for each in ids:
+                if each.splitlines() != [each] or each.strip() != each:
+                    raise InputError(f"the id {each!r} must fit on a line", "Export to .parquet")
+            lines.writelines(f"{each}\n" for each in ids)
+            handle.write(vectors.astype("<f4", copy=False).tobytes())

@@ -1,0 +1,343 @@
+"""Reading the wanted ones of vectors made elsewhere, block by block."""
+
+from __future__ import annotations
+
+import itertools
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import CorruptError, InputError
+from pipeline.encode.base import Matrix
+from pipeline.encode.vectorfiles import COLUMNS, LINES, VectorFile
+from pipeline.sources.lines import read_lines
+
+IDS = ("id", "_id", "paper_id", "corpusid")
+VECTORS = ("vector", "embedding", "vectors", "embeddings")
+"""Names of the columns, keys or arrays with ids and vectors: the first that is there is read."""
+
+_BLOCK_BYTES = 2**24
+_BLOCK_ROWS = 2_048
+_IDS_ROWS = 65_536
+
+Places = npt.NDArray[np.int64]
+RowsOf = Callable[[pa.Array], npt.NDArray[np.int64]]
+"""Maps ids, text, to rows of the corpus; -1 where it has no such paper."""
+
+
+class Block(NamedTuple):
+    """Wanted vectors among some that were read.
+
+    Attributes:
+        rows: int64 ``[m]``, rows of the corpus, in the file's order.
+        places: int64 ``[m]``, line or row of each in its file, from 1.
+        vectors: finite float32 ``[m, dimension]``.
+        read: vectors that were passed, wanted or not.
+        unknown: the first id that was not wanted; None where all were.
+        models: vectors by the model that the file names (S2AG).
+    """
+
+    rows: npt.NDArray[np.int64]
+    places: Places
+    vectors: Matrix
+    read: int
+    unknown: str | None
+    models: Counter[str]
+
+
+def read(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
+    """Yield the wanted vectors of a file in bounded memory; those of other papers are not converted.
+
+    Raises:
+        InputError: an id or a vector is missing or of a wrong type, a component is not finite, or two vectors have
+            different lengths; file and line (or row) are named.
+        CorruptError: the file is empty, damaged or truncated.
+    """
+    with _readable(file.path):
+        dimension = 0
+        for block in _READERS[file.path.suffix](file, rows_of):
+            if len(block.rows):
+                dimension = dimension or block.vectors.shape[1]
+                if block.vectors.shape[1] != dimension:
+                    raise _wrong(file, block.places[0], "vector", f"{dimension} components", block.vectors.shape[1])
+            yield block
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    remedy = "Fetch or write it again"
+    try:
+        yield
+    except CorruptError as error:
+        raise CorruptError(error.what, remedy) from error
+    except (pa.ArrowInvalid, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise CorruptError(f"{path} cannot be read ({error})", remedy) from error
+
+
+class _Line(msgspec.Struct, gc=False):
+    id: str | int | None = None
+    _id: str | int | None = None
+    paper_id: str | int | None = None
+    corpusid: str | int | None = None
+    vector: msgspec.Raw = msgspec.Raw(b"")
+    embedding: msgspec.Raw = msgspec.Raw(b"")
+    model: str = ""
+
+    def key(self) -> str | int | None:
+        """Return the first id that is there."""
+        return next((each for each in (self.id, self._id, self.paper_id, self.corpusid) if each is not None), None)
+
+
+def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
+    """Read JSON lines; a vector is a list of numbers, or text that holds one (S2AG)."""
+    decode, numbers = msgspec.json.Decoder(_Line).decode, msgspec.json.Decoder(list[float]).decode
+    lines = read_lines(file.path)
+    while block := list(itertools.islice(lines, _BLOCK_ROWS)):
+        records, ids = [], []
+        for place, line in block:
+            try:
+                record = decode(line or b"")
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise _wrong(file, place, "record", "JSON with an id and a vector", error) from error
+            key = record.key()
+            if key is None or key == "":
+                raise _wrong(file, place, "id", f"text or an integer in one of {', '.join(IDS)}", "none")
+            records.append(record)
+            ids.append(str(key))
+        rows, unknown = _wanted(pa.array(ids, pa.large_string()), rows_of)
+        kept = np.flatnonzero(rows >= 0)
+        places = np.array([place for place, _ in block], np.int64)[kept]
+        matrix = np.empty((0, 0))
+        for number, position in enumerate(kept.tolist()):
+            raw = bytes(records[position].vector or records[position].embedding)
+            try:
+                values = numbers(raw[1:-1] if raw[:1] == b'"' else raw)
+            except msgspec.DecodeError as error:
+                raise _wrong(file, places[number], "vector", "a list of finite numbers", error) from error
+            if not number:
+                matrix = np.empty((len(kept), len(values)))
+            if len(values) != matrix.shape[1] or not values:
+                raise _wrong(file, places[number], "vector", f"{matrix.shape[1] or 'some'} components", len(values))
+            matrix[number] = values
+        models = Counter(record.model for record in records if record.model)
+        yield Block(rows[kept], places, _numbers(file, places, matrix), len(block), unknown, models)
+
+
+def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
+    """Read Parquet or Arrow: a column of ids, text or integers, and one of lists of numbers."""
+    start = 1
+    for batch in _batches(file.path):
+        names = batch.schema.names
+        ids, vectors = (batch.column(_column(file, names, known)) for known in (IDS, VECTORS))
+        for what, column in (("id", ids), ("vector", vectors)):
+            if column.null_count:
+                first = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+                raise _wrong(file, start + first, what, "a value", "null")
+        rows, unknown = _wanted(_texts(file, ids), rows_of)
+        kept = np.flatnonzero(rows >= 0)
+        places = kept + start
+        matrix = _flat(file, vectors.take(pa.array(kept)), places)
+        yield Block(rows[kept], places, _numbers(file, places, matrix), len(ids), unknown, Counter())
+        start += len(ids)
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    if path.suffix == ".parquet":
+        with pq.ParquetFile(path, memory_map=True) as parquet:
+            names = [name for name in parquet.schema_arrow.names if name in (*IDS, *VECTORS)]
+            yield from parquet.iter_batches(_BLOCK_ROWS, columns=names)
+        return
+    with pa.memory_map(str(path)) as source:
+        head = source.read(6)
+        source.seek(0)
+        if head == b"ARROW1":
+            reader = pa.ipc.open_file(source)
+            whole: Iterator[pa.RecordBatch] = (reader.get_batch(n) for n in range(reader.num_record_batches))
+        else:
+            whole = iter(pa.ipc.open_stream(source))
+        for batch in whole:
+            for start in range(0, batch.num_rows, _BLOCK_ROWS):
+                yield batch.slice(start, _BLOCK_ROWS)
+
+
+def _column(file: VectorFile, names: Sequence[str], known: Sequence[str]) -> str:
+    found = next((name for name in known if name in names), None)
+    if found is None:
+        wanted = " or ".join(known)
+        raise InputError(f"{file.path} must have {wanted}, got {', '.join(names) or 'nothing'}", "Rename them")
+    return found
+
+
+def _texts(file: VectorFile, ids: pa.Array) -> pa.Array:
+    kind = ids.type
+    if pa.types.is_dictionary(kind):
+        ids, kind = ids.dictionary_decode(), kind.value_type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)):
+        raise InputError(f"the ids of {file.path} must be text or integers, got {kind}", "Write them as text")
+    return pc.cast(ids, pa.large_string())
+
+
+def _flat(file: VectorFile, column: pa.Array, places: Places) -> npt.NDArray[Any]:
+    """Return a column of lists as a matrix, in its own type."""
+    kind = column.type
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(each(kind) for each in lists) or not _is_number(kind.value_type):
+        raise InputError(f"the vectors of {file.path} must be lists of numbers, got {kind}", "Write them as float32")
+    if not len(column):
+        return np.empty((0, 0))
+    lengths = np.asarray(pc.list_value_length(column))
+    if (uneven := lengths != max(lengths[0], 1)).any():
+        first = int(np.flatnonzero(uneven)[0])
+        raise _wrong(file, places[first], "vector", f"{lengths[0] or 'some'} components", lengths[first])
+    values = column.flatten()
+    if values.null_count:
+        first = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) // int(lengths[0])
+        raise _wrong(file, places[first], "vector", "finite numbers", "null")
+    return np.asarray(values).reshape(len(column), -1)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _read_npy(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
+    """Read a ``.npy`` and the ids beside it, one a line."""
+    with file.path.open("rb") as handle:
+        yield from _pairs(file, _id_lines(file), *_open_array(file, handle, file.path.name), rows_of)
+
+
+def _read_npz(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
+    """Read an ``.npz`` with an array of ids and one of vectors, without unpacking it."""
+    with zipfile.ZipFile(file.path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        ids, vectors = (_column(file, names, (*known, f"{known[0]}s")) for known in (IDS, VECTORS))
+        with archive.open(f"{ids}.npy") as id_handle, archive.open(f"{vectors}.npy") as handle:
+            shape, kind = _open_array(file, id_handle, ids)[1:]
+            if len(shape) != 1 or kind.kind not in "iuUS":
+                raise InputError(
+                    f"{ids} of {file.path} must be a list of text or integers, got shape {shape} and type {kind}",
+                    "Save it as np.array(ids, str)",
+                )
+            texts = (str(each) for block in _blocks(file, id_handle, shape, kind) for each in block.astype(str))
+            yield from _pairs(file, texts, *_open_array(file, handle, vectors), rows_of)
+
+
+def _id_lines(file: VectorFile) -> Iterator[str]:
+    with (file.ids or file.path).open(encoding="utf-8") as lines:
+        try:
+            for place, line in enumerate(lines, 1):
+                if not line.strip():
+                    raise InputError(f"{file.ids}:{place} must be an id, got an empty line", "Write one id a line")
+                yield line.strip()
+        except UnicodeDecodeError as error:
+            raise CorruptError(f"{file.ids} must be UTF-8, got {error}", "Write it again") from error
+
+
+def _open_array(file: VectorFile, handle: IO[bytes], name: str) -> tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]:
+    """Read the header of an array: return (the handle at its first byte, shape, type)."""
+    try:
+        version = np.lib.format.read_magic(handle)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, kind = header(handle)
+    except ValueError as error:
+        raise CorruptError(f"{name} of {file.path} must be an array of NumPy ({error})", "Write it again") from error
+    if kind.hasobject:
+        raise InputError(f"{name} of {file.path} must hold plain values, got Python objects", "Save without pickle")
+    if fortran and len(shape) > 1:
+        raise InputError(f"{name} of {file.path} must be in C order, got Fortran order", "np.ascontiguousarray(array)")
+    return handle, shape, kind
+
+
+def _blocks(
+    file: VectorFile, handle: IO[bytes], shape: tuple[int, ...], kind: np.dtype[Any]
+) -> Iterator[npt.NDArray[Any]]:
+    """Yield an array some rows at a time, read-only."""
+    width = kind.itemsize * int(np.prod(shape[1:]))
+    rows = max(1, _BLOCK_BYTES // max(width, 1))
+    for start in range(0, shape[0], rows):
+        count = min(rows, shape[0] - start)
+        data = handle.read(count * width)
+        if len(data) < count * width:
+            raise CorruptError(f"{file.path} must hold {shape[0]:,} rows, got fewer: it is truncated")
+        yield np.frombuffer(data, kind).reshape(count, *shape[1:])
+
+
+def _pairs(
+    file: VectorFile,
+    ids: Iterator[str],
+    handle: IO[bytes],
+    shape: tuple[int, ...],
+    kind: np.dtype[Any],
+    rows_of: RowsOf,
+) -> Iterator[Block]:
+    """Yield the vectors of an array with ids beside it."""
+    if len(shape) != 2 or not shape[1] or kind.kind not in "fiu":
+        raise InputError(
+            f"the vectors of {file.path} must be a matrix of numbers, got shape {shape} and type {kind}",
+            "Save float32 [papers, dimension]",
+        )
+    if not shape[0]:
+        raise CorruptError(f"{file.path} must hold vectors, got none")
+    start = 1
+    for block in _blocks(file, handle, shape, kind):
+        texts = list(itertools.islice(ids, len(block)))
+        if len(texts) < len(block):
+            raise InputError(
+                f"{file.path} must have as many ids as vectors, got {start - 1 + len(texts):,} and {shape[0]:,}",
+                "Write the ids again",
+            )
+        rows, unknown = _wanted(pa.array(texts, pa.large_string()), rows_of)
+        kept = np.flatnonzero(rows >= 0)
+        yield Block(rows[kept], kept + start, _numbers(file, kept + start, block[kept]), len(block), unknown, Counter())
+        start += len(block)
+    if (more := sum(1 for _ in ids)) > 0:
+        raise InputError(
+            f"{file.path} must have as many ids as vectors, got {shape[0] + more:,} and {shape[0]:,}",
+            "Write the ids again",
+        )
+
+
+def _wanted(ids: pa.Array, rows_of: RowsOf) -> tuple[npt.NDArray[np.int64], str | None]:
+    """Return the row of each id, and the first id without one."""
+    rows = rows_of(ids)
+    unknown = np.flatnonzero(rows < 0)
+    return rows, ids[int(unknown[0])].as_py() if len(unknown) else None
+
+
+def _numbers(file: VectorFile, places: Places, vectors: npt.NDArray[Any]) -> Matrix:
+    """Return vectors as float32.
+
+    Raises:
+        InputError: a component is not finite, or too large.
+    """
+    with np.errstate(over="ignore"):
+        found: Matrix = vectors.astype(np.float32)
+    wrong = ~np.isfinite(found)
+    if wrong.any():
+        row, column = (int(each[0]) for each in np.nonzero(wrong))
+        raise _wrong(file, places[row], "vector", "finite float32 numbers", vectors[row, column])
+    return found
+
+
+def _wrong(file: VectorFile, place: int, what: str, expected: str, got: object) -> InputError:
+    return InputError(
+        f"the {what} at {file.path}:{place} must be {expected}, got {got}", "Mend it, or remove it from the file"
+    )
+
+
+_READERS = {
+    **dict.fromkeys(LINES, _read_lines),
+    **dict.fromkeys(COLUMNS, _read_columns),
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+}

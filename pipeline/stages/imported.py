@@ -1,0 +1,258 @@
+"""Stage ``embed`` for vectors made elsewhere: one segment holds those of all papers of the corpus that have one.
+
+Each input file is a unit: its wanted vectors, in batches sorted by row. At the end the batches of all files are merged,
+one corpus shard at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core import files
+from pipeline.core.errors import InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.progress import Progress, say
+from pipeline.core.resources import Resources
+from pipeline.core.schema import vectors as vectors_schema
+from pipeline.core.task import Facts, Inputs, Job
+from pipeline.core.text import id_keys
+from pipeline.core.workdir import Workdir
+from pipeline.corpus.reader import Corpus, Rows
+from pipeline.encode import precomputed, vectorfiles
+from pipeline.encode.base import Matrix
+from pipeline.encode.precomputed import Places
+from pipeline.encode.spec import Model, Role
+from pipeline.encode.store import read_rows, shard_name, write_rows, write_shard
+from pipeline.encode.vectorfiles import VectorFile
+
+_KEYS, _ORDER = "keys.npy", "order.npy"
+"""Scratch files: the sorted keys of the ids that are wanted, and their rows."""
+
+
+_BATCH_BYTES = 2**26
+"""Bytes of the vectors of a batch, about; each process holds three times as many."""
+
+
+class _Run(NamedTuple):
+    """Vectors of one file, memory-mapped: rows rise, and repeat where the file repeats a paper."""
+
+    file: int
+    rows: Rows
+    places: Places
+    vectors: Matrix
+
+    def part(self, start: int, stop: int) -> _Run:
+        """Return some of it."""
+        return _Run(self.file, self.rows[start:stop], self.places[start:stop], self.vectors[start:stop])
+
+
+@dataclass(frozen=True)
+class Import:
+    """The work of one import (:class:`pipeline.core.task.Sharded`).
+
+    Attributes:
+        model: the vectors.
+        role: whether they are of papers or of query texts.
+    """
+
+    model: Model
+    role: Role
+    sequential = True
+    accelerated = False
+
+    @property
+    def _what(self) -> str:
+        return "papers" if self.role == "paper" else "queries"
+
+    @property
+    def files(self) -> list[VectorFile]:
+        """The files to read."""
+        return vectorfiles.find(self.model.place or Path())
+
+    def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:  # noqa: ARG002
+        """Return a unit for each file, with its bytes, and sort the keys that all units look up."""
+        if not (out.scratch() / _ORDER).is_file():
+            say(f"{self.model.name}: compared by {self.model.distance}; distance= takes l2, cosine or inner_product")
+            corpus = Corpus(inputs["corpus"])
+            if self.role == "query":
+                keys = id_keys(corpus.query_texts.column("query_id").combine_chunks())
+            else:
+                keys = corpus.attributes["key"]
+            order = np.argsort(keys)
+            for name, array in ((_KEYS, keys[order]), (_ORDER, order.astype(np.uint32))):
+                with files.replacing(out.scratch() / name) as temporary, temporary.open("wb") as handle:
+                    np.save(handle, array)
+        return {f"scratch/file-{n:05d}.arrow": file.path.stat().st_size for n, file in enumerate(self.files)}
+
+    def devices(self, resources: Resources) -> list[str]:
+        """Return the CPU once for each file that can be read at a time."""
+        return ["cpu"] * max(1, min(resources.workers, len(self.files)))
+
+    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:  # noqa: ARG002
+        """Read some of the files."""
+        ((_, out, units),) = jobs
+        found = self.files
+        keys, order = (np.load(out.scratch() / name, mmap_mode="r") for name in (_KEYS, _ORDER))
+
+        def rows_of(ids: pa.Array) -> npt.NDArray[np.int64]:
+            wanted = id_keys(ids)
+            place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            return np.where(keys[place] == wanted, order[place].astype(np.int64), -1)
+
+        with Progress(None, f"read {self.model.name}", "vectors") as progress:
+            for unit in sorted(units):
+                with files.disk_errors(out.path):
+                    _read(found[_number(unit)], rows_of, out.path / unit, progress)
+        return {}
+
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
+        """Merge what was read, shard by shard, and count what has no vector."""
+        found, units = self.files, sorted(out.plan() or {})
+        read = [files.read_json(_record(out.path / unit)) for unit in units]
+        runs = [run for unit in units for run in _runs(out.path / unit, _number(unit))]
+        model = self._check(found, read, runs)
+        corpus = Corpus(inputs["corpus"])
+        starts = np.array([0, len(corpus.query_texts)]) if self.role == "query" else corpus.starts
+        if not out.done("rows.arrow"):
+            rows = np.unique(np.concatenate([run.rows for run in runs]))
+            write_rows(out, rows, np.searchsorted(starts, rows, "right") - 1)
+        rows, shards = read_rows(out)
+        bounds = [np.searchsorted(run.rows, starts) for run in runs]
+        with Progress(len(rows), f"store {self.model.name}", "vectors") as progress:
+            for number in np.unique(shards).tolist():
+                if not out.done(shard_name(number)):
+                    parts = [run.part(at[number], at[number + 1]) for run, at in zip(runs, bounds, strict=True)]
+                    write_shard(out, number, *self._merged(parts, found, corpus), self.model.spec.storage)
+                progress.add(int(np.count_nonzero(shards == number)))
+        wanted, passed = int(starts[-1]), sum(each["read"] for each in read)
+        kept = sum(len(run.rows) for run in runs)
+        counts = {
+            "vectors_read": passed,
+            "of_unknown_papers": passed - kept,
+            "repeated": kept - len(rows),
+            "embedded": len(rows),
+            "without_vector": wanted - len(rows),
+        }
+        out.note(model=self.model.name, checkpoint="", distance=self.model.distance, recorded_model=model)
+        say(
+            f"{self.model.name}: {passed:,} vectors; {len(rows):,} of {wanted:,} {self._what} of the corpus have one, "
+            f"{wanted - len(rows):,} have none; {passed - kept:,} vectors are of other {self._what}"
+        )
+        return counts
+
+    def _check(self, found: list[VectorFile], read: list[dict[str, object]], runs: list[_Run]) -> str:
+        """Return the model that the files name, after checking that their vectors fit together."""
+        if not runs:
+            unknown = next((each["unknown"] for each in read if each["unknown"]), "nothing")
+            raise InputError(
+                f"{self.model.place} must hold vectors of {self._what} of the corpus, got none whose id is known "
+                f"(the first: {unknown!r})",
+                "Write the ids as the corpus has them",
+            )
+        for run in runs:
+            if run.vectors.shape[1] != runs[0].vectors.shape[1]:
+                raise InputError(
+                    f"{found[run.file].path} must have {runs[0].vectors.shape[1]} components as "
+                    f"{found[runs[0].file].path}, got {run.vectors.shape[1]}",
+                    "Import the vectors of one model",
+                )
+        models = sorted({str(name) for each in read for name in dict(each["models"])})  # type: ignore[call-overload]
+        if len(models) > 1:
+            raise InputError(f"{self.model.place} must hold one model's vectors, got {', '.join(models)}", "Divide it")
+        return "".join(models)
+
+    def _merged(self, parts: Sequence[_Run], found: list[VectorFile], corpus: Corpus) -> tuple[Rows, Matrix]:
+        """Return rows and vectors of one corpus shard, each paper once.
+
+        Raises:
+            InputError: a paper has two vectors that differ.
+        """
+        parts = [part for part in parts if len(part.rows)]
+        rows, places, vectors = (np.concatenate(columns) for columns in zip(*(part[1:] for part in parts), strict=True))
+        owners = np.repeat([part.file for part in parts], [len(part.rows) for part in parts])
+        order = np.argsort(rows, kind="stable")
+        rows, vectors = rows[order], vectors[order]
+        first = np.append(True, rows[1:] != rows[:-1])
+        again = np.flatnonzero(~first)
+        differ = again[(vectors[again] != vectors[again - 1]).any(axis=1)]
+        if len(differ):
+            at = [f"{found[owners[each]].path}:{places[each]}" for each in order[[differ[0] - 1, differ[0]]]]
+            row = int(rows[differ[0]])
+            name = corpus.ids(np.array([row]))[0] if self.role == "paper" else f"query {row}"
+            raise InputError(
+                f"{name} must have one vector, got different ones at {at[0]} and {at[1]}", "Remove the wrong one"
+            )
+        return (rows, vectors) if first.all() else (rows[first], vectors[first])
+
+
+def _read(file: VectorFile, rows_of: precomputed.RowsOf, unit: Path, progress: Progress) -> None:
+    """Write the wanted vectors of one file as sorted batches, beside a record of what was read."""
+    read, unknown, models = 0, None, Counter[str]()
+    blocks = precomputed.read(file, rows_of)
+    batches: Iterator[pa.RecordBatch] = iter(())
+    schema = _schema(1)
+
+    def batch(group: list[precomputed.Block]) -> pa.RecordBatch:
+        rows, places, vectors = (np.concatenate(columns) for columns in zip(*(each[:3] for each in group), strict=True))
+        order = np.argsort(rows, kind="stable")
+        flat = pa.array(vectors[order].reshape(-1))
+        column = pa.FixedSizeListArray.from_arrays(flat, type=schema.field("vector").type)
+        return pa.RecordBatch.from_arrays([rows[order].astype(np.uint32), column, places[order]], schema=schema)
+
+    def counted() -> Iterator[precomputed.Block]:
+        nonlocal read, unknown
+        for block in blocks:
+            read, unknown = read + block.read, unknown or block.unknown
+            models.update(block.models)
+            progress.add(block.read)
+            if len(block.rows):
+                yield block
+
+    wanted = _grouped(counted())
+    if (head := next(wanted, None)) is not None:
+        schema = _schema(head[0].vectors.shape[1])
+        batches = (batch(group) for groups in ([head], wanted) for group in groups)
+    with files.replacing(unit) as temporary:
+        files.write_arrow(temporary, batches, schema)
+        files.write_text(_record(unit), json.dumps({"read": read, "unknown": unknown, "models": models}))
+
+
+def _grouped(blocks: Iterator[precomputed.Block]) -> Iterator[list[precomputed.Block]]:
+    group: list[precomputed.Block] = []
+    held = 0
+    for block in blocks:
+        group.append(block)
+        held += block.vectors.nbytes
+        if held >= _BATCH_BYTES:
+            yield group
+            group, held = [], 0
+    if group:
+        yield group
+
+
+def _schema(dimension: int) -> pa.Schema:
+    return vectors_schema(dimension, "float32").append(pa.field("place", pa.int64(), nullable=False))
+
+
+def _runs(unit: Path, file: int) -> Iterator[_Run]:
+    for batch in files.read_arrow(unit).to_batches():
+        column = batch.column("vector")
+        flat = column.flatten().to_numpy().reshape(-1, column.type.list_size)
+        yield _Run(file, batch.column("row").to_numpy(), batch.column("place").to_numpy(), flat)
+
+
+def _number(unit: str) -> int:
+    return int(unit.removeprefix("scratch/file-").removesuffix(".arrow"))
+
+
+def _record(unit: Path) -> Path:
+    return unit.with_suffix(".json")
