@@ -6,11 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.api import PoolView, RankingView, Workspace, compare, open  # noqa: A004
+    from pipeline.api import Workspace, compare, open  # noqa: A004
     from pipeline.report import plot
 
 __version__ = "0.1.0"
-__all__ = ["PoolView", "RankingView", "Workspace", "__version__", "compare", "open", "plot"]
+__all__ = ["Workspace", "__version__", "compare", "open", "plot"]
 
 
 def __getattr__(name: str) -> Any:
