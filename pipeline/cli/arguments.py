@@ -253,9 +253,11 @@ def _batch(command: argparse.ArgumentParser) -> None:
 
 
 def _export(command: argparse.ArgumentParser) -> None:
-    command.add_argument("what", help="pool, run (the rankings of --model) or scores")
+    command.add_argument("what", help="pool, run (the rankings of --model), scores or vectors (of --model)")
     about = "pool: beir (default), trec or parquet; run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
-    command.add_argument("--format", help=about + "scores: csv (default), csv.gz or parquet")
+    command.add_argument(
+        "--format", help=about + "scores: csv (default), csv.gz or parquet; vectors: npy (default) or parquet"
+    )
     command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
     _systems(command, required=False)
     _strict(command)
