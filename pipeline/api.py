@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pipeline.encode.base import Matrix
     from pipeline.encode.spec import Model
     from pipeline.report.choice import Choice
-    from pipeline.report.compare import Comparison
+    from pipeline.report.comparison import Comparison
     from pipeline.stages.chain import Evaluation
 
 DEFAULT_DEPTH = 500
