@@ -1,11 +1,5 @@
 """The Python interface: open a workspace; make pools, rankings and scores; read them as polars frames.
 
-    import pipeline as mdcr
-
-    ws = mdcr.open("/data/workspace")
-    pool = ws.pool(field="Medicine", size="100k", year=2019)
-    ws.evaluate(pool, ["bm25", "scincl"])
-
 It makes and reads the same artifacts as the command line.
 """
 
@@ -28,6 +22,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.runner import Runner, with_inputs
+from pipeline.stages.search import DEFAULT_DEPTH
 from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
 from pipeline.views import PoolView, RankingView
 
@@ -40,7 +35,6 @@ if TYPE_CHECKING:
     from pipeline.report.comparison import Comparison
     from pipeline.stages.chain import Evaluation
 
-DEFAULT_DEPTH = 500
 Names = str | Sequence[str]
 """One name, several separated by commas, or a list of them."""
 
