@@ -10,6 +10,7 @@ from pipeline.studies.base import Study
 STUDIES = {
     "pool_size": "pool_size:STUDY",
     "mdcr": "mdcr.study:STUDY",
+    "mdcr_eval": "mdcr.scores:STUDY",
 }
 
 

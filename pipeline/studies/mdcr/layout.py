@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,11 @@ Lists = Mapping[str, Mapping[str, Mapping[str, list[str]]]]
 """Candidate ids by field, query id and candidate type."""
 
 SPLITS = ("val", "test")
+
+
+def candidates_of(by_type: Mapping[str, Iterable[str]]) -> set[str]:
+    """Return the candidates of a query, each once."""
+    return {paper for ids in by_type.values() for paper in ids}
 
 
 def file_names(split: str) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Mask, Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import Ranking
-from pipeline.studies.mdcr.layout import TRUE
+from pipeline.studies.mdcr.layout import TRUE, candidates_of
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -44,9 +44,15 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class ListsConfig(PoolConfig):
-    """Settings of a pool of lists; ``lists`` identifies them. Queries are given, so no year is needed."""
+    """Settings of a pool of lists. Queries are given, so no year is needed.
+
+    Attributes:
+        lists: what identifies the lists.
+        longest: candidates of a list at most.
+    """
 
     lists: str = ""
+    longest: int = 0
 
     def __post_init__(self) -> None:
         """Check nothing: no setting decides what is drawn."""
@@ -103,12 +109,13 @@ def lists_pool_task(corpus: Artifact, field: str, split: str, lists: OfField) ->
     config = ListsConfig(
         field=field,
         year=None,
-        size=len({paper for by_type in lists.values() for ids in by_type.values() for paper in ids}),
+        size=len(set().union(*map(candidates_of, lists.values()))),
         queries=len(lists),
         seed=0,
         split="validation" if split == "val" else "test",
         drop_same_title=False,
         lists=digest(lists),
+        longest=max(len(candidates_of(by_type)) for by_type in lists.values()),
     )
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import Measure
 from pipeline.report.model import AVERAGE
 from pipeline.retrieve.base import Ranking
-from pipeline.studies.mdcr.layout import TRUE, Lists
+from pipeline.studies.mdcr.layout import TRUE, Lists, candidates_of
 from pipeline.studies.mdcr.lists import OfField
 from pipeline.studies.mdcr.ranked import in_order
 
@@ -109,21 +109,17 @@ def _evaluate(own: _Pairs, ranking: Ranking) -> npt.NDArray[np.float64]:
 
 def _pairs(queries: OfField) -> _Pairs:
     """Number the candidates of a field in the order of their ids; a candidate of two types stands once."""
-    ids = sorted({paper for by_type in queries.values() for paper in _candidates(by_type)}, key=str.encode)
+    ids = sorted(set().union(*map(candidates_of, queries.values())), key=str.encode)
     number = {paper: place for place, paper in enumerate(ids)}
     query, row, positive, keys = [], [], [], []
     for place, (name, by_type) in enumerate(queries.items()):
-        for paper in sorted(_candidates(by_type), key=number.__getitem__):
+        for paper in sorted(candidates_of(by_type), key=number.__getitem__):
             query.append(place)
             row.append(number[paper])
             positive.append(paper in by_type[TRUE])
             keys.append(f"{name}_{paper}")
     packed = pairs(np.array(query), np.array(row))
     return _Pairs(list(queries), packed, np.array(positive), keys)
-
-
-def _candidates(by_type: Mapping[str, Iterable[str]]) -> set[str]:
-    return {paper for ids in by_type.values() for paper in ids}
 
 
 def _keys(lists: Lists) -> dict[str, tuple[str, str, str]]:
@@ -144,5 +140,5 @@ def _keys(lists: Lists) -> dict[str, tuple[str, str, str]]:
 def _triples(lists: Lists) -> Iterator[tuple[str, str, str]]:
     for field, queries in lists.items():
         for query, by_type in queries.items():
-            for candidate in sorted(_candidates(by_type)):
+            for candidate in sorted(candidates_of(by_type)):
                 yield field, query, candidate
