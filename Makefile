@@ -24,7 +24,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := fetch corpus pool tune embed index search score eval submit jobs report show study models plan doctor
+COMMANDS := fetch corpus pool tune embed index search score eval submit jobs report show study benchmark models plan doctor
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -47,6 +47,7 @@ help:  ## this list
 	@echo "                 rrf(bm25,scincl),wsum(bm25,scincl)   ENGINE=exact|faiss|ray, or approximate:"
 	@echo "                 ivf|ivf:cells=2,probes=0.1|hnsw|hnsw:links=16,search=4, on a GPU ivf-gpu|cagra"
 	@echo "                 PRECISION=fp32|fp16|bf16   MEASURES=map,ndcg@10"
+	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=corpus|query"
 	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
 	@echo "  how it runs    MEMORY=8G WORKERS=2 DEVICE=cuda ROOT=/scratch/mdcr DRY_RUN=1 REPAIR=1 JSON=1 QUIET=1"
 	@echo "Example: make eval CORPUS=s2orc FIELD=Medicine SIZE=100k MODEL=bm25,scincl"
@@ -104,12 +105,13 @@ embed index search: ## embed the pools, build their indexes, rank their candidat
 score eval: ## score rankings; eval: whatever of the chain is missing, then the table
 submit: ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval NODES GPUS PARTITION TIME
 jobs: ## what was submitted: progress, papers a second, failures
+benchmark: ## build the MDCR benchmark from field-level rankings: CORPUS YEAR MODEL (docs/mdcr.md)
 report show: ## write tables and plots of what was scored; print them (WHAT=corpora, pools, ...)
 models: ## the encoders known, and what of them is here (WHAT=scincl: all of one; WHAT=lock: write their commits)
 plan: ## time, disk and memory of embedding, from a probe of seconds: MODEL SIZE
 doctor: ## what this machine has, and what is missing
 $(COMMANDS): $(VENV)/.installed
-	@$(MDCR) $@
+	@$(MDCR) $(if $(filter benchmark,$@),study mdcr,$@)
 
 clean:  ## remove the environment and the demo's artifacts (not your corpora)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

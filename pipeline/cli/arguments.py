@@ -43,7 +43,9 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
         ("score", "score the rankings of the pools"),
         ("eval", "run whatever of the chain is missing, and print the table"),
     ):
-        _scoring(_command(commands, name, what))
+        command = _command(commands, name, what)
+        _scoring(command, required=name == "eval")
+        _benchmark(command)
     for name, what in (
         ("submit", "submit what is missing as Slurm jobs"),
         ("collect", "verify and publish what slices made, and submit what they lost"),
@@ -71,6 +73,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     study.add_argument("--recipe", type=Path, help="TOML file with its settings (default: runs/recipes/NAME.toml)")
     study.add_argument("--corpus", help="corpus in place of the recipe's")
     study.add_argument("--model", help="systems in place of the recipe's")
+    study.add_argument("--year", type=int, help="publication year in place of the recipe's")
     study.add_argument("--input", type=Path, help="folder in place of the recipe's")
     study.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting's value")
     study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
@@ -195,8 +198,16 @@ def _batch(command: argparse.ArgumentParser) -> None:
     _scoring(command)
 
 
-def _scoring(command: argparse.ArgumentParser) -> None:
-    _systems(command)
+def _benchmark(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("a benchmark in the MDCR layout, in place of pools (docs/mdcr.md)")
+    group.add_argument("--benchmark", type=Path, help="folder with mdcr_SPLIT.json and mdcr_SPLIT_data.jsonl")
+    group.add_argument("--scores", type=Path, help="score this score file instead of systems; needs no texts")
+    group.add_argument("--export-scores", type=Path, metavar="FILE", help="write the scores of the one system")
+    group.add_argument("--bm25-index", help="BM25 counts the documents of the field's corpus (default) or each query's")
+
+
+def _scoring(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+    _systems(command, required=required)
     _measures(command)
     command.add_argument("--measure-engine", default="numpy", help="numpy (default) or ranx; the scores are the same")
 

@@ -128,6 +128,7 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
             _write(out, split, corpus, lists, np.unique(np.concatenate(used)), counts)
     return {
         **dict(counts),
+        "left_out_fields": len(config.left_out),
         "fields_left_out": dict(config.left_out),
         "model_negatives": list(chosen),
         "jaccard": {f"{first}|{second}": round(value, 6) for (first, second), value in jaccard.items()},

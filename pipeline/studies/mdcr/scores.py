@@ -74,6 +74,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     scores = collect.load(workspace.make([each.score for each in found]), pools.values())
     baseline = recipe.baseline if recipe.baseline in {each.system for each in found} else None
     report = summarise(scores, ReportSettings(seed=recipe.seed, baseline=baseline), _NAMES)
+    report = replace(report, pool_seeds=())  # lists are given, not drawn
     fields = with_published(frame_of(report), "benchmark.")
     note = f"BM25 counts the documents of {'each list' if recipe.bm25_index == 'query' else 'all lists of a field'}."
     built = build_tables(report)
