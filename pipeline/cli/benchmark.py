@@ -21,18 +21,6 @@ from pipeline.studies.recipe import read_recipe
 
 _OWN = {"benchmark", "scores", "export-scores", "bm25-index"}
 _RUNNING = {"root", "memory", "workers", "device", "repair", "dry-run", "verbose", "json", "quiet"}
-    "model",
-    "split",
-    "root",
-    "memory",
-    "workers",
-    "device",
-    "repair",
-    "dry-run",
-    "verbose",
-    "json",
-    "quiet",
-}
 
 
 def asked(options: argparse.Namespace) -> bool:

@@ -75,12 +75,18 @@ class Recipe:
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the rankings of every field's pools, then the benchmark."""
     task = benchmark(workspace, recipe)
-    yield [each for name, each in task.inputs.items() if isinstance(each, Task) and name.count("/") == 2]
+    yield [each for each in task.inputs.values() if isinstance(each, Task) and each.stage != "pool"]
     yield [task]
 
 
 def benchmark(workspace: Workspace, recipe: Recipe) -> Task:
-    """Return the task of the benchmark: of the fields that have enough papers.
+    """Return the task of the benchmark (:func:`field_rankings`)."""
+    parts, left_out = field_rankings(workspace, recipe)
+    return benchmark_task(find_corpus(workspace.root, recipe.corpus or None), parts, recipe.config(left_out))
+
+
+def field_rankings(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings], dict[str, str]]:
+    """Return both splits of the fields that have enough papers, and why the others are left out.
 
     Raises:
         InputError: no field has; the message says what the first one lacks.
@@ -98,7 +104,7 @@ def benchmark(workspace: Workspace, recipe: Recipe) -> Task:
         for field in pools
         for pool in [getattr(field, split)]
     ]
-    return benchmark_task(corpus, parts, recipe.config(left_out))
+    return parts, left_out
 
 
 def _rankings(workspace: Workspace, pool: Task, recipe: Recipe) -> dict[str, Task]:
