@@ -50,7 +50,7 @@ def crowded(root: Path, seed: int) -> None:
     make_corpus(root, papers, [(f"{a:05d}", f"{b:05d}") for a, b in links.tolist() if a != b])
 
 
-@pytest.fixture(scope="module", params=["tiny", 1, 2])
+@pytest.fixture(scope="module", params=["tiny", 1])
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """Return a workspace and what the study printed there."""
     if request.param == "tiny":
