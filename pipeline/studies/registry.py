@@ -11,6 +11,7 @@ STUDIES = {
     "pool_size": "pool_size:STUDY",
     "mdcr": "mdcr.study:STUDY",
     "mdcr_eval": "mdcr.scores:STUDY",
+    "mdcr_checks": "mdcr.checks:STUDY",
 }
 
 

@@ -100,7 +100,7 @@ def benchmark_task(corpus: Artifact, parts: Sequence[FieldRankings], config: Ben
 def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkConfig, out: Workdir) -> Counts:
     corpus = Corpus(inputs["corpus"])
     pools = {place: Pool(inputs["/".join(place)], corpus) for place in places}
-    drawer = _drawer(corpus, pools.values(), config.drawing)
+    drawer = drawer_of(corpus, pools.values(), config.drawing)
     tops = {
         place: {name: drawer.top_negatives(inputs["/".join([*place, name])], pool) for name in config.systems}
         for place, pool in pools.items()
@@ -135,7 +135,7 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
     }
 
 
-def _drawer(corpus: Corpus, pools: Iterable[Pool], drawing: Drawing) -> Drawer:
+def drawer_of(corpus: Corpus, pools: Iterable[Pool], drawing: Drawing) -> Drawer:
     """Return the drawer for pools, which have one query year and one prefilter."""
     configs = [pool.artifact.manifest.config for pool in pools]
     return Drawer(corpus, PrefilterConfig(**configs[0]["prefilter"]), configs[0]["year"], drawing)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -89,6 +90,12 @@ class Drawer:
         in_time = (attributes["year"] <= year) & (attributes["year"] != NO_YEAR)
         self._eligible: Mask = has_text(attributes, rules) & in_time
         self._prefiltered = np.flatnonzero(prefilter(attributes, rules)[0] & in_time)
+
+    def redrawn(self, redraw: int) -> Drawer:
+        """Return the drawer of another draw of the negatives."""
+        other = copy.copy(self)
+        other._drawing = replace(self._drawing, redraw=redraw)
+        return other
 
     def most_cited(self, field: str) -> Rows:
         """Return the most cited eligible papers of a field; equal counts are in order of row."""
