@@ -175,11 +175,11 @@ def redraw_table(found: Measured, rebuilds: int) -> StudyTable:
     cells = []
     for place, system in enumerate(found.systems):
         own = again[:, place]
-        spread = np.quantile(own, [0.025, 0.975]).tolist()
+        low, high = interval(own)
         deviation = float(own.std(ddof=1)) if rebuilds > 1 else None
         for name, each in others.items():
             cells.append(Cell(system, name, float(each.value[place]), float(each.low[place]), float(each.high[place])))
-        cells.append(Cell(system, "rebuilds", float(own.mean()), *spread, deviation))
+        cells.append(Cell(system, "rebuilds", float(own.mean()), low, high, deviation))
     notes = (
         "Percent: MAP, mean over fields [95% interval over queries].",
         "matched: negatives of every system. large: the field-level pools.",
