@@ -8,6 +8,7 @@ MAKE_OWN := PYTHON VENV BIN FAISS PART QUICK KILLS
 $(foreach v,$(GIVEN),$(eval override $v := $$(value $v))$(eval export MDCR_MAKE_$v := $$(value $v)))
 unexport $(GIVEN)
 export MDCR_MAKE := $(filter-out $(MAKE_OWN),$(GIVEN))
+export MDCR_GOALS := $(MAKECMDGOALS)
 
 # The variables of make itself are words of a shell, so they are plain words.
 SPECIAL := ' " ` \ ; & | < > * ? ( ) { } [ ] ! ~ $$ % \# = :
@@ -24,7 +25,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := fetch corpus pool tune embed index search score eval submit jobs report show study benchmark models plan doctor
+COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study benchmark models plan doctor gc
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -39,17 +40,28 @@ help:  ## this list
 	@echo
 	@echo "Variables (any of them may be left out):"
 	@echo "  which corpus   CORPUS=s2orc   to build one: SOURCE=s2orc2020|s2ag|openalex|beir|jsonl|parquet|synthetic"
-	@echo "                 INPUT=/data/... COLUMNS=paper_id=id,title=headline DUPLICATES=merge PAPERS=30k"
+	@echo "                 INPUT=/data/... COLUMNS=paper_id=id,title=headline PAPERS=30k DUPLICATES=keep|drop|merge"
+	@echo "                 DUPLICATES_BY=doi,title FIELDS_FROM=... MIN_CONCEPT_SCORE=0.3 INCLUDE_XPAC=1 JUDGED=test"
+	@echo "                 MAX_TEXT=1M ALLOW_EMPTY=1 ALLOW_TRUNCATED=1"
 	@echo "  to fetch one   SOURCE=s2ag|openalex RELEASE=latest SNAPSHOT=jsonl|parquet FIRST=1 OUTPUT=/data/... API_KEY_FILE=..."
-	@echo "  which pools    FIELD=Medicine (or all; none: dataset-level) YEAR=2019 SIZE=200k,2M QUERIES=200 SAMPLES=3"
+	@echo "                 DATASETS=papers,abstracts,citations CONNECTIONS=4 ENDPOINT=https://..."
+	@echo "  which pools    FIELD=Medicine|all (none: dataset-level) STRICT=1 YEAR=2019 SIZE=200k,2M QUERIES=200 SAMPLES=3"
 	@echo "                 SEED=13 SPLIT=test|validation NESTED=1 EXCLUDE=training-ids.txt"
-	@echo "  which systems  MODEL=bm25,scincl,bm25:k1=1.2,b=0.75,hf:org/name,/path/to/model DEPTH=500"
+	@echo "                 CITATION_DIRECTION=outbound|inbound|total MIN_CITATIONS=3 MIN_ABSTRACT_CHARS=30"
+	@echo "                 POSITIVES=corpus|prefiltered KEEP_SAME_TITLE=1"
+	@echo "  which systems  MODEL=bm25,scincl,bm25:k1=1.2,b=0.75,hf:org/name,mine=/path/to/model DEPTH=500"
 	@echo "                 rrf(bm25,scincl),wsum(bm25,scincl)   ENGINE=exact|faiss|ray, or approximate:"
 	@echo "                 ivf|ivf:cells=2,probes=0.1|hnsw|hnsw:links=16,search=4, on a GPU ivf-gpu|cagra"
-	@echo "                 PRECISION=fp32|fp16|bf16   MEASURES=map,ndcg@10"
+	@echo "                 PRECISION=fp32|fp16|bf16   BM25_ENGINE=postings|lucene   PROBE=5 (seconds of plan)"
+	@echo "  which tables   MEASURES=map,ndcg@10 MEASURE_ENGINE=numpy|ranx BASELINE=bm25 FORMAT=terminal|markdown|csv|latex"
+	@echo "                 OUTPUT=folder WHAT=corpora CHECK=golden.csv TOLERANCE=0.01 SPOT=3"
+	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET=name=value"
 	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=corpus|query"
+	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   WHAT=pool|run|scores FORMAT=beir|trec|json|ranx|parquet|csv"
 	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
+	@echo "                 SLICE=0/4"
 	@echo "  how it runs    MEMORY=8G WORKERS=2 DEVICE=cuda ROOT=/scratch/mdcr DRY_RUN=1 REPAIR=1 JSON=1 QUIET=1"
+	@echo "                 VERBOSE=1 DELETE=1 (gc)"
 	@echo "Example: make eval CORPUS=s2orc FIELD=Medicine SIZE=100k MODEL=bm25,scincl"
 
 setup: $(VENV)/.installed  ## create the environment (.venv)
@@ -63,12 +75,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.installed
 	@echo "Installing the development tools ..."
-	@$(PIP) -e ".[$(FAISS),offline-model,specter2,plot,dev]"
+	@$(PIP) -e ".[$(FAISS),offline-model,specter2,neighbours,plot,dev]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "Installing what the benches compare with ..."
-	@$(PIP) -e ".[$(FAISS),offline-model,specter2,plot,dev,bench]"
+	@$(PIP) -e ".[$(FAISS),offline-model,specter2,neighbours,plot,dev,bench]"
 	@touch $@
 
 demo: $(VENV)/.installed  ## the main job on a synthetic corpus: pools, indexes, rankings, a results table
@@ -106,10 +118,14 @@ score eval: ## score rankings; eval: whatever of the chain is missing, then the 
 submit: ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval NODES GPUS PARTITION TIME
 jobs: ## what was submitted: progress, papers a second, failures
 benchmark: ## build the MDCR benchmark from field-level rankings: CORPUS YEAR MODEL (docs/mdcr.md)
+export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores FORMAT OUTPUT MODEL
 report show: ## write tables and plots of what was scored; print them (WHAT=corpora, pools, ...)
+compare: ## compare two systems, query by query: A=bm25 B=scincl FIELD SIZE YEAR
 models: ## the encoders known, and what of them is here (WHAT=scincl: all of one; WHAT=lock: write their commits)
 plan: ## time, disk and memory of embedding, from a probe of seconds: MODEL SIZE
 doctor: ## what this machine has, and what is missing
+study: ## run an experiment of the papers, with its tables and figures; without a name: list them: STUDY
+gc: ## list what no named corpus needs, with sizes; remove it with DELETE=1
 $(COMMANDS): $(VENV)/.installed
 	@$(MDCR) $(if $(filter benchmark,$@),study mdcr,$@)
 

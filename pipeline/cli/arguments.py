@@ -5,11 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pipeline
 from pipeline.sources.registry import SOURCES, all_options
 
 _SELECTION = "which pools"
+_FORMATS = "terminal (default), markdown, csv or latex"
+
+_ALL = "memory workers device repair dry-run verbose json"
+"""Options of how a command runs; those it takes are named with it. Every command takes --root and --quiet."""
 
 
 def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
@@ -23,50 +28,65 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     top.add_argument("--version", action="version", version=f"mdcr {pipeline.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    _fetch(_command(commands, "fetch", "download a release: S2AG or OpenAlex"))
-    _corpus(_command(commands, "corpus", "build a corpus from a release"))
-    _selection(_command(commands, "pool", "draw queries, candidates and qrels"))
+    _fetch(_command(commands, "fetch", "download a release: S2AG or OpenAlex", "dry-run verbose json"))
+    _corpus(_command(commands, "corpus", "build a corpus from a release", "memory workers repair dry-run verbose json"))
+    on_cpu = "memory workers repair dry-run verbose json"
+    pool = _command(commands, "pool", "draw queries, candidates and qrels", on_cpu)
+    _selection(pool)
+    _strict(pool)
     for name, what in (
         ("embed", "embed the papers of the pools"),
         ("index", "build the indexes of the pools"),
         ("search", "rank the candidates of the pools"),
     ):
         command = _command(commands, name, what)
-        _systems(command)
+        _systems(command, stage=name)
+        _strict(command)
         command.add_argument(
             "--slice",
             metavar="I/N",
             help="make part I (from 0) of N, publish nothing; before: plan; whole: what waits for no parts",
         )
-    _selection(_command(commands, "tune", "choose k1 and b of BM25 on validation queries (90 points)"))
+    tune = _command(commands, "tune", "choose k1 and b of BM25 on validation queries (90 points)", on_cpu)
+    _selection(tune, drawn=False)
+    _strict(tune)
     for name, what in (
         ("score", "score the rankings of the pools"),
         ("eval", "run whatever of the chain is missing, and print the table"),
     ):
         command = _command(commands, name, what)
-        _scoring(command, required=name == "eval")
+        about = "run of another tool: TREC, .json, .lz4 or .parquet (docs/interchange.md); may be repeated"
+        command.add_argument("--run", type=Path, action="append", default=[], metavar="FILE", help=about)
+        _scoring(command, required=False)
+        _shown(command, _FORMATS)
         _benchmark(command)
-    for name, what in (
-        ("submit", "submit what is missing as Slurm jobs"),
-        ("collect", "verify and publish what slices made, and submit what they lost"),
-    ):
-        _batch(_command(commands, name, what))
-    _command(commands, "jobs", "show what was submitted: progress, failures")
+    on_machine = "memory workers device repair"
+    _batch(_command(commands, "submit", "submit what is missing as Slurm jobs", f"{on_machine} dry-run"))
+    collecting = "verify and publish what slices made, and submit what they lost"
+    _batch(_command(commands, "collect", collecting, f"{on_machine} verbose json"))
+    _command(commands, "jobs", "show what was submitted: progress, failures", "json")
 
-    report = _command(commands, "report", "write the tables and plots of what was scored")
+    _export(_command(commands, "export", "write pools, rankings or scores for other tools"))
+    report = _command(commands, "report", "write the tables and plots of what was scored", "dry-run json")
     report.add_argument("--output", type=Path, help="folder for the files (default: runs/reports)")
-    show = _command(commands, "show", "print what there is: scores, corpora, pools, artifacts")
+    of_show = "memory workers device json"
+    show = _command(commands, "show", "print what there is: scores, corpora, pools, artifacts", of_show)
     kinds = "table (default), corpora, corpus, pools, artifacts, vectors, fields or measures"
     show.add_argument("what", nargs="?", default="table", help=kinds)
     show.add_argument("--output", type=Path, help="corpus: folder to write its figures into")
-    show.add_argument("--spot", type=int, default=3, help="vectors: papers of each store to encode again (default: 3)")
+    show.add_argument("--spot", type=int, help="vectors: papers of each store to encode again (default: 3)")
     show.add_argument("--check", type=Path, metavar="CSV", help="table: exit with 3 if figures differ from this table")
-    show.add_argument("--tolerance", type=float, default=0.01, help="difference --check allows (default: 0.01)")
-    for command in (report, show):
-        _systems(command, required=False)
-        _measures(command)
-        command.add_argument("--format", default="terminal", help="terminal, markdown, csv or latex")
-        command.add_argument("--baseline", help="system to test against (default: bm25:tuned, else bm25)")
+    show.add_argument("--tolerance", type=float, help="difference --check allows (default: 0.01)")
+    for command, formats in ((report, "with commas: markdown, csv, latex, figures (default: all)"), (show, _FORMATS)):
+        _choosing(command)
+        _shown(command, formats)
+
+    compare = _command(commands, "compare", "compare two systems on the same pools, and show where they differ", "json")
+    compare.add_argument("systems", nargs="*", metavar="SYSTEM", help="two: names or labels of rows of mdcr show")
+    compare.add_argument("--a", help=argparse.SUPPRESS)  # make compare A=... B=...
+    compare.add_argument("--b", help=argparse.SUPPRESS)
+    compare.add_argument("--most", type=int, default=5, metavar="N", help="queries that differ most (default: 5)")
+    _choosing(compare, systems=False)
 
     study = _command(commands, "study", "run an experiment: make what it needs, write its tables and figures")
     study.add_argument("name", nargs="?", help="name of the study; none: list them")
@@ -77,31 +97,46 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     study.add_argument("--input", type=Path, help="folder in place of the recipe's")
     study.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting's value")
     study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
+    study.add_argument("--list", action="store_true", help="show what its input holds, and stop")
 
-    plan = _command(commands, "plan", "estimate time, disk and memory of embedding, from a short probe")
-    _systems(plan)
+    estimate = "estimate time, disk and memory of embedding, from a short probe"
+    plan = _command(commands, "plan", estimate, "memory workers device json")
+    _plan(plan)
     plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")
-    models = _command(commands, "models", "list the encoders, and which of them are on this machine")
+    models = _command(commands, "models", "list the encoders, and which of them are on this machine", "dry-run json")
     about = "list (default); the name of one, for its details; or lock: write all commits to models.lock"
     models.add_argument("action", nargs="?", default="list", help=about)
-    _command(commands, "doctor", "report what this machine has, and what is missing")
+    _command(commands, "doctor", "report what this machine has, and what is missing", "json")
+    gc = _command(commands, "gc", "list what no named corpus needs, with sizes; remove it with --delete", "json")
+    gc.add_argument("--delete", action="store_true", help="remove it (default: list it)")
     return top, commands.choices
 
 
 def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str, takes: str = _ALL
 ) -> argparse.ArgumentParser:
     about = what[0].upper() + what[1:] + "."
     command = commands.add_parser(name, help=what, description=about, allow_abbrev=False)
     common = command.add_argument_group("how it runs (changes no result)")
     common.add_argument("--root", type=Path, default=Path(), help="workspace with corpora/, indexes/ and runs/")
-    common.add_argument("--memory", help="memory of a stage, such as 4G (default: half the machine)")
-    common.add_argument("--workers", type=int, help="processes or threads (default: the machine's cores)")
-    common.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    common.add_argument("--repair", action="store_true", help="verify what is there and rebuild damaged files")
-    common.add_argument("--dry-run", action="store_true", help="print what would be made, and make nothing")
-    common.add_argument("--json", action="store_true", help="results as JSON on standard output")
-    common.add_argument("--quiet", action="store_true", help="no progress and no messages")
+    values: dict[str, dict[str, Any]] = {
+        "memory": {"help": "memory of a stage, such as 4G (default: half the machine)"},
+        "workers": {"type": int, "help": "processes or threads (default: the machine's cores)"},
+        "device": {"default": "auto", "help": "auto, cpu, cuda or cuda:N"},
+    }
+    flags = {
+        "repair": "verify what is there and rebuild damaged files",
+        "dry-run": "print what would be made, and make nothing",
+        "verbose": "the time of each step, and rates",
+        "json": "results as JSON on standard output",
+        "quiet": "no progress and no messages, but errors and what is left out",
+    }
+    taken = [*takes.split(), "quiet"]
+    for option, settings in (
+        values | {name: {"action": "store_true", "help": text} for name, text in flags.items()}
+    ).items():
+        if option in taken:
+            common.add_argument(f"--{option}", **settings)
     return command
 
 
@@ -112,16 +147,12 @@ def _fetch(command: argparse.ArgumentParser) -> None:
     command.add_argument("--first", type=int, metavar="N", help="only N files of each dataset, for a trial")
     command.add_argument("--endpoint", help="address of the API or the bucket, for a mirror")
     group = command.add_argument_group("s2ag")
-    group.add_argument("--release", default="latest", help="a date such as 2026-09-17 (default: latest)")
+    group.add_argument("--release", help="a date such as 2026-09-17 (default: latest)")
     group.add_argument("--api-key-file", type=Path, help="file with the key of the API (default: $S2_API_KEY)")
     group.add_argument("--api-key", help=argparse.SUPPRESS)  # refused without printing it
-    group.add_argument(
-        "--datasets",
-        default="papers,abstracts,citations",
-        help="default: papers,abstracts,citations; also embeddings-specter_v2",
-    )
+    group.add_argument("--datasets", help="default: papers,abstracts,citations; also embeddings-specter_v2")
     group = command.add_argument_group("openalex")
-    group.add_argument("--snapshot", default="jsonl", help="jsonl (default), parquet, or legacy (until 2025)")
+    group.add_argument("--snapshot", help="jsonl (default), parquet, or legacy (until 2025)")
 
 
 def _corpus(command: argparse.ArgumentParser) -> None:
@@ -129,10 +160,10 @@ def _corpus(command: argparse.ArgumentParser) -> None:
     command.add_argument("--input", type=Path, help="folder of the release")
     command.add_argument("--corpus", help="name to give it (default: the source's)")
     command.add_argument("--engine", default="local", help="local (default), or ray: read the parts on a Ray cluster")
-    command.add_argument("--ray-address", default="auto", help="cluster of --engine ray (default: auto, else local)")
+    command.add_argument("--ray-address", help="cluster of --engine ray (default: auto, else local)")
     group = command.add_argument_group("papers that stand there more than once")
     group.add_argument("--duplicates", default="keep", help="keep (default), drop, or merge with their citations")
-    group.add_argument("--duplicates-by", default="doi,title", help="doi, title (and year), or both (default)")
+    group.add_argument("--duplicates-by", help="doi, title (and year), or both (default)")
     group = command.add_argument_group("options of some sources")
     for name, found in all_options().items():
         about = {option.help: [source for source, other in found if other.help == option.help] for _, option in found}
@@ -141,16 +172,37 @@ def _corpus(command: argparse.ArgumentParser) -> None:
         group.add_argument("--" + name.replace("_", "-"), action=action, help=text)
 
 
-def _selection(command: argparse.ArgumentParser) -> None:
+def _strict(command: argparse.ArgumentParser) -> None:
+    about = (
+        "stop where --field all finds a field with too few papers, or wsum no validation queries, instead of going on"
+    )
+    command.add_argument("--strict", action="store_true", help=about)
+
+
+def _plan(command: argparse.ArgumentParser) -> None:
+    """Add what decides how many papers are embedded."""
+    command.add_argument("--model", required=True, help="systems with commas, as of mdcr eval; BM25 is left out")
+    command.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
+    group = command.add_argument_group(_SELECTION)
+    group.add_argument("--corpus", help="its texts are probed (default: the only corpus, else synthetic texts)")
+    group.add_argument("--field", help="one of the 19 fields, several with commas, or all; none: dataset-level pools")
+    group.add_argument("--size", help="candidates: 200k, 2M, all; several with commas (default: 200k; by field 100k)")
+    group.add_argument("--queries", help="number of queries, or all (default: 3800; by field 200)")
+    group.add_argument("--samples", type=int, help="samples of the candidates (default: 3)")
+
+
+def _selection(command: argparse.ArgumentParser, *, drawn: bool = True) -> None:
+    """Add what decides pools; ``drawn``: also what a tuning decides itself, samples and split."""
     group = command.add_argument_group(_SELECTION)
     group.add_argument("--corpus", help="name of the corpus (may be left out where there is only one)")
     group.add_argument("--field", help="one of the 19 fields, several with commas, or all; none: dataset-level pools")
     group.add_argument("--year", type=int, help="publication year of the queries (default: 2019)")
     group.add_argument("--size", help="candidates: 200k, 2M, all; several with commas (default: 200k; by field 100k)")
     group.add_argument("--queries", help="number of queries, or all (default: 3800; by field 200)")
-    group.add_argument("--samples", type=int, help="samples of the candidates (default: 3)")
+    if drawn:
+        group.add_argument("--samples", type=int, help="samples of the candidates (default: 3)")
+        group.add_argument("--split", default="test", help="test, or validation: other queries, for tuning")
     group.add_argument("--seed", type=int, default=13, help="seed of every draw (default: 13)")
-    group.add_argument("--split", default="test", help="test, or validation: other queries, for tuning")
     group.add_argument("--nested", action="store_true", help="smaller pools are subsets of larger ones")
     group.add_argument(
         "--exclude", type=Path, action="append", default=[], metavar="FILE", help="ids that may not be queries"
@@ -163,15 +215,20 @@ def _selection(command: argparse.ArgumentParser) -> None:
     rules.add_argument("--keep-same-title", action="store_true", help="keep candidates with the query's own title")
 
 
-def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+def _systems(command: argparse.ArgumentParser, *, required: bool = True, stage: str = "") -> None:
+    """Add what decides systems and pools; ``embed`` and ``index`` take less than the whole chain."""
     group = command.add_argument_group("which systems")
     group.add_argument(
         "--model",
         required=required,
         help="systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
-        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), hf:org/name, a folder, vectors:FILE (vectors made elsewhere)",
+        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), rerank(bm25,cross:org/name,100), hf:org/name, a folder, "
+        "vectors:FILE (vectors made elsewhere), run:FILE (a run of another tool); "
+        "with a label for the tables: mine=/a/folder",
     )
-    group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
+    group.add_argument("--allow-unknown", action="store_true", help="run:FILE: leave out what a pool does not have")
+    if stage not in ("embed", "index"):
+        group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
     group.add_argument(
         "--engine",
@@ -180,10 +237,10 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True) -> None
         "approximate: ivf, hnsw, on a GPU ivf-gpu or cagra, and with settings ivf:cells=2,probes=0.1 or "
         "hnsw:links=16,build=200,search=4; ray: embed and search on a Ray cluster, with the same result",
     )
-    group.add_argument("--ray-address", default="auto", help="cluster of --engine ray (default: auto, else local)")
-    group.add_argument(
-        "--bm25-engine", default="postings", help="BM25: postings (default) or lucene; the ranking is the same"
-    )
+    group.add_argument("--ray-address", help="cluster of --engine ray (default: auto, else local)")
+    if stage != "embed":
+        about = "BM25: postings (default) or lucene; the ranking is the same"
+        group.add_argument("--bm25-engine", default="postings", help=about)
     _selection(command)
 
 
@@ -206,9 +263,24 @@ def _benchmark(command: argparse.ArgumentParser) -> None:
     group.add_argument("--bm25-index", help="BM25 counts the documents of the field's corpus (default) or each query's")
 
 
+def _export(command: argparse.ArgumentParser) -> None:
+    command.add_argument("what", help="pool, run (the rankings of --model) or scores")
+    about = "pool: beir (default), trec or parquet; run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
+    command.add_argument("--format", help=about + "scores: csv (default), csv.gz or parquet")
+    command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
+    _systems(command, required=False)
+    _strict(command)
+
+
 def _scoring(command: argparse.ArgumentParser, *, required: bool = True) -> None:
     _systems(command, required=required)
+    _strict(command)
     _measures(command)
+    command.add_argument(
+        "--missing-positives",
+        default="ignore",
+        help="positives that the collection lacks: ignore (default), or count them in denominators, as trec_eval does",
+    )
     command.add_argument("--measure-engine", default="numpy", help="numpy (default) or ranx; the scores are the same")
 
 
@@ -217,3 +289,37 @@ def _measures(command: argparse.ArgumentParser) -> None:
         "--measures",
         help="further measures with commas, such as recall@50,f1; mdcr show measures lists them",
     )
+
+
+def _choosing(command: argparse.ArgumentParser, *, systems: bool = True) -> None:
+    """Add what chooses scores: the options of ``eval`` by the same names; what is not given restricts nothing."""
+    group = command.add_argument_group("which scores (default: all); as of mdcr eval")
+    if systems:
+        group.add_argument("--model", help="systems with commas, in the order of the rows; bm25 is also a tuned one")
+    group.add_argument("--depth", type=int, help="ranks kept of each query")
+    group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16")
+    group.add_argument("--engine", help="exact, or an index beside it, such as ivf or hnsw:links=16")
+    group.add_argument("--measures", help="with commas, in the order of the columns (default: map,ndcg,recall@30)")
+    group.add_argument("--missing-positives", help="judged positives that the collection lacks: ignore or count")
+    group.add_argument("--corpus", help="name of the corpus")
+    group.add_argument("--field", help="fields of field-level pools, with commas, or all")
+    group.add_argument("--year", type=int, help="publication year of the queries")
+    group.add_argument("--size", help="candidates asked for: 200k, 2M, all; several with commas")
+    group.add_argument("--queries", help="number of queries asked for, or all")
+    group.add_argument("--samples", type=int, help="the samples 1 to this number")
+    group.add_argument("--seed", type=int, help="seed the pools were drawn with")
+    group.add_argument("--split", help="test or validation")
+    group.add_argument("--nested", action="store_const", const=True, help="pools that are subsets of larger ones")
+    group.add_argument("--exclude", type=Path, action="append", metavar="FILE", help="ids that may not be queries")
+    group.add_argument("--citation-direction", help="outbound, inbound or total")
+    group.add_argument("--min-citations", type=int)
+    group.add_argument("--min-abstract-chars", type=int)
+    group.add_argument("--positives", help="corpus or prefiltered")
+    group.add_argument("--keep-same-title", action="store_const", const=True, help="pools drawn with this option")
+
+
+def _shown(command: argparse.ArgumentParser, formats: str) -> None:
+    group = command.add_argument_group("how scores are shown")
+    group.add_argument("--format", help=formats)
+    group.add_argument("--baseline", help="row to test the others against, by name or label (default: bm25)")
+    group.add_argument("--sort", metavar="MEASURE", help="rows by this measure, best first (default: as --model)")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Sequence
 
 from pipeline.cli import options as read
+from pipeline.cli.making import possible
 from pipeline.cli.output import print_json
 from pipeline.cluster import batch, slurm
 from pipeline.cluster.guard import refuse
@@ -77,8 +78,10 @@ def _stage(options: argparse.Namespace) -> str:
 def _targets(options: argparse.Namespace) -> list[Task]:
     evaluations = read.evaluations(options, options.root)
     if options.stage in ("score", "eval"):
-        return [task for evaluation in evaluations for task in evaluation.scores]
-    return [task for evaluation in evaluations for task in evaluation.upto(options.stage)]
+        tasks = [task for evaluation in evaluations for task in evaluation.scores]
+    else:
+        tasks = [task for evaluation in evaluations for task in evaluation.upto(options.stage)]
+    return list(possible(read.runner(options), tasks, options))
 
 
 def _settings(options: argparse.Namespace) -> SlurmSettings:
@@ -91,8 +94,18 @@ def _commands(options: argparse.Namespace) -> batch.Commands:
     """Return what the jobs run: the options of this command, after the name of another subcommand."""
     program = ["mdcr"] if _settings(options).image else [sys.executable, "-m", "pipeline"]
     words = without(options.words[1:], (), _OUTPUT)
-    of_stage = without(words, (*_SUBMIT_ONLY, "--measures", "--measure-engine"), ())
-    return batch.Commands(program, of_stage, words)
+    return batch.Commands(program, lambda name: without(words, *_only_of_submit(name)), words)
+
+
+def _only_of_submit(name: str) -> tuple[set[str], set[str]]:
+    """Return the options, and the flags, of ``mdcr submit`` that another command does not take."""
+    from pipeline.cli.arguments import parser
+
+    commands = parser()[1]
+    own = set(commands[name]._option_string_actions)
+    other = {text: each for text, each in commands["submit"]._option_string_actions.items() if text not in own}
+    flags = {text for text, each in other.items() if each.nargs == 0}
+    return set(other) - flags, flags
 
 
 def without(words: Sequence[str], options: Collection[str], flags: Collection[str]) -> list[str]:

@@ -32,8 +32,8 @@ def asked(options: argparse.Namespace) -> bool:
     given = _given(options)
     if options.benchmark is None and (needs := sorted(given & _OWN)):
         raise InputError(f"--{needs[0]} must go with --benchmark", "Give the folder of the benchmark")
-    if options.model is None and options.scores is None:
-        raise InputError("score must have --model, or --scores with --benchmark", "Name the systems, as in bm25,scincl")
+    if options.benchmark is not None and options.model is None and options.scores is None:
+        raise InputError("a benchmark must be scored with --model or --scores, got neither", "Name the systems")
     return options.benchmark is not None
 
 

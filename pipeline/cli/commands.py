@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Sequence
 
 from pipeline.cli import options as read
-from pipeline.cli.making import make, refuse_submitted, repair_stores, repaired
+from pipeline.cli.making import make, possible, refuse_submitted, repaired
 from pipeline.cli.output import described, print_counts, print_json, print_made
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
@@ -32,12 +32,15 @@ COMMANDS = {
     "submit": "batch:submit",
     "collect": "batch:collect",
     "jobs": "batch:jobs",
+    "export": "export:export",
     "report": "results:write_report",
     "show": "show:show",
+    "compare": "compare:compare",
     "study": "study:study",
     "plan": "encoders:plan",
     "models": "encoders:models",
     "doctor": "doctor:doctor",
+    "gc": "gc:gc",
 }
 """``module:function`` below ``pipeline.cli`` of each subcommand."""
 
@@ -50,6 +53,7 @@ def run(options: argparse.Namespace) -> None:
 
 def corpus(options: argparse.Namespace) -> None:
     """Build a corpus and give it its name."""
+    from pipeline.sources.registry import SOURCES
     from pipeline.stages.corpus import task_of
 
     runner = read.runner(options)
@@ -58,7 +62,9 @@ def corpus(options: argparse.Namespace) -> None:
             f"--engine {options.engine!r} cannot build a corpus", nearest(options.engine, ("local", "ray"))
         )
     name = options.corpus or options.source
-    rules = [rule.strip() for rule in options.duplicates_by.split(",")]
+    if options.duplicates == "keep" and options.duplicates_by:
+        raise InputError("--duplicates-by must go with --duplicates drop or merge", "Give both, or neither")
+    rules = [rule.strip() for rule in (options.duplicates_by or "doi,title").split(",")]
     origin = {
         "name": name,
         "source": options.source,
@@ -66,7 +72,10 @@ def corpus(options: argparse.Namespace) -> None:
         "options": {option: given for option, given in read.source_options(options).items() if given},
         "duplicates": None if options.duplicates == "keep" else {"action": options.duplicates, "rules": rules},
     }
-    made = make(runner, [task_of(origin)], options)
+    task = task_of(origin)
+    if options.input and not SOURCES[options.source].has_folder:
+        raise InputError(f"source {options.source} takes no --input, got {options.input}", "Leave it out")
+    made = make(runner, [task], options)
     for artifact in made:
         name_corpus(runner.root, name, artifact)
         if options.json:
@@ -87,22 +96,22 @@ def chain(options: argparse.Namespace) -> None:
     runner = repaired(options)
     tasks = [task for evaluation in read.evaluations(options, runner.root) for task in evaluation.upto(options.command)]
     if getattr(options, "slice", None):
-        _slice(runner, tasks, options.command, options.slice)
+        _slice(runner, tasks, options)
         return
-    repair_stores(runner, tasks, options)
-    print_made("artifacts", make(runner, tasks, options), options)
+    print_made("artifacts", make(runner, tasks, options, stores=True), options)
 
 
-def _slice(runner: Runner, tasks: Sequence[Task], subcommand: str, text: str) -> None:
+def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> None:
     """Plan the units of tasks, make one slice of what was planned, or what has no units."""
     from pipeline.cluster.resume import make_whole, resume
 
+    subcommand, text = options.command, options.slice
     if text == "whole":
         say(f"{make_whole(runner, tasks, subcommand)} artifacts made")
         return
     if text == "plan":
         refuse_submitted(runner.root, tasks)
-        state = resume(runner.root, runner.resources, tasks, light=False)
+        state = resume(runner.root, runner.resources, possible(runner, tasks, options), light=False)
         for each in state.pending:
             say(f"{each.task.stage} {each.task.name}: {len(each.left)} of {len(each.units)} units are missing")
         return
@@ -125,7 +134,8 @@ def score(options: argparse.Namespace) -> None:
     runner = repaired(options)
     evaluations = read.evaluations(options, runner.root)
     tasks = [task for evaluation in evaluations for task in evaluation.scores]
-    repair_stores(runner, tasks, options)
-    made = make(runner, tasks, options)
+    made = make(runner, tasks, options, stores=True)
     if made:
-        print_scores(runner.root, made, options, compared(runner, evaluations))
+        ids = {artifact.id for artifact in made}
+        scored = [evaluation for evaluation in evaluations if evaluation.scores[0].id in ids]
+        print_scores(runner.root, made, options, compared(runner, scored))

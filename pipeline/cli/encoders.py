@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.cli.output import print_rows
+from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.progress import say
 from pipeline.core.workspace import corpus_names, find_corpus
+from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import hub, lock, registry
-from pipeline.stages.selection import parse_sizes
-from pipeline.stages.systems import PRECISIONS, encoder_names
+from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
+from pipeline.stages.systems import PRECISIONS, encoder_names, system_names
 
 _HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
-_DEFAULT_SIZE = "200k"
 
 
 def models(options: argparse.Namespace) -> None:
@@ -26,7 +30,8 @@ def models(options: argparse.Namespace) -> None:
         InputError: there is no such action or encoder.
         StageError: some revisions could not be locked.
     """
-    read.runner(options)
+    if options.dry_run and options.action != "lock":
+        raise InputError(f"--dry-run must go with lock, got {options.action}", "Leave it out")
     known = {each.name: each for each in registry.listings()}
     if options.action == "lock":
         _lock(options)
@@ -108,8 +113,8 @@ def plan(options: argparse.Namespace) -> None:
         raise InputError(f"--precision {options.precision!r} is unknown", nearest(options.precision, PRECISIONS))
     known = corpus_names(runner.root)
     corpus = find_corpus(runner.root, options.corpus) if options.corpus or len(known) == 1 else None
-    whole = len(Corpus(corpus)) if corpus else None
-    sizes = [_papers(size, options.samples or 1, whole) for size in parse_sizes(options.size or _DEFAULT_SIZE)]
+    sums = any(name.split("=")[-1].startswith("wsum(") for name in system_names(options.model))
+    sizes = [_papers(pools, len(Corpus(corpus)) if corpus else None) for pools in _pools(options, corpus, sums=sums)]
     names = encoder_names(options.model)
     if not names:
         raise InputError(f"--model {options.model} names no encoder", "Name one, such as scincl")
@@ -121,15 +126,40 @@ def plan(options: argparse.Namespace) -> None:
     print_rows("plan", rows, options)
 
 
-def _papers(size: int | str, samples: int, whole: int | None) -> int:
-    """Return the expected number of distinct papers in several samples of one size; a paper is embedded once.
+def _pools(options: argparse.Namespace, corpus: Artifact | None, *, sums: bool) -> Iterator[list[PoolConfig]]:
+    """Yield the pools that ``mdcr eval`` draws with the same options, size by size.
 
-    A corpus smaller than one sample is used for its texts alone.
+    Args:
+        options: of the command.
+        corpus: None for one of unknown size.
+        sums: whether weights are chosen on a validation pool of each field and size, too.
     """
-    if isinstance(size, str):
+    drawn = Selection(
+        fields=parse_fields(options.field),
+        sizes=parse_sizes(options.size),
+        queries=None if options.queries is None else parse_count_or_all(options.queries, "--queries"),
+        samples=options.samples,
+    ).configs(corpus)
+    drawn += [replace(pool, split="validation") for pool in drawn if sums and pool.sample == 1]
+    for size in dict.fromkeys(pool.size for pool in drawn):
+        yield [pool for pool in drawn if pool.size == size]
+
+
+def _papers(pools: Sequence[PoolConfig], whole: int | None) -> int:
+    """Return about how many distinct papers some pools have, which are embedded once each; at most the corpus.
+
+    Candidates are counted as drawn from the whole corpus, so pools of a field share more than this says. Query papers
+    of one field are the same in all of its samples. A corpus smaller than a pool is used for its texts alone.
+    """
+    draws = [pool.size for pool in pools]
+    queries = {(pool.field, pool.split): pool.queries for pool in pools}
+    if "all" in draws or "all" in queries.values():
         if whole is None:
-            raise InputError("--size all needs a corpus", "Name one with --corpus, or give a number")
+            raise InputError(
+                "--size all and --queries all must have a corpus", "Name one with --corpus, or give a number"
+            )
         return whole
-    if whole is None or size > whole:
-        return size * samples
-    return round(whole * (1 - (1 - size / whole) ** samples))
+    counts = [int(count) for count in (*draws, *queries.values())]
+    if whole is None or max(map(int, draws)) > whole:
+        return sum(counts)
+    return round(whole * (1 - math.prod(1 - min(count / whole, 1) for count in counts)))

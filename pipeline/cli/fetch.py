@@ -12,13 +12,18 @@ import httpx
 
 from pipeline.cli.output import print_json
 from pipeline.core.errors import InputError, nearest
-from pipeline.core.progress import say, set_quiet
+from pipeline.core.progress import say
 from pipeline.core.workspace import RELEASES
 from pipeline.fetch import openalex, s2ag
 from pipeline.fetch.release import fetch_release
 from pipeline.fetch.remote import Catalogue, Remote, client
 
 KINDS = ("s2ag", "openalex")
+
+_DATASETS = "papers,abstracts,citations"
+
+_FOREIGN = {"s2ag": ("snapshot",), "openalex": ("release", "api_key_file", "datasets")}
+"""Options of the other releases."""
 
 
 def fetch(options: argparse.Namespace) -> None:
@@ -27,9 +32,11 @@ def fetch(options: argparse.Namespace) -> None:
     Raises:
         InputError: there is no such release, or an option is invalid.
     """
-    set_quiet(options.quiet)
     if options.release_of not in KINDS:
         raise InputError(f"there is nothing called {options.release_of!r} to fetch", nearest(options.release_of, KINDS))
+    for name in _FOREIGN[options.release_of]:
+        if getattr(options, name) is not None:
+            raise InputError(f"fetch {options.release_of} takes no --{name.replace('_', '-')}", "Leave it out")
     for name in ("connections", "first"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise InputError(f"--{name} {getattr(options, name)} is out of range", "It must be at least 1")
@@ -56,9 +63,10 @@ def fetch(options: argparse.Namespace) -> None:
 
 def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
     if options.release_of == "openalex":
-        return openalex.OpenAlexCatalogue(session, options.snapshot, options.endpoint or openalex.ENDPOINT)
-    datasets = [name.strip() for name in options.datasets.split(",")]
-    return s2ag.S2agCatalogue(session, options.release, _api_key(options), datasets, options.endpoint or s2ag.ENDPOINT)
+        return openalex.OpenAlexCatalogue(session, options.snapshot or "jsonl", options.endpoint or openalex.ENDPOINT)
+    datasets = [name.strip() for name in (options.datasets or _DATASETS).split(",")]
+    release, endpoint = options.release or "latest", options.endpoint or s2ag.ENDPOINT
+    return s2ag.S2agCatalogue(session, release, _api_key(options), datasets, endpoint)
 
 
 def _api_key(options: argparse.Namespace) -> str | None:

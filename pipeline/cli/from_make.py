@@ -1,23 +1,23 @@
 """Options from the variables that ``make`` was given.
 
-The Makefile exports ``MDCR_MAKE``, the names of the variables on its command line, and ``MDCR_MAKE_NAME``, the value of
-each. Values reach this module unexpanded and are never words of a shell.
+The Makefile exports ``MDCR_MAKE``, the names of the variables on its command line, ``MDCR_MAKE_NAME``, the value of
+each, and ``MDCR_GOALS``, what it was asked to make: a variable must be of use to one of the goals. Values reach this
+module unexpanded and are never words of a shell.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.core.progress import say
 
-_POSITIONAL = {"fetch": "SOURCE", "show": "WHAT", "models": "WHAT", "study": "STUDY"}
+_POSITIONAL = {"fetch": "SOURCE", "export": "WHAT", "show": "WHAT", "models": "WHAT", "study": "STUDY"}
 """The variable that is the first word of a command."""
 
-_OPTION = r"--([a-z][a-z0-9-]*)"
+_GOALS = {"demo": ("corpus", "eval")}
+"""The commands of the goals of ``make`` that run several."""
 
 
 def with_variables(words: Sequence[str], commands: Mapping[str, ArgumentParser]) -> list[str]:
@@ -28,24 +28,27 @@ def with_variables(words: Sequence[str], commands: Mapping[str, ArgumentParser])
         commands: the parser of each command.
 
     Raises:
-        InputError: no command has such an option, or a flag is neither 0 nor 1.
+        InputError: no command has such an option, no goal of make takes it, or a flag is neither 0 nor 1.
     """
-    command = words[0]
-    usages = {name: each.format_usage() for name, each in commands.items()}
-    own, flags = (set(re.findall(pattern, usages[command])) for pattern in (_OPTION, rf"\[{_OPTION}\]"))
-    known = {_variable(option) for usage in usages.values() for option in re.findall(_OPTION, usage)}
-    known |= {*_POSITIONAL.values(), "API_KEY"}
+    command, goals = words[0], os.environ.get("MDCR_GOALS", "").split()
+    takes = {name: variables(name, each) for name, each in commands.items()}
+    own = takes[command]
+    actions = commands[command]._option_string_actions
+    flags = {option for option in own.values() if option and actions[f"--{option}"].nargs == 0}
+    known = {name for each in takes.values() for name in each}
+    here = {name for goal in (command, *goals) for each in _GOALS.get(goal, (goal,)) for name in takes.get(each, ())}
     first, options = [], []
     for name in os.environ.get("MDCR_MAKE", "").split():
-        value, option = os.environ.get(f"MDCR_MAKE_{name}", ""), name.lower().replace("_", "-")
+        value, option = os.environ.get(f"MDCR_MAKE_{name}", ""), own.get(name, "")
         if name not in known:
             raise InputError(f"there is no variable {name}", nearest(name, sorted(known)))
-        if not value:
+        if name not in here:
+            users = ", ".join(each for each, names in takes.items() if name in names)
+            raise InputError(f"{name} must go with {users}, got {command}", "Leave it out")
+        if not value or name not in own:  # another goal takes it
             continue
-        if name == _POSITIONAL.get(command):
+        if not option:
             first = ["--", value]
-        elif option not in own and (command, option) != ("fetch", "api-key"):
-            say(f"{command} does not use {name}")
         elif option not in flags:
             options.append(f"--{option}={value}")
         elif value not in ("0", "1"):
@@ -55,5 +58,8 @@ def with_variables(words: Sequence[str], commands: Mapping[str, ArgumentParser])
     return [*words, *options, *first]
 
 
-def _variable(option: str) -> str:
-    return option.upper().replace("-", "_")
+def variables(command: str, parser: ArgumentParser) -> dict[str, str]:
+    """Return the option of each variable that a command takes; empty for the one that is its first word."""
+    options = {text[2:] for text in parser._option_string_actions if text.startswith("--")} - {"help"}
+    found = {option.upper().replace("-", "_"): option for option in sorted(options)}
+    return found | ({_POSITIONAL[command]: ""} if command in _POSITIONAL else {})

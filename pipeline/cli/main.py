@@ -73,8 +73,11 @@ def _run(words: list[str]) -> None:
     options = top.parse_args(words)
     options.words = words
     from pipeline.cli.commands import run
+    from pipeline.core import progress
     from pipeline.core.files import disk_errors
 
+    progress.set_quiet(options.quiet)
+    progress.set_verbose(getattr(options, "verbose", False))
     with disk_errors(options.root):
         if options.root.exists() and not options.root.is_dir():
             raise InputError(f"--root {options.root} is not a folder", "Give the path of a folder")

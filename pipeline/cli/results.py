@@ -5,171 +5,227 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.cli import options as read
 from pipeline.cli.approximate import as_line
 from pipeline.cli.output import print_json
 from pipeline.core import files
-from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import digest
-from pipeline.core.errors import InputError
-from pipeline.core.manifest import MANIFEST
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
-from pipeline.core.workspace import POOLS, REPORTS, SCORES, find_corpus
+from pipeline.core.workspace import REPORTS
 from pipeline.measure.measures import parse_measures
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
+from pipeline.report.choice import Choice, choose
 from pipeline.report.golden import check
-from pipeline.report.model import Report, ReportSettings
+from pipeline.report.identity import Chosen
+from pipeline.report.longcsv import records
+from pipeline.report.model import Report, ReportSettings, unique
+from pipeline.report.naming import folder_names
 from pipeline.report.render import check_format, render
-from pipeline.stages.selection import parse_fields, parse_sizes
-from pipeline.stages.systems import system_names
+from pipeline.stages.pool import exclusions
+from pipeline.stages.selection import parse_count_or_all, parse_fields, parse_sizes
+from pipeline.stages.systems import PRECISIONS, parse_systems, system_names
 
 SHOWN = ("map", "ndcg", "recall@30")
-"""Measures of a table by default: the paper's. JSON has all that were scored."""
+"""Measures of a table by default: the paper's. JSON and CSV have all that were scored."""
+
+_FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
+FIGURES = "figures"
+
+
+class Shown(NamedTuple):
+    """How scores are shown.
+
+    Attributes:
+        measures: as typed; None: :data:`SHOWN`.
+        baseline: name or label; None: BM25, where it was scored.
+        sort: the measure that orders rows; None: the order of the choice.
+    """
+
+    measures: str | None
+    baseline: str | None
+    sort: str | None
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Shown:
+        """Read what the options say; a command may lack some of them."""
+        return cls(*(getattr(options, name, None) for name in cls._fields))
+
+
+def choice_of(options: argparse.Namespace) -> Choice:
+    """Return the scores that the options choose; an option that is not given restricts nothing.
+
+    Raises:
+        InputError: a value is unknown.
+    """
+    if options.precision is not None and options.precision not in PRECISIONS:
+        raise InputError(f"--precision {options.precision!r} is unknown", nearest(options.precision, PRECISIONS))
+    exact = options.engine in ("auto", "faiss", "ray")  # the same rankings
+    return Choice(
+        corpus=options.corpus,
+        fields=parse_fields(options.field) or None,
+        sizes=parse_sizes(options.size) or None,
+        year=options.year,
+        queries=None if options.queries is None else parse_count_or_all(options.queries, "--queries"),
+        samples=options.samples,
+        seed=options.seed,
+        split=options.split,
+        nested=options.nested,
+        positives=options.positives,
+        drop_same_title=None if options.keep_same_title is None else not options.keep_same_title,
+        citation_direction=options.citation_direction,
+        min_citations=options.min_citations,
+        min_abstract_chars=options.min_abstract_chars,
+        exclude=exclusions(options.exclude) if options.exclude else None,
+        systems=tuple(map(_stored_name, system_names(options.model))) if getattr(options, "model", None) else None,
+        depth=options.depth,
+        precision=PRECISIONS[options.precision] if options.precision else None,
+        engine="exact" if exact else options.engine,
+        missing_positives=options.missing_positives,
+        measures=tuple(map(str, parse_measures(options.measures))) if options.measures else None,
+    )
 
 
 def print_scores(
     root: Path, made: Sequence[Artifact], options: argparse.Namespace, approximate: Sequence[dict[str, Any]] = ()
 ) -> None:
-    """Print new scores: as JSON, or as a table together with the scores of other systems on the same pools.
+    """Print the scores a command asked for, as a table or as JSON, with all measures of their rankings.
 
     Approximate rankings are compared with exact ones below the table, and in JSON under ``approximate``.
     """
-    pools = list(published(root / POOLS))
+    own = {each.id for each in made}
+    chosen = choose(root, rankings=unique([each.manifest.inputs["ranking"] for each in made]))
+    chosen = [each for each in chosen if own & {score.id for score in each.scores}]
+    output = getattr(options, "format", None)
+    _check_output(options)
     if options.json:
-        rows = collect.rows(collect.load(made, pools), ReportSettings(seed=options.seed))
+        rows = [row for report in _reports(chosen, Shown.of(options)) for row in records(report)]
         print_json({"rows": rows, **({"approximate": approximate} if approximate else {})})
         return
-    own = {each.manifest.inputs["pool"] for each in made}
-    others = [each for each in _latest_first(root) if each.manifest.inputs["pool"] in own]
-    for group in _groups([*made, *others], pools):
-        _print_table(_report(group, pools, options), "terminal")
-    for row in approximate:
-        print(as_line(row))
+    _print_tables(_reports(chosen, Shown.of(options)), output or "terminal")
+    if output in (None, "terminal"):
+        for row in approximate:
+            print(as_line(row))
 
 
 def print_table(root: Path, options: argparse.Namespace) -> None:
-    """Print the scores that the options select, or compare them with a golden table (``--check``).
+    """Print the scores that the options choose, or compare them with a golden table (``--check``).
 
     Raises:
-        InputError: no scores are selected, or an option is invalid.
+        InputError: no scores are chosen, an option is invalid, or has no effect beside another.
         DriftError: a figure is not what the golden table says.
     """
-    pools = list(published(root / POOLS))
-    groups = _groups(_selected(root, pools, options), pools)
-    settings = ReportSettings(seed=options.seed)
+    _check_output(options)
+    if options.check and (options.json or options.format or options.sort):
+        raise InputError("--check must stand without --json, --format and --sort", "It prints no table")
+    if options.tolerance is not None and not options.check:
+        raise InputError("--tolerance must go with --check", "Name the golden table: --check CSV")
+    reports = _reports(choose(root, choice_of(options)), Shown.of(options))
     if options.check:
-        reports = [summarise(collect.load(group, pools), settings) for group in groups]
-        count = check(options.check, [each for report in reports for each in report.summaries], options.tolerance)
-        print(f"{count} figures are within {options.tolerance:g}")
+        tolerance = 0.01 if options.tolerance is None else options.tolerance
+        count = check(options.check, [row for report in reports for row in records(report)], tolerance)
+        print(f"{count} figures are within {tolerance:g}")
     elif options.json:
-        print_json({"rows": [row for group in groups for row in collect.rows(collect.load(group, pools), settings)]})
+        print_json({"rows": [row for report in reports for row in records(report)]})
     else:
-        for group in groups:
-            _print_table(_report(group, pools, options), options.format)
+        _print_tables(reports, options.format or "terminal")
 
 
 def write_report(options: argparse.Namespace) -> None:
-    """Write the scores that the options select as Markdown, CSV, LaTeX and figures."""
-    root = read.runner(options).root
-    pools = list(published(root / POOLS))
+    """Write the scores that the options choose as Markdown, CSV, LaTeX and figures."""
+    kinds = [kind.strip() for kind in (options.format or ",".join((*_FILES, FIGURES))).split(",")]
+    for kind in kinds:
+        if kind not in (*_FILES, FIGURES):
+            raise InputError(
+                f"--format of files must be {', '.join((*_FILES, FIGURES))}, got {kind!r}", nearest(kind, _FILES)
+            )
+    root, choice, shown = read.runner(options).root, choice_of(options), Shown.of(options)
+    groups = collect.tables(choose(root, choice))
+    reports = [_report(group, shown) for group in groups]
+    told = [f"by-{shown.sort}"] if shown.sort else []
+    told += [f"against-{shown.baseline}"] if shown.baseline else []
+    names = folder_names(root, groups, choice, told)
+    folders = [(options.output or root / REPORTS) / name for name in names]
     written: list[Path] = []
-    for group in _groups(_selected(root, pools, options), pools):
-        report = _report(group, pools, options)
-        folder = (options.output or root / REPORTS) / f"{report.corpus}-{digest([each.id for each in group])[:8]}"
-        with files.disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            files.remove_abandoned(folder)
-            for output, suffix in (("markdown", "md"), ("csv", "csv"), ("latex", "tex")):
-                files.write_text(folder / f"table.{suffix}", render(report, output))
-            written.append(folder)
+    for folder, report in zip(folders, reports, strict=True):
+        written += _files_of(folder, report, kinds) if options.dry_run else _write(folder, report, kinds)
+    if options.json:
+        told_json = {"reports": [str(folder) for folder in folders], "files": [str(path) for path in written]}
+        print_json({**told_json, "dry_run": True} if options.dry_run else told_json)
+        return
+    for path in written if options.dry_run else folders:
+        print(path)
+    if options.dry_run:
+        say(f"{len(written)} files would be written")
+
+
+def _write(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
+    with files.disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        files.remove_abandoned(folder)
+        written = [folder / name for kind, name in _FILES.items() if kind in kinds]
+        for kind, name in _FILES.items():
+            if kind in kinds:
+                files.write_text(folder / name, render(report, kind))
+        if FIGURES in kinds:
             try:
                 from pipeline.report.plots import save_plots
 
-                save_plots(report, folder)
+                written += save_plots(report, folder)
             except InputError as error:
                 say(f"no figures: {error}")
-    if options.json:
-        print_json({"reports": [str(folder) for folder in written]})
+    return written
+
+
+def _files_of(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
+    """Return the files that a report would write."""
+    from pipeline.report.figures import FORMATS
+    from pipeline.report.plots import plots_of
+
+    figures = [f"{name}.{suffix}" for name, _, _ in plots_of(report) for suffix in FORMATS] if FIGURES in kinds else []
+    return [folder / name for name in (*(name for kind, name in _FILES.items() if kind in kinds), *figures)]
+
+
+def _reports(chosen: Sequence[Chosen], shown: Shown) -> list[Report]:
+    return [_report(group, shown) for group in collect.tables(chosen)]
+
+
+def _report(group: Sequence[Chosen], shown: Shown) -> Report:
+    loaded = collect.load(group)
+    known = {name for each in loaded for name in each.measures}
+    asked = map(str, parse_measures(shown.measures)) if shown.measures else SHOWN
+    measures = [name for name in asked if name in known] or None
+    rows = [name for _, name in {(each.system, each.name) for each in loaded}]
+    usual = next((name for name in ("bm25:tuned", "bm25") if rows.count(name) == 1 < len(rows)), None)
+    # Bootstrap and permutations draw with the seed of the pools, so every command prints the same figures.
+    seed = loaded[0].pool.settings.get("seed", ReportSettings.seed)
+    sort = str(parse_measures(shown.sort)[0]) if shown.sort else None
+    return summarise(loaded, ReportSettings(seed=seed, baseline=shown.baseline or usual), measures, sort)
+
+
+def _check_output(options: argparse.Namespace) -> None:
+    output = getattr(options, "format", None)
+    if output is not None:
+        check_format(output)
+        if options.json:
+            raise InputError("--format must stand without --json", "Give one of them")
+
+
+def _print_tables(reports: Sequence[Report], output: str) -> None:
+    if output == "csv":  # one header
+        parts = [render(report, output).split("\n", 1) for report in reports]
+        print(parts[0][0], *(body for _, body in parts), sep="\n", end="")
         return
-    for folder in written:
-        print(folder)
-
-
-def _report(group: Sequence[Artifact], pools: Sequence[Artifact], options: argparse.Namespace) -> Report:
-    loaded = collect.load(group, pools)
-    asked = map(str, parse_measures(options.measures)) if options.measures else SHOWN
-    shown = [name for name in asked if name in loaded[0].measures] or None
-    systems = {each.system for each in loaded}
-    baseline = getattr(options, "baseline", None) or ("bm25:tuned" if "bm25:tuned" in systems else "bm25")
-    compared = baseline if baseline in systems and len(systems) > 1 else None
-    return summarise(loaded, ReportSettings(seed=options.seed, baseline=compared), shown)
-
-
-def _print_table(report: Report, output: str) -> None:
     width = shutil.get_terminal_size((100, 24)).columns
-    print(render(report, output, width=max(width, 80), ansi=output == "terminal" and sys.stdout.isatty()))
+    for report in reports:
+        print(render(report, output, width=max(width, 80), ansi=output == "terminal" and sys.stdout.isatty()))
 
 
-def _groups(scores: Iterable[Artifact], pools: Sequence[Artifact]) -> list[list[Artifact]]:
-    """Return the scores by table: each table has one corpus and one kind of pool.
-
-    Of several rankings of one system on one pool (another tuning or depth), the first is taken, with all its scores.
-    """
-    of_id = {pool.id: pool for pool in pools}
-    groups: dict[str, dict[str, Artifact]] = {}
-    ranking_of: dict[tuple[str, str], str] = {}
-    for artifact in scores:
-        pool = of_id.get(artifact.manifest.inputs["pool"])
-        if pool is not None:
-            varying = ("field", "size", "sample")
-            settings = {name: value for name, value in pool.manifest.config.items() if name not in varying}
-            key = digest([pool.manifest.inputs["corpus"], settings])
-            ranking = artifact.manifest.inputs["ranking"]
-            if ranking_of.setdefault((artifact.manifest.config["system"], pool.id), ranking) == ranking:
-                groups.setdefault(key, {})[artifact.id] = artifact
-    return [list(group.values()) for group in groups.values()]
-
-
-def _latest_first(root: Path) -> list[Artifact]:
-    """Return all scores by system and pool, those published last first.
-
-    A system keeps its name when BM25 is tuned again or another depth is ranked.
-    """
-    groups: dict[tuple[str, str], list[Artifact]] = {}
-    for artifact in published(root / SCORES):
-        key = (artifact.manifest.config["system"], artifact.manifest.inputs["pool"])
-        groups.setdefault(key, []).append(artifact)
-    for group in groups.values():
-        group.sort(key=lambda each: (each.path / MANIFEST).stat().st_mtime_ns, reverse=True)
-    return [each for group in groups.values() for each in group]
-
-
-def _selected(root: Path, pools: Sequence[Artifact], options: argparse.Namespace) -> list[Artifact]:
-    """Return the scores that the options select; an option that is not given restricts nothing."""
-    check_format(options.format)
-    corpus = find_corpus(root, options.corpus).id if options.corpus else None
-    fields, sizes = parse_fields(options.field), parse_sizes(options.size)
-    wanted = {
-        pool.id
-        for pool in pools
-        if (corpus is None or pool.manifest.inputs["corpus"] == corpus)
-        and (not fields or pool.manifest.config["field"] in fields)
-        and (not sizes or pool.manifest.config["size"] in sizes)
-        and (options.year is None or pool.manifest.config["year"] == options.year)
-    }
-    systems = set(system_names(options.model)) if options.model else None
-    if systems and "bm25" in systems:
-        systems.add("bm25:tuned")
-    selected = [
-        each
-        for each in _latest_first(root)
-        if each.manifest.inputs["pool"] in wanted and (systems is None or each.manifest.config["system"] in systems)
-    ]
-    if not selected:
-        raise InputError(f"nothing that was scored in {root / SCORES} fits", "Run mdcr eval first, or ask for less")
-    return selected
+def _stored_name(name: str) -> str:
+    """Return the name under which a system's scores are stored: parameters of BM25 have one spelling."""
+    return parse_systems(name)[0].name if name.startswith("bm25") else name

@@ -14,6 +14,20 @@ from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, FITS, LUCENE, POOLS, RANKINGS, SCORES, VECTORS, corpus_names, find_corpus
+from pipeline.report.choice import choose_pools
+
+_POOLS = (
+    *("corpus", "field", "year", "size", "queries", "samples", "seed", "split", "nested", "positives", "exclude"),
+    *("keep_same_title", "citation_direction", "min_citations", "min_abstract_chars"),
+)
+_OPTIONS: dict[str, set[str]] = {
+    "corpora": {"corpus"},
+    "corpus": {"corpus", "output"},
+    "pools": set(_POOLS),
+    "vectors": {"corpus", "spot"},
+}
+"""Options that have an effect, by what is shown; those of tables are all but :data:`_NOT_OF_TABLES`."""
+_NOT_OF_TABLES = {"output", "spot"}
 
 _ROOMS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
 
@@ -24,16 +38,30 @@ def show(options: argparse.Namespace) -> None:
     Raises:
         InputError: there is no such kind.
     """
+    kinds = ("table", "corpus", *_ROWS)
+    if options.what not in kinds:
+        raise InputError(f"there is nothing called {options.what!r} to show", nearest(options.what, kinds))
+    _refuse_unused(options)
     root = read.runner(options).root
     if options.what == "table":
         results.print_table(root, options)
     elif options.what == "corpus":
         _show_corpus(root, options)
-    elif options.what in _ROWS:
-        print_rows(options.what, _ROWS[options.what](root, options), options)
     else:
-        kinds = ("table", "corpus", *_ROWS)
-        raise InputError(f"there is nothing called {options.what!r} to show", nearest(options.what, kinds))
+        print_rows(options.what, _ROWS[options.what](root, options), options)
+
+
+def _refuse_unused(options: argparse.Namespace) -> None:
+    """Refuse an option that has no effect on the kind of thing shown."""
+    own = {"command", "words", "what", "root", "json", "quiet", "memory", "workers", "device", "repair", "dry_run"}
+    used = _OPTIONS.get(options.what, set())
+    for name, value in vars(options).items():
+        known = name in own or name in used or (options.what == "table" and name not in _NOT_OF_TABLES)
+        if not known and value not in (None, False, []):
+            where = "table" if name not in _NOT_OF_TABLES else " or ".join(w for w, n in _OPTIONS.items() if name in n)
+            raise InputError(
+                f"--{name.replace('_', '-')} has no effect on mdcr show {options.what}", f"It is of mdcr show {where}"
+            )
 
 
 def _show_corpus(root: Path, options: argparse.Namespace) -> None:
@@ -79,15 +107,15 @@ def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def _pools(root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
+def _pools(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     return [
         {
             "pool": artifact.name,
             "field": artifact.manifest.config["field"] or "-",
-            **{name: artifact.manifest.config[name] for name in ("year", "sample")},
+            **{name: artifact.manifest.config[name] for name in ("year", "split", "seed", "sample")},
             **{name: artifact.manifest.counts[name] for name in ("queries", "candidates", "positives")},
         }
-        for artifact in published(root / POOLS)
+        for artifact in choose_pools(root, results.choice_of(options))
     ]
 
 
@@ -111,7 +139,9 @@ def _vectors(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     from pipeline.stages.embed import describe_stores
 
     corpus = find_corpus(root, options.corpus).id if options.corpus else None
-    return list(describe_stores(root, corpus, options.spot, read.runner(options).resources))
+    return list(
+        describe_stores(root, corpus, 3 if options.spot is None else options.spot, read.runner(options).resources)
+    )
 
 
 def _fields(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from pipeline.api import Workspace
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.config import canonical
+from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.report.render import render_table
 from pipeline.studies import registry
@@ -33,6 +34,11 @@ def study(options: argparse.Namespace) -> None:
     chosen = registry.find(options.name)
     path = options.recipe or chosen.default_recipe
     recipe = read_recipe(path, chosen.recipe, _changes(options))
+    if options.list:
+        if chosen.listing is None:
+            raise InputError(f"--list must be of a study with an input, got {chosen.name}", "Leave out --list")
+        print_rows("tasks", chosen.listing(recipe), options)
+        return
     if options.dry_run:
         print_plan(workspace, chosen, recipe, options)
         return

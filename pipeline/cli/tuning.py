@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from pipeline.cli import options as read
-from pipeline.cli.making import make, repair_stores, repaired
+from pipeline.cli.making import make, repaired
 from pipeline.cli.output import described, print_json
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
@@ -38,8 +38,7 @@ def tune(options: argparse.Namespace) -> None:
             "Give a number to both: --queries 200 here and in mdcr eval",
         )
     tasks = [tune_task(corpus, pool) for pool in selected.pools(corpus)]
-    repair_stores(runner, tasks, options)
-    made = make(runner, tasks, options)
+    made = make(runner, tasks, options, stores=True)
     if options.json and not options.dry_run:
         print_json({"tunings": [_described(artifact) for artifact in made]})
         return

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,17 +145,17 @@ class Commands(NamedTuple):
 
     Attributes:
         program: words that start ``mdcr``.
-        stage_words: options of the stages' subcommands.
+        stage_words: returns the options of a stage's subcommand.
         collect_words: options of ``mdcr collect``.
     """
 
     program: Sequence[str]
-    stage_words: Sequence[str]
+    stage_words: Callable[[str], Sequence[str]]
     collect_words: Sequence[str]
 
     def stage(self, name: str, *words: str) -> list[str]:
         """Return the command of a stage."""
-        return [*self.program, name, *self.stage_words, *words]
+        return [*self.program, name, *self.stage_words(name), *words]
 
     def collect(self) -> list[str]:
         """Return the command of the dependent job."""

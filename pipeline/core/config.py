@@ -19,6 +19,9 @@ from pipeline.core.errors import InputError, nearest
 SHORT_ID = 12
 """Hex digits of an identity shown in folder names."""
 
+OMIT_DEFAULT = {"omit_default": True}
+"""Metadata of a field that is no part of the identity while it has its default."""
+
 _C = TypeVar("_C")
 _MULTIPLIERS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
@@ -42,7 +45,8 @@ def canonical(value: Any) -> Any:
             raise TypeError("a mapping in a configuration needs strings as keys")
         return {key: canonical(value[key]) for key in sorted(value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: canonical(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
+        return {f.name: canonical(v) for f, v in fields if not (f.metadata.get("omit_default") and v == f.default)}
     raise TypeError(f"{type(value).__name__} has no stable spelling; give a str, number, tuple or dataclass")
 
 

@@ -34,6 +34,10 @@ class CorruptError(InputError):
     """A file of an artifact is not what its manifest says (exit code 2)."""
 
 
+class LackError(InputError):
+    """A corpus has too little for what was asked of it: queries, candidates, validation queries (exit code 2)."""
+
+
 class EmptyFileError(CorruptError):
     """A file of a release has no data in it (exit code 2)."""
 

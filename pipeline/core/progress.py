@@ -5,19 +5,30 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-_PLAIN_EVERY = 15.0
-"""Seconds between plain progress lines when standard error is no terminal."""
+_PLAIN_EVERY = 60.0
+"""Seconds between plain progress lines when standard error is no terminal; a quarter of it where details are shown."""
+
+_COST = {"corpus": 100.0, "embed": 100.0, "tune": 10.0, "terms": 10.0, "index": 10.0, "fit": 5.0, "search": 5.0}
+"""What a step of a stage costs beside one of another, until one was timed; 1 for all others."""
 
 _quiet = False
+_verbose = False
 
 
 def set_quiet(quiet: bool) -> None:
-    """Silence messages and bars (errors still show)."""
+    """Silence messages and bars (errors and what is left out still show)."""
     global _quiet
     _quiet = quiet
+
+
+def set_verbose(verbose: bool) -> None:
+    """Show details: the time of each step, the rate of each long one."""
+    global _verbose
+    _verbose = verbose
 
 
 def quiet() -> bool:
@@ -28,8 +39,69 @@ def quiet() -> bool:
 def say(message: str) -> None:
     """Print one line on standard error; where that is full or closed, the work goes on without it."""
     if not _quiet:
-        with contextlib.suppress(OSError):
-            print(message, file=sys.stderr, flush=True)
+        warn(message)
+
+
+def detail(message: str) -> None:
+    """Print one line of the second level."""
+    if _verbose:
+        say(f"  {message}")
+
+
+def warn(message: str) -> None:
+    """Print one line, even where messages are silenced: the results lack something that was asked for."""
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
+
+
+def span(seconds: float) -> str:
+    """Write a duration: ``40 s``, ``3 min``, ``2 h 10 min``."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+class Steps:
+    """The steps of a command: one line each with its number, their number and the time left of the whole.
+
+    The time left is that of steps of the same stage so far; of a stage not seen yet, by its cost beside others.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[str, str] = {}
+        self._done: list[tuple[str, float]] = []
+
+    def expect(self, stages: Mapping[str, str]) -> None:
+        """Set the steps that are left: the stage of each, by identity."""
+        self._left = dict(stages)
+
+    def begin(self, ids: Sequence[str], stage: str, names: Sequence[str]) -> None:
+        """Say that steps of one stage, which are made together, begin."""
+        self._left |= dict.fromkeys(ids, stage)
+        first, last, total = len(self._done) + 1, len(self._done) + len(ids), len(self._done) + len(self._left)
+        place = f"{first}/{total}" if first == last else f"{first}-{last}/{total}"
+        what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more in one pass"
+        left = self._remaining()
+        say(f"[{place}] {stage}: {what}" + (f" (about {span(left)} left)" if left and left >= 1 else ""))
+
+    def end(self, ids: Sequence[str], stage: str, seconds: float) -> None:
+        """Count steps that were made together as done."""
+        for each in ids:
+            self._left.pop(each, None)
+            self._done.append((stage, seconds / len(ids)))
+        detail(f"{stage}: {seconds:.1f} s")
+
+    def _remaining(self) -> float | None:
+        """Return seconds; None before anything was timed."""
+        if not self._done:
+            return None
+        timed: dict[str, list[float]] = {}
+        for stage, seconds in self._done:
+            timed.setdefault(stage, []).append(seconds)
+        unit = sum(seconds for _, seconds in self._done) / sum(_COST.get(stage, 1.0) for stage, _ in self._done)
+        means = {stage: sum(found) / len(found) for stage, found in timed.items()}
+        return sum(means.get(stage, unit * _COST.get(stage, 1.0)) for stage in self._left.values())
 
 
 class Progress:
@@ -52,7 +124,13 @@ class Progress:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                total=self._total, desc=self._what, unit=f" {self._unit}", unit_scale=True, delay=2, file=sys.stderr
+                total=self._total,
+                desc=self._what,
+                unit=f" {self._unit}",
+                unit_scale=True,
+                delay=2,
+                leave=_verbose,
+                file=sys.stderr,
             )
         return self
 
@@ -63,16 +141,16 @@ class Progress:
             if note:
                 self._bar.set_postfix_str(note, refresh=False)
             self._bar.update(count)
-        elif not _quiet and time.monotonic() - self._said >= _PLAIN_EVERY:
+        elif not _quiet and time.monotonic() - self._said >= (_PLAIN_EVERY / 4 if _verbose else _PLAIN_EVERY):
             self._said = time.monotonic()
             say(self._line(note))
 
     def _line(self, note: str) -> str:
         rate = self._done / max(time.monotonic() - self._started, 1e-9)
-        line = f"{self._what}: {self._done:,}"
+        line = f"  {self._what}: {self._done:,}"
         if self._total:
             remaining = (self._total - self._done) / max(rate, 1e-9)
-            line += f"/{self._total:,} {self._unit} ({self._done / self._total:.0%}, {remaining:,.0f} s left)"
+            line += f"/{self._total:,} {self._unit} ({self._done / self._total:.0%}, {span(remaining)} left)"
         else:
             line += f" {self._unit}"
         return f"{line}, {rate:,.0f} {self._unit}/s" + (f", {note}" if note else "")
@@ -82,5 +160,5 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.close()
-        elif kind is None and not _quiet and time.monotonic() - self._started > 2:
+        elif kind is None and not _quiet and _verbose and time.monotonic() - self._started > 2:
             say(self._line(""))

@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import platform
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,10 @@ def code_version() -> str:
     return f"{pipeline.__version__} ({commit}{dirty})"
 
 
-def versions() -> dict[str, str]:
-    """Return the installed version of each package whose version could move a figure."""
+def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
+    """Return the version of each package that is installed, by default those whose version could move a figure."""
     found = {}
-    for package in _PACKAGES:
+    for package in packages:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -63,6 +63,15 @@ JUDGEMENTS = pa.schema(
 """Judgements. In a corpus (``judgements.arrow``) and in a pool (``qrels.arrow``), sorted by query, then row; ``query``
 is the position in the queries table beside it."""
 
+MISSING = pa.schema(
+    [
+        pa.field("query", pa.uint32(), nullable=False),
+        pa.field("grade", pa.int16(), nullable=False),
+    ]
+)
+"""Judgements of a grade of 1 or more whose paper the corpus does not have, ``missing.arrow`` of a corpus and of a pool
+with query texts, sorted by query, then grade."""
+
 POOL_QUERIES = pa.schema(
     [
         pa.field("row", pa.uint32(), nullable=False),
@@ -82,7 +91,8 @@ EXCLUSIONS = pa.schema(
     ]
 )
 """Candidates that are removed from one query's ranking before ranks are counted: the query itself and, by setting,
-papers of its own title. ``exclusions.arrow``, sorted by query, then row."""
+papers of its own title. ``exclusions.arrow`` of a pool, and of a corpus whose release names any; sorted by query, then
+row."""
 
 RANKING = pa.schema(
     [

@@ -21,6 +21,7 @@ SCORES = "runs/scores"
 TUNINGS = "runs/tunings"
 WEIGHTS = "runs/weights"
 REPORTS = "runs/reports"
+EXPORTS = "runs/exports"
 JOBS = "runs/jobs"
 RELEASES = "corpora/releases"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
-from pipeline.core.schema import ATTRIBUTES, JUDGEMENTS, QUERY_TEXTS, SHARD_ROWS
+from pipeline.core.schema import ATTRIBUTES, EXCLUSIONS, JUDGEMENTS, MISSING, QUERY_TEXTS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.extract import Extraction, part_of_run, run_files
 from pipeline.corpus.graph import CitationGraph
@@ -131,24 +132,34 @@ def _prefilter(shards: list[Path]) -> dict[str, int]:
 
 
 def _write_queries(out: Workdir, brought: QuerySet, papers: int) -> dict[str, int]:
-    """Write the queries a release brings, and its judgements of papers the corpus has."""
+    """Write the queries a release brings, and its judgements: of papers the corpus has, and positives it lacks."""
     if papers == 0:
         raise InputError("the release has queries but no papers", "Check the input folder")
     row_of = _rows_of(sorted({paper for _, paper, _ in brought.judgements}), out.path)
     position = {query_id: i for i, query_id in enumerate(brought.query_ids)}
-    known = [
-        (position[query], row_of[paper], grade)
-        for query, paper, grade in brought.judgements
-        if query in position and paper in row_of
-    ]
+    judged = [(position[query], row_of.get(paper, -1), grade) for query, paper, grade in brought.judgements]
+    known = [each for each in judged if each[1] >= 0]
+    missing = sorted((query, grade) for query, row, grade in judged if row < 0 and grade >= 1)
     columns = np.array(sorted(known), np.int64).reshape(-1, 3).T
     out.arrow("queries.arrow", pa.table([brought.query_ids, brought.texts], schema=QUERY_TEXTS), QUERY_TEXTS)
     out.arrow("judgements.arrow", pa.table([pa.array(c) for c in columns], names=JUDGEMENTS.names), JUDGEMENTS)
+    if brought.exclusions is not None:
+        out.arrow("exclusions.arrow", _excluded(brought.exclusions, position, out.path), EXCLUSIONS)
+    columns = np.array(missing, np.int64).reshape(-1, 2).T
+    out.arrow("missing.arrow", pa.table([pa.array(c) for c in columns], names=MISSING.names), MISSING)
     return {
         "queries": len(brought.query_ids),
         "judgements": len(known),
         "judgements_of_nothing": len(brought.judgements) - len(known),
     }
+
+
+def _excluded(pairs: Sequence[tuple[str, str]], position: dict[str, int], folder: Path) -> pa.Table:
+    """Return the pairs whose query and paper the corpus has, sorted, each once."""
+    row_of = _rows_of(sorted({paper for _, paper in pairs}), folder)
+    known = {(position[query], row_of[paper]) for query, paper in pairs if query in position and paper in row_of}
+    columns = np.array(sorted(known), np.int64).reshape(-1, 2).T
+    return pa.table([pa.array(c) for c in columns], names=EXCLUSIONS.names)
 
 
 def _rows_of(ids: list[str], folder: Path) -> dict[str, int]:

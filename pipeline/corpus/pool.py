@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.schema import MISSING
 from pipeline.corpus.reader import Corpus, Rows, Text
 
 
@@ -44,6 +45,11 @@ class Pool:
     def qrels(self) -> pa.Table:
         """Judgements, schema :data:`pipeline.core.schema.JUDGEMENTS`."""
         return self.artifact.arrow("qrels.arrow")
+
+    @functools.cached_property
+    def missing(self) -> pa.Table:
+        """Positives the corpus lacks, schema :data:`pipeline.core.schema.MISSING`; none of queries that are papers."""
+        return MISSING.empty_table() if self.queries_are_papers else self.artifact.arrow("missing.arrow")
 
     @functools.cached_property
     def exclusions(self) -> tuple[npt.NDArray[np.int64], Rows]:

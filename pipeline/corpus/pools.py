@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.config import format_count
-from pipeline.core.errors import InputError
+from pipeline.core.errors import LackError
 from pipeline.core.rng import priorities, smallest
-from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, NO_YEAR, POOL_QUERIES
+from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.prefilter import Mask, has_text, prefilter
@@ -29,7 +29,7 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.N
         excluded: rows that may not be queries.
 
     Raises:
-        InputError: fewer queries or candidates exist than asked for; the numbers are named.
+        LackError: fewer queries or candidates exist than asked for; the numbers are named.
     """
     attributes = corpus.attributes
     prefiltered, prefilter_counts = prefilter(attributes, config.prefilter)
@@ -63,20 +63,26 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
     grades = judgements.column("grade").to_numpy()
     identical = corpus.rows_of(query_ids) if config.drop_identical_id else np.full(len(query_ids), -1)
     query = np.flatnonzero(identical >= 0)
+    given = corpus.exclusions
+    pairs = np.concatenate([np.stack([query, identical[query]]).T, np.stack([c.to_numpy() for c in given.columns]).T])
+    excluded = np.unique(pairs.astype(np.int64), axis=0)
     rows = np.arange(len(query_ids), dtype=np.uint32)
     out.arrow("queries.arrow", _table(POOL_QUERIES, rows, pa.nulls(len(rows), pa.string())), POOL_QUERIES)
     out.arrow("candidates.arrow", _table(CANDIDATES, np.arange(len(corpus), dtype=np.uint32)), CANDIDATES)
-    out.arrow("exclusions.arrow", _table(EXCLUSIONS, query, identical[query]), EXCLUSIONS)
+    out.arrow("exclusions.arrow", _table(EXCLUSIONS, *excluded.T), EXCLUSIONS)
     out.arrow("qrels.arrow", judgements, JUDGEMENTS)
+    out.arrow("missing.arrow", corpus.missing, MISSING)
     judged = np.unique(judgements.column("query").to_numpy()[grades > 0])
     return {
         "queries": len(rows),
         "queries_without_positive": len(rows) - len(judged),
         "positives": int(np.count_nonzero(grades > 0)),
+        "positives_not_in_collection": corpus.missing.num_rows,
         "judgements": len(grades),
         "candidates": len(corpus),
         "excluded_self": len(query),
         "excluded_same_title": 0,
+        **({"excluded_given": len(excluded) - len(query)} if len(given) else {}),
     }
 
 
@@ -87,12 +93,12 @@ def _draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, sou
     rows = np.flatnonzero(drawable)
     wanted = len(rows) if config.size == "all" else int(config.size) - len(positives)
     if wanted < 0:
-        raise InputError(
+        raise LackError(
             f"the {len(positives):,} positives alone exceed a pool of {format_count(int(config.size))}",
             "Ask for a larger --size or fewer --queries",
         )
     if wanted > len(rows):
-        raise InputError(
+        raise LackError(
             f"a pool of {format_count(int(config.size))} was asked for, but only {len(positives) + len(rows):,} papers "
             f"exist for it ({len(positives):,} positives and {len(rows):,} others)",
             f"Ask for --size {len(positives) + len(rows)} or less, or for all",

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import format_count
-from pipeline.core.errors import InputError
+from pipeline.core.errors import LackError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.prefilter import Mask
+from pipeline.corpus.prefilter import Mask, prefilter
 from pipeline.corpus.reader import Corpus, Rows
 
 
@@ -43,13 +43,10 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
         excluded: rows that may not be queries (training queries; for a validation pool the test queries too).
 
     Raises:
-        InputError: no paper of the year is eligible, or fewer than asked for.
+        LackError: no paper of the year is eligible, or fewer than asked for.
     """
     attributes = corpus.attributes
-    of_year = prefiltered & _of_field(attributes["fields"], config.field)
-    eligible = of_year & (attributes["year"] == config.year)
-    if not eligible.any():
-        raise InputError(f"no paper {_where(config)} can be a query", _years_with(attributes["year"][of_year]))
+    eligible = eligible_queries(corpus, config, prefiltered)
     before = int(np.count_nonzero(eligible))
     eligible[excluded] = False
     rows = np.flatnonzero(eligible)
@@ -69,12 +66,12 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
         found += len(with_positive)
         tried += int(with_positive[-1]) + 1 if found == wanted else len(block)
     if found < wanted and config.queries != "all":
-        raise InputError(
+        raise LackError(
             f"{format_count(wanted)} queries asked for, but only {found} papers {_where(config)} have a positive",
             f"Ask for --queries {found} or fewer, or for all",
         )
     if not found:
-        raise InputError(f"no paper {_where(config)} cites a paper of the corpus", "Choose another year or field")
+        raise LackError(f"no paper {_where(config)} cites a paper of the corpus", "Choose another year or field")
     chosen = np.sort(np.concatenate(accepted))
     without = tried - found
     counts["queries_without_positive" if config.queries == "all" else "queries_replaced"] = without
@@ -88,6 +85,34 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
         "positives_without_year": int(np.count_nonzero(years == NO_YEAR)),
     }
     return Queries(chosen.astype(np.uint32), owner, positives, counts)
+
+
+def eligible_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask) -> Mask:
+    """Return which papers may be queries, bool ``[papers]``: the prefiltered ones of the field and year.
+
+    Raises:
+        LackError: there is none.
+    """
+    attributes = corpus.attributes
+    of_field = prefiltered & _of_field(attributes["fields"], config.field)
+    eligible: Mask = of_field & (attributes["year"] == config.year)
+    if not eligible.any():
+        raise LackError(f"no paper {_where(config)} can be a query", _years_with(attributes["year"][of_field]))
+    return eligible
+
+
+def check_queries(corpus: Corpus, config: PoolConfig) -> None:
+    """Check that enough papers may be queries, without looking at what they cite.
+
+    Raises:
+        LackError: fewer papers are eligible than queries asked for.
+    """
+    eligible = np.count_nonzero(eligible_queries(corpus, config, prefilter(corpus.attributes, config.prefilter)[0]))
+    if config.queries != "all" and eligible < config.queries:
+        raise LackError(
+            f"{format_count(config.queries)} queries asked for, but only {eligible} papers {_where(config)} can be one",
+            f"Ask for --queries {eligible} or fewer, or for all",
+        )
 
 
 def _positives(

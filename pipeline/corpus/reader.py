@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.schema import EXCLUSIONS
 
 Rows = npt.NDArray[np.uint32]
 
@@ -133,6 +134,21 @@ class Corpus:
         """Judgements of the query texts, schema :data:`pipeline.core.schema.JUDGEMENTS`."""
         return self.artifact.arrow("judgements.arrow")
 
+    @functools.cached_property
+    def exclusions(self) -> pa.Table:
+        """Papers that the rankings of query texts leave out, schema :data:`pipeline.core.schema.EXCLUSIONS`."""
+        if self._has("exclusions.arrow"):
+            return self.artifact.arrow("exclusions.arrow")
+        return pa.Table.from_pylist([], EXCLUSIONS)
+
+    @functools.cached_property
+    def missing(self) -> pa.Table:
+        """Positives of the query texts that the corpus lacks, schema :data:`pipeline.core.schema.MISSING`."""
+        return self.artifact.arrow("missing.arrow")
+
     def has_query_texts(self) -> bool:
         """Whether the release brought its own queries."""
-        return any(output.path == "queries.arrow" for output in self.artifact.manifest.outputs)
+        return self._has("queries.arrow")
+
+    def _has(self, name: str) -> bool:
+        return any(output.path == name for output in self.artifact.manifest.outputs)

@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,8 +72,11 @@ class Checkpoint:
     folder: Path
     layout: Layout = MODEL
 
-    def ready(self) -> Path:
+    def ready(self, layers: Iterable[str] = ()) -> Path:
         """Return the folder with the weights in it, downloading them where they are missing.
+
+        Args:
+            layers: folders of further layers, each with weights of its own.
 
         Raises:
             StageError: the hub cannot be reached.
@@ -81,6 +84,9 @@ class Checkpoint:
         for _, pattern in self.layout.weights:
             if self.hub and not weights(self.folder, self.layout):
                 _download(self.hub, self.revision, [pattern])
+        missing = [f"{layer}/*" for layer in layers if not list((self.folder / layer).glob("*model.*"))]
+        if self.hub and missing:
+            _download(self.hub, self.revision, missing)
         if not weights(self.folder, self.layout):
             raise _unreachable(self.hub, self.revision)
         return self.folder
@@ -160,8 +166,8 @@ def packaged(name: str) -> Path | None:
     return Path(found.submodule_search_locations[0]) / folder
 
 
-def local(folder: Path, layout: Layout = MODEL) -> Checkpoint:
-    """Return the model or adapter in a folder, named by its content.
+def local(folder: Path, layout: Layout = MODEL, more: Iterable[Path] = ()) -> Checkpoint:
+    """Return the model or adapter in a folder, named by its content, that of the files ``more`` included.
 
     Raises:
         InputError: it has no configuration, no tokenizer or no weights.
@@ -172,7 +178,7 @@ def local(folder: Path, layout: Layout = MODEL) -> Checkpoint:
         raise InputError(
             f"{folder} holds no weights", f"Save the {layout.what} there again, with save_{layout.what} or by download"
         )
-    stamps = tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in _identity_files(folder, layout))
+    stamps = tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in (*_identity_files(folder, layout), *more))
     return Checkpoint("", f"sha256:{_content_digest(folder, stamps)}", folder, layout)
 
 

@@ -15,7 +15,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.encode import hub, recipe
-from pipeline.encode.spec import CHOICES, AspireSpec, Distance, LsaSpec, MeanSpec, Model, TransformerSpec, VectorsSpec
+from pipeline.encode.spec import (
+    CHOICES,
+    POOLING,
+    AspireSpec,
+    CrossModel,
+    CrossSpec,
+    Distance,
+    LsaSpec,
+    MeanSpec,
+    Model,
+    TransformerSpec,
+    VectorsSpec,
+)
 
 if TYPE_CHECKING:
     from pipeline.core.artifact import Artifact
@@ -81,17 +93,31 @@ def find(name: str) -> Kind:
     return _kinds[name]
 
 
-def devices(model: Model, resources: Resources) -> list[str]:
+def devices(model: Model | CrossModel, resources: Resources) -> list[str]:
     """Return the devices to load a model on, one process each.
 
     Raises:
         InputError: the device does not exist.
     """
-    if not find(model.spec.kind).accelerated:
+    if isinstance(model, Model) and not find(model.spec.kind).accelerated:
         return [resources.device]
-    from pipeline.encode.transformer import torch_devices
+    from pipeline.encode.network import torch_devices
 
     return torch_devices(resources.device)
+
+
+def resolve_cross_encoder(name: str, settings: Mapping[str, Any]) -> CrossModel:
+    """Return a cross-encoder, from the location of its weights and the user's options.
+
+    Raises:
+        InputError: there is no such model, it cannot rank, or an option is invalid.
+        StageError: it has to be looked up on the hub, which cannot be reached.
+    """
+    values = dict(settings)
+    checkpoint = _checkpoint(values)
+    values = {**recipe.read_cross_encoder(checkpoint.folder), **values}
+    spec = build_spec(CrossSpec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
+    return CrossModel(name, spec, checkpoint)
 
 
 def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:
@@ -132,15 +158,30 @@ def _value(key: str, value: Any, default: Any) -> Any:
 def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    if "template" not in values:
+    known = "template" in settings
+    if not known:
         values = {**recipe.read(checkpoint.folder), **values}
     adapter = _adapter(values)
     if adapter is not None:
         values |= {"adapter": adapter.hub or "local", "adapter_revision": adapter.revision}
     pooling = values.get("pooling", "cls")
-    if not re.fullmatch(r"cls|mean|position:\d+", pooling):
-        raise InputError(f"pooling {pooling!r} of {name} is unknown", "Choose cls, mean or position:1")
-    return dataclasses.replace(_pretrained(TransformerSpec, name, values, checkpoint), adapter=adapter)
+    if not re.fullmatch(r"position:\d+", pooling) and not set(pooling.split("+")) <= set(POOLING):
+        raise InputError(f"pooling {pooling!r} of {name} is unknown", f"Choose {', '.join(POOLING)} or position:1")
+    passage = values.pop("passage_prefix", None)
+    model = _pretrained(TransformerSpec, name, values, checkpoint)
+    return dataclasses.replace(model, adapter=adapter, passage_prefix=passage, recipe=_recipe(model, checkpoint, known))
+
+
+def _recipe(model: Model, checkpoint: hub.Checkpoint, known: bool) -> str:
+    """Return the line that says how a model is used, and who says so."""
+    if not isinstance(model.spec, TransformerSpec):
+        raise TypeError(f"{model.name} is not a transformer")
+    line, folder = recipe.describe(model.spec, model.distance), checkpoint.folder
+    if not known:
+        of = f"of its {recipe.MODULES}" if (folder / recipe.MODULES).is_file() else f"SPECTER's: no {recipe.MODULES}"
+        return f"{line} ({of})"
+    other = recipe.differences(model.spec, model.distance, folder)
+    return f"{line} (of models.toml; its {recipe.MODULES} says {other})" if other else f"{line} (of models.toml)"
 
 
 def _resolve_aspire(name: str, settings: Mapping[str, Any]) -> Model:
@@ -183,7 +224,8 @@ def _checkpoint(values: dict[str, Any]) -> hub.Checkpoint:
     hub_id, revision = values.pop("hub", ""), values.pop("revision", "main")
     installed = hub.packaged(package) if package else None
     if installed or folder:
-        return hub.local(installed or Path(folder))
+        found = (installed or Path(folder)).expanduser().resolve()
+        return hub.local(found, more=filter(Path.is_file, recipe.weights(found)))
     try:
         return hub.find(hub_id, revision)
     except StageError as error:

@@ -18,8 +18,9 @@ from pipeline.core.schema import SHARD_ROWS
 from pipeline.corpus.reader import Text
 from pipeline.encode import kinds
 from pipeline.encode.base import Encoder
+from pipeline.encode.network import torch_device
 from pipeline.encode.spec import AspireSpec, Model, Storage, TransformerSpec
-from pipeline.encode.transformer import TransformerEncoder, torch_device
+from pipeline.encode.transformer import TransformerEncoder
 
 _PIECE = 6
 """Letters of a stand-in's token: about 1.4 tokens a word of scientific English, like BERT's vocabulary."""

@@ -14,12 +14,14 @@ from typing import Any
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.progress import say
 from pipeline.encode import hub, kinds, lock
-from pipeline.encode.spec import MeanSpec, Model
+from pipeline.encode.spec import CrossModel, MeanSpec, Model, VectorsSpec
 
 _REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
 _HUB_PREFIX, _VECTORS_PREFIX = "hf:", "vectors:"
-_NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place")
+CROSS_PREFIX = "cross:"
+_NO_OPTION = ("checkpoint", "content", "dense", "folder", "hub", "kind", "package", "place")
 """Settings of an entry that a user cannot override."""
 
 
@@ -77,7 +79,7 @@ def resolve(text: str, precision: str | None = None) -> Model:
         compute = options.pop("compute", precision)
         model = _mean(entry["parts"], options, compute)
         shown = options | ({"compute": compute} if compute not in (None, "float32") else {})
-        return dataclasses.replace(model, name=_named(base, shown))
+        return dataclasses.replace(model, name=_named(base, shown), stem="")
     query = entry.pop("query", "")
     kind = kinds.find(entry.pop("kind", "transformer"))
     if precision is not None and any(field.name == "compute" for field in dataclasses.fields(kind.spec)):
@@ -85,8 +87,48 @@ def resolve(text: str, precision: str | None = None) -> Model:
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
     name = base + (":" if differing else "") + ",".join(f"{key}={differing[key]}" for key in sorted(differing))
     model = kind.resolve(name, {**entry, **options})
+    stem = _stem(base, differing, model)
+    if stem != name:
+        model = dataclasses.replace(model, stem=stem)
     if query:
         model = dataclasses.replace(model, query=_named(query, options))
+    if model.recipe:
+        _say_once(f"{name}: {model.recipe}")
+    return model
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    say(line)
+
+
+def resolve_cross_encoder(text: str, precision: str | None = None) -> CrossModel:
+    """Return the cross-encoder a user means.
+
+    Args:
+        text: ``cross:ORGANISATION/NAME`` or ``cross:`` and a folder, with options after a colon: ``compute``,
+            ``max_length``, ``revision``.
+        precision: compute precision, unless the options give one; None for float32.
+
+    Raises:
+        InputError: there is no such model, it cannot rank, or an option is invalid.
+        StageError: it has to be looked up on the hub, which cannot be reached.
+    """
+    base, options = _split(text.removeprefix(CROSS_PREFIX))
+    wrong = options.keys() - {"compute", "max_length", "revision"}
+    if wrong:
+        raise InputError(f"a cross-encoder has no option {min(wrong)!r}", "Give compute, max_length or revision")
+    if Path(base).expanduser().is_dir():
+        place = {"folder": base}
+    elif re.fullmatch(r"[^/~.][^/]*/[^/]+", base):
+        place = {"hub": base}
+    else:
+        raise InputError(f"cross:{base} must name a model of the hub or a folder", "Write cross:ORGANISATION/NAME")
+    if precision not in (None, "float32"):
+        options.setdefault("compute", precision)
+    model = kinds.resolve_cross_encoder(_named(f"{CROSS_PREFIX}{base}", options), {**place, **options})
+    spec = model.spec
+    _say_once(f"{model.name}: title-space-abstract, max_length={spec.max_length}, activation={spec.activation}")
     return model
 
 
@@ -116,6 +158,8 @@ def published(text: str) -> Mapping[str, float]:
     for name, entry in _entries().items():
         if text == f"mean({','.join(entry.get('parts', ()))})":
             return _reference().get(name, {})
+    if re.fullmatch(r"(rrf|wsum|rerank)\(.*\)", text):
+        return {}
     base, options = _split(text)
     return {} if set(options) - {"compute", "storage"} else _reference().get(base, {})
 
@@ -141,6 +185,27 @@ def _named(base: str, options: Mapping[str, str]) -> str:
     return base + (":" if options else "") + ",".join(f"{key}={options[key]}" for key in sorted(options))
 
 
+def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
+    """Return the name of a model that is the same wherever its weights lie, and however its hub id is written."""
+    shown = dict(options)
+    if model.adapter and not model.adapter.hub:
+        shown["adapter"] = _digest(model.adapter)
+    if base.startswith(_HUB_PREFIX):
+        hub_id = base.removeprefix(_HUB_PREFIX)
+        plain = (name for name, each in _entries().items() if each.get("hub") == hub_id and "adapter" not in each)
+        base = next(plain, base)
+    elif isinstance(model.spec, VectorsSpec):
+        base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
+        shown.pop("queries", None)
+    elif base not in _entries() and model.checkpoint:
+        base = _digest(model.checkpoint)
+    return _named(base, shown)
+
+
+def _digest(checkpoint: hub.Checkpoint) -> str:
+    return f"local-{checkpoint.revision.removeprefix('sha256:')[:8]}"
+
+
 def _mean(names: list[str], options: dict[str, str], precision: str | None) -> Model:
     joined = _joined(names)
     parts = tuple(resolve(name, precision) for name in joined)
@@ -154,7 +219,9 @@ def _mean(names: list[str], options: dict[str, str], precision: str | None) -> M
     spec = kinds.build_spec(MeanSpec, {**options, "parts": tuple(part.spec for part in parts)})
     name = _named(f"mean({','.join(part.name for part in parts)})", options)
     query = f"mean({','.join(part.query or part.name for part in parts)})" if any(part.query for part in parts) else ""
-    return Model(name, spec, parts[0].distance, parts=parts, query=_named(query, options) if query else "")
+    stem = _named(f"mean({','.join(part.key for part in parts)})", options)
+    query = _named(query, options) if query else ""
+    return Model(name, spec, parts[0].distance, parts=parts, query=query, stem=stem)
 
 
 def _joined(names: list[str]) -> list[str]:
@@ -254,7 +321,9 @@ def _entry(base: str) -> dict[str, Any]:
     if base in entries:
         return _locked(entries[base])
     if base.startswith(_HUB_PREFIX):
-        return {"hub": base.removeprefix(_HUB_PREFIX)}
+        hub_id = base.removeprefix(_HUB_PREFIX)
+        known = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
+        return {key: value for key, value in _locked(next(known, {"hub": hub_id})).items() if key != "package"}
     if base.startswith(_VECTORS_PREFIX):
         place = base.removeprefix(_VECTORS_PREFIX)
         return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}

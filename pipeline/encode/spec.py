@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
+from pipeline.core.config import OMIT_DEFAULT
 from pipeline.encode.hub import Checkpoint
 
 Role = Literal["paper", "query"]
@@ -27,6 +28,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "missing": ("error", "skip"),
 }
 """Values of the settings that have a fixed set of them."""
+
+POOLING = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+"""How the states of a text's tokens become a vector, as sentence-transformers names it."""
 
 
 class EncoderSpec(Protocol):
@@ -50,15 +54,18 @@ class TransformerSpec:
         revision: commit of the hub repository, or ``sha256:`` and a digest of weights, tokenizer and configuration.
         template: how title and abstract become one text. ``title-sep-abstract`` (SPECTER family): title, the
             tokenizer's separator, abstract, always with the separator; ``title-space-abstract``: empty parts skipped.
-        pooling: ``cls``, ``mean`` over all tokens, or ``position:N`` (control-code models: 1).
+        pooling: a name of :data:`POOLING`, several joined by ``+`` (their vectors are concatenated), or ``position:N``
+            (control-code models: 1).
         max_length: tokens a text is cut to, special ones included.
         compute: data type of weights and activations.
         storage: data type the vectors are stored in.
         normalise: whether vectors are scaled to length 1.
         adapter: hub id of a bottleneck adapter; ``local`` for one in a folder, empty for none.
         adapter_revision: like ``revision``.
-        paper_prefix: put before the text of a paper (E5: ``passage: ``).
+        paper_prefix: put before the text of a paper (E5: ``query: ``).
         query_prefix: put before an ad-hoc query.
+        lower_case: whether text is lower-cased before the tokenizer's own normalisation.
+        dense: folders of the dense layers that follow the pooling, in order; ``revision`` names their content.
     """
 
     checkpoint: str
@@ -74,6 +81,8 @@ class TransformerSpec:
     paper_prefix: str = ""
     query_prefix: str = ""
     kind: str = "transformer"
+    lower_case: bool = field(default=False, metadata=OMIT_DEFAULT)
+    dense: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -132,6 +141,43 @@ class LsaSpec:
     kind: str = "lsa"
 
 
+class Pair(NamedTuple):
+    """A query and a paper as a cross-encoder reads them, each one string."""
+
+    query: str
+    paper: str
+
+
+@dataclass(frozen=True)
+class CrossSpec:
+    """A cross-encoder: everything that affects the score of a query and a paper.
+
+    Attributes:
+        checkpoint: hub id; empty for a folder, whose content is named by ``revision`` alone.
+        revision: commit of the hub repository, or ``sha256:`` and a digest.
+        max_length: tokens a pair is cut to, special ones included.
+        activation: class of ``torch.nn`` applied to the logit.
+        lower_case: whether text is lower-cased before the tokenizer's own normalisation.
+        compute: data type of weights and activations.
+    """
+
+    checkpoint: str
+    revision: str
+    max_length: int = 512
+    activation: str = "Sigmoid"
+    lower_case: bool = False
+    compute: Precision = "float32"
+
+
+@dataclass(frozen=True)
+class CrossModel:
+    """A resolved cross-encoder: the user's name for it, its identity and its weights."""
+
+    name: str
+    spec: CrossSpec
+    checkpoint: Checkpoint
+
+
 @dataclass(frozen=True)
 class VectorsSpec:
     """Vectors made elsewhere (:mod:`pipeline.encode.precomputed`).
@@ -159,10 +205,14 @@ class Model:
         licence: licence of the weights.
         exclusions: where its training queries are published; they must not be test queries.
         query: name of the model that encodes ad-hoc queries; empty if it is this one.
+        recipe: how texts become vectors, and who says so, in one line; empty where the kind says it.
+        passage_prefix: put before a paper that ad-hoc queries search; None: the specification's ``paper_prefix``.
         parts: the encoders whose vectors are averaged; empty for any other model.
         several: whether a paper has several vectors: the distance of two papers is the smallest of any two.
         place: file or folder of vectors made elsewhere.
         missing: what is done about papers without a vector; None where every paper has one.
+        stem: the name without paths, for folders and parts of fused systems: weights in a folder are ``local-`` and
+            their digest. Empty: the name has no path.
     """
 
     name: str
@@ -173,20 +223,28 @@ class Model:
     licence: str = ""
     exclusions: tuple[str, ...] = ()
     query: str = ""
+    recipe: str = ""
+    passage_prefix: str | None = None
     parts: tuple[Model, ...] = ()
     several: bool = False
     place: Path | None = None
     missing: Missing | None = None
+    stem: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name that does not depend on where the weights lie."""
+        return self.stem or self.name
 
     @property
     def slug(self) -> str:
-        """The name as a readable part of a folder's name; vectors made elsewhere are named by their content alone."""
-        return _slug(self.name) if self.place is None else "vectors"
+        """The key as a readable part of a folder's name; vectors made elsewhere are named by their content alone."""
+        return _slug(self.key) if self.place is None else "vectors"
 
     @property
     def base_slug(self) -> str:
         """The same without options, since not every option (``distance``) makes other vectors."""
-        return _slug(re.split(r":(?=\w+=)", self.name)[0]) if self.place is None else self.slug
+        return _slug(re.split(r":(?=\w+=)", self.key)[0]) if self.place is None else self.slug
 
 
 def _slug(name: str) -> str:

@@ -8,11 +8,15 @@ module does not import torch, so that worker processes start quickly.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any, NamedTuple
+
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as Steps
 
 from pipeline.core import parallel
 from pipeline.core.errors import InputError, StageError
@@ -30,11 +34,13 @@ class Tokens(NamedTuple):
         ids: token ids of each text, special ones included.
         spans: of each text, the tokens of each of its vectors.
         cut: which texts were longer than the encoder reads.
+        types: of each pair of texts, which of the two each token belongs to; empty for single texts.
     """
 
     ids: list[list[int]]
     spans: list[list[Span]]
     cut: list[bool]
+    types: Sequence[Sequence[int]] = ()
 
 
 Tokeniser = Callable[[Sequence[Text], Role], Tokens]
@@ -53,8 +59,9 @@ class TextTokeniser:
     """
 
     def __init__(self, spec: TransformerSpec, tokenizer: Any) -> None:
-        self._spec, self._tokenizer = spec, tokenizer
-        self._position = None if spec.pooling == "mean" else int(spec.pooling.partition(":")[2] or 0)
+        self._spec, self._tokenizer = spec, lower_cased(tokenizer) if spec.lower_case else tokenizer
+        single = re.fullmatch(r"cls|position:(\d+)", spec.pooling)
+        self._position = int(single[1] or 0) if single else None
         for prefix in (spec.paper_prefix, spec.query_prefix):
             length = len(tokenizer(prefix, add_special_tokens=False)["input_ids"])
             if self._position and prefix and length != self._position:
@@ -101,6 +108,15 @@ def render(text: Text, role: Role, spec: TransformerSpec, separator: str) -> str
     if spec.template == "title-sep-abstract":
         return spec.paper_prefix + text.title + separator + text.abstract
     return spec.paper_prefix + " ".join(part for part in text if part)
+
+
+def lower_cased(tokenizer: Any) -> Any:
+    """Have a fast tokenizer lower-case text first, unless its own normalisation does, and return it."""
+    own = tokenizer.backend_tokenizer.normalizer
+    steps = list(own) if isinstance(own, Steps) else [own] if own else []
+    if not any(isinstance(step, Lowercase) for step in steps):
+        tokenizer.backend_tokenizer.normalizer = Steps([Lowercase(), *steps])
+    return tokenizer
 
 
 class TokeniserPool:

@@ -1,59 +1,35 @@
-"""Transformers: batches of texts of like length, and the pooled states of the last layer.
-
-A batch goes through the network as transformers builds it, with PyTorch's scaled dot product attention.
-"""
+"""Transformers as encoders: the states of the last layer, pooled, and the dense layers that may follow."""
 
 from __future__ import annotations
 
-import re
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from pickle import UnpicklingError
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
 from torch.nn import functional
-from transformers import AutoModel, AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
-from pipeline.core.errors import InputError, StageError
-from pipeline.core.progress import say
-from pipeline.core.resources import Resources, keep_freed_memory
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
+from pipeline.encode import recipe
 from pipeline.encode.adapter import activate
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoded, Encoder
-from pipeline.encode.spec import AspireSpec, Model, Precision, Role, TransformerSpec
+from pipeline.encode.network import Network, open_pretrained, torch_device
+from pipeline.encode.spec import AspireSpec, Model, Role, TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, Tokeniser, TokeniserPool, Tokens
-
-BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
-"""Tokens of a batch, padding included. Vectors may differ in their last bits with it, so provenance records it."""
-
-_UNUSED = ("pooler.",)
-"""Weights that do not affect the last layer's states: a checkpoint may lack them."""
-
-_NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-_FREE = "Free its memory or use another --device"
 
 _ASPIRE_SPECIAL = 2
 """Special tokens around ASPIRE's text."""
 
-_INSTRUCTIONS = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp")}
-"""Processor flags of Linux, any of which makes products in that precision faster than in float32."""
 
-
-class _Launched(NamedTuple):
-    """Vectors that are computed, or on their way from the device; ``arrived`` is the CUDA event of the copy."""
-
-    vectors: torch.Tensor
-    padded: int
-    arrived: Any
-
-
-class TransformerEncoder(Encoder):
+class TransformerEncoder(Network, Encoder):
     """A transformer on one device.
 
     Args:
@@ -63,6 +39,7 @@ class TransformerEncoder(Encoder):
         device: where to compute.
         workers: on a CPU, threads, each with a batch of its own; with a GPU, processes that tokenise (0: tokenise in
             this process).
+        dense: layers after the pooling, in float32; most models have none.
 
     Raises:
         InputError: the tokenizer is a slow one, or the model takes fewer tokens than the specification asks for.
@@ -70,32 +47,24 @@ class TransformerEncoder(Encoder):
     """
 
     def __init__(
-        self, spec: TransformerSpec | AspireSpec, network: Any, tokenizer: Any, device: torch.device, workers: int = 1
+        self,
+        spec: TransformerSpec | AspireSpec,
+        network: Any,
+        tokenizer: Any,
+        device: torch.device,
+        workers: int = 1,
+        dense: Sequence[nn.Sequential] = (),
     ) -> None:
-        if not tokenizer.is_fast:
-            raise InputError("the model has no fast tokenizer", "Convert it to a tokenizer.json")
-        limit = min(tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None) or 2**31)
         longest = spec.max_length if isinstance(spec, TransformerSpec) else spec.max_tokens + _ASPIRE_SPECIAL
-        if longest > limit:
-            raise InputError(f"max_length {longest} is more than the model's {limit}", f"Set it to {limit}")
+        super().__init__(network, tokenizer, device, compute=spec.compute, longest=longest, workers=workers)
         tokenise: Tokeniser = (
             TextTokeniser(spec, tokenizer) if isinstance(spec, TransformerSpec) else SentenceTokeniser(spec, tokenizer)
         )
-        on_cpu = device.type == "cpu"
-        self._tokenise: Tokeniser = tokenise if on_cpu or not workers else TokeniserPool(tokenise, workers)
-        self._pad = tokenizer.pad_token_id or 0
+        alone = device.type == "cpu" or not workers
+        self._tokenise: Tokeniser = tokenise if alone else TokeniserPool(tokenise, workers)
+        self._modes = spec.pooling.split("+") if isinstance(spec, TransformerSpec) else ["mean"]
         self._normalise = isinstance(spec, TransformerSpec) and spec.normalise
-        try:
-            self._network = network.to(device, getattr(torch, spec.compute))
-        except torch.OutOfMemoryError as error:
-            raise StageError(f"the model does not fit on {device}", _FREE) from error
-        self._device, self._batch_tokens = device, BATCH_TOKENS[device.type]
-        self._workers = workers if on_cpu else 1
-        self._threads = ThreadPoolExecutor(self._workers, "encode", _start_thread, (device,))
-        if on_cpu:
-            keep_freed_memory()
-            if slow_on_cpu(spec.compute):
-                say(f"this processor has no {spec.compute} instructions: float32 is several times faster")
+        self._dense = nn.Sequential(*dense).to(device)
 
     @classmethod
     def load(cls, model: Model, resources: Resources) -> TransformerEncoder:
@@ -108,138 +77,77 @@ class TransformerEncoder(Encoder):
         if not isinstance(model.spec, TransformerSpec | AspireSpec) or model.checkpoint is None:
             raise TypeError(f"{model.name} is not a transformer")
         device = torch_device(resources.device)
-        network, tokenizer = _open(model.checkpoint.ready())
+        folders = model.spec.dense if isinstance(model.spec, TransformerSpec) else ()
+        network, tokenizer = open_pretrained(model.checkpoint.ready(folders))
         if model.adapter is not None:
             activate(network, model.adapter.ready())
-        return cls(model.spec, network.eval(), tokenizer, device, resources.workers)
+        dense = [dense_layer(model.checkpoint.folder / folder) for folder in folders]
+        return cls(model.spec, network.eval(), tokenizer, device, resources.workers, dense)
 
     @property
     def dimension(self) -> int:
-        """Width of the last layer."""
-        return int(self._network.config.hidden_size)
+        """Components of a vector."""
+        pooled = len(self._modes) * int(self._network.config.hidden_size)
+        return int(self._dense[-1][0].out_features) if len(self._dense) else pooled
 
     def describe(self) -> Mapping[str, Any]:
         """Return device, precision, attention, batch size, bytes of the weights and threads."""
-        name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
-        return {
-            "device": name,
-            "compute": str(self._network.dtype).removeprefix("torch."),
-            "attention": self._network.config._attn_implementation,
-            "batch_tokens": self._batch_tokens,
-            "weight_bytes": sum(weight.nbytes for weight in self._network.parameters()),
-            "threads": self._workers,
-        }
+        found = dict(super().describe())
+        return {**found, "weight_bytes": found["weight_bytes"] + sum(each.nbytes for each in self._dense.parameters())}
 
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> Tokens:
         """Return texts as tokens."""
         return self._tokenise(texts, role)
 
     def finish(self, prepared: Tokens) -> Iterator[Encoded]:
-        """Yield vectors, longest texts first; a batch that does not fit in memory is halved, and so are the next ones.
+        """Yield vectors, longest texts first."""
+        return self.batches(prepared)
 
-        While a batch is yielded the next ones are computed: one a thread on a CPU, one on a GPU.
-        """
-        waiting = deque(token_batches(prepared.ids, self._batch_tokens))
-        running = deque[tuple[list[int], Future[_Launched | None]]]()
-        while waiting or running:
-            while waiting and len(running) <= self._workers:
-                batch = waiting.popleft()
-                running.append((batch, self._threads.submit(self._try, batch, prepared)))
-            batch, future = running.popleft()
-            launched = future.result()
-            if launched is not None:
-                yield _encoded(batch, launched, prepared)
-                continue
-            self._halve(batch, prepared)
-            left = [position for each in (batch, *waiting) for position in each]
-            waiting = deque(token_batches(prepared.ids, self._batch_tokens, left))
-
-    def _try(self, batch: list[int], tokens: Tokens) -> _Launched | None:
-        """Launch a batch; return None where the device has no memory for it, after its tensors are freed."""
-        try:
-            return self._launch(batch, tokens)
-        except RuntimeError as error:
-            if not _no_memory(error):
-                raise
-        return None
-
-    def _launch(self, batch: list[int], tokens: Tokens) -> _Launched:
-        """Start computing the vectors of one batch."""
-        width = len(tokens.ids[batch[0]])
-        ids = np.full((len(batch), width), self._pad, np.int64)
-        mask = np.zeros((len(batch), width), np.int64)
-        for row, position in enumerate(batch):
-            each = tokens.ids[position]
-            ids[row, : len(each)] = each
-            mask[row, : len(each)] = 1
+    def compute(self, batch: list[int], tokens: Tokens, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return the pooled states of one batch."""
         spans = np.array(
             [
-                (row * width + first, row * width + end)
+                (row * ids.shape[1] + first, row * ids.shape[1] + end)
                 for row, position in enumerate(batch)
                 for first, end in tokens.spans[position]
             ]
         )
-        with torch.inference_mode():
-            states = self._network(input_ids=self._send(ids), attention_mask=self._send(mask)).last_hidden_state
-            pooled = pool(states.flatten(0, 1), *map(self._send, span_tokens(spans)))
-            if self._normalise:
-                pooled = functional.normalize(pooled, dim=1)
-            if self._device.type == "cpu":
-                return _Launched(pooled, ids.size, None)
-            host = torch.empty(pooled.shape, dtype=pooled.dtype, pin_memory=True).copy_(pooled, non_blocking=True)
-            arrived = torch.cuda.Event()
-            arrived.record(torch.cuda.current_stream(self._device))
-            return _Launched(host, ids.size, arrived)
-
-    def _send(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor if self._device.type == "cpu" else tensor.pin_memory().to(self._device, non_blocking=True)
-
-    def _halve(self, batch: list[int], tokens: Tokens) -> None:
-        """Halve the batch size after a batch did not fit."""
-        width = len(tokens.ids[batch[0]])
-        if len(batch) == 1:
-            raise StageError(f"one text of {width} tokens does not fit on {self._device}", _FREE)
-        torch.cuda.empty_cache()
-        self._batch_tokens = min(self._batch_tokens, max(width, len(batch) * width // 2))
-        say(f"out of memory on {self._device}: going on with batches of {self._batch_tokens:,} tokens")
+        states = self._network(input_ids=ids, attention_mask=mask).last_hidden_state
+        places, offsets = map(self.send, span_tokens(spans))
+        pooled = self._dense(pool(states.flatten(0, 1), places, offsets, self._modes))
+        return functional.normalize(pooled, dim=1) if self._normalise else pooled
 
 
-def token_batches(tokens: Sequence[Sequence[int]], budget: int, among: Iterable[int] | None = None) -> list[list[int]]:
-    """Split texts into batches, longest first, each of at most ``budget`` tokens with padding.
-
-    Which texts share a batch depends on the set of texts alone, not on their order, so that the vectors do not either.
-    A text longer than the budget is a batch of its own.
-
-    Args:
-        tokens: token ids of each text.
-        budget: tokens of a batch; each text counts as long as the longest of its batch.
-        among: positions of the texts to be split; all by default.
-
-    Returns:
-        Positions in ``tokens``, batch by batch.
-    """
-    chosen = range(len(tokens)) if among is None else among
-    batches: list[list[int]] = []
-    room = 0
-    for position in sorted(chosen, key=lambda p: (-len(tokens[p]), tokens[p])):
-        if room == 0:
-            batches.append([])
-            room = max(1, budget // max(1, len(tokens[position])))
-        batches[-1].append(position)
-        room -= 1
-    return batches
-
-
-def pool(states: torch.Tensor, places: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """Return the mean of the states of each span of tokens, float32 ``[spans, dimension]``.
+def pool(
+    states: torch.Tensor, places: torch.Tensor, offsets: torch.Tensor, modes: Sequence[str] = ("mean",)
+) -> torch.Tensor:
+    """Return a vector of the states of each span of tokens, float32 ``[spans, modes * dimension]``.
 
     Args:
         states: last layer, ``[tokens, dimension]``.
         places: the tokens of all spans, one span after another, int64 ``[tokens of spans]``.
         offsets: where each span starts in ``places``, int64 ``[spans]``.
+        modes: names of :data:`pipeline.encode.spec.POOLING`, whose vectors are concatenated; any other name is the
+            mean (of a span of one token).
     """
-    return functional.embedding_bag(places, states.float(), offsets, mode="mean")
+    states = states.float()
+    lengths = torch.diff(offsets, append=offsets.new_tensor([len(places)]))
+
+    def by(mode: str) -> torch.Tensor:
+        if mode == "lasttoken":
+            return states[places[offsets + lengths - 1]]
+        if mode == "cls":
+            return states[places[offsets]]
+        if mode == "weightedmean":
+            weights = (torch.arange(len(places), device=places.device) - offsets.repeat_interleave(lengths) + 1).float()
+            weights /= (lengths * (lengths + 1) / 2).repeat_interleave(lengths)
+            return functional.embedding_bag(places, states, offsets, mode="sum", per_sample_weights=weights)
+        if mode == "max":
+            return functional.embedding_bag(places, states, offsets, mode="max")
+        mean = functional.embedding_bag(places, states, offsets, mode="mean")
+        return mean * lengths.sqrt().unsqueeze(1) if mode == "mean_sqrt_len_tokens" else mean
+
+    return torch.cat([by(mode) for mode in modes], dim=1) if len(modes) > 1 else by(modes[0])
 
 
 def span_tokens(spans: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -253,88 +161,21 @@ def span_tokens(spans: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.n
     return np.arange(lengths.sum()) + np.repeat(spans[:, 0] - offsets, lengths), offsets
 
 
-def slow_on_cpu(compute: Precision) -> bool:
-    """Return whether Linux says that the processor has no instructions for this precision."""
-    flags = Path("/proc/cpuinfo")
-    if compute == "float32" or not flags.is_file():
-        return False
-    return not re.search(rf"\b({'|'.join(_INSTRUCTIONS[compute])})\b", flags.read_text())
-
-
-def _start_thread(device: torch.device) -> None:
-    """Give a thread its device: on a CPU one core, on a GPU the current device, which events and copies refer to."""
-    if device.type == "cpu":
-        torch.set_num_threads(1)
-    elif device.index is not None:
-        torch.cuda.set_device(device)
-
-
-def _no_memory(error: RuntimeError) -> bool:
-    """Return whether an error means that memory is exhausted; not all libraries raise PyTorch's own."""
-    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY)
-
-
-def _encoded(batch: list[int], launched: _Launched, tokens: Tokens) -> Encoded:
-    if launched.arrived is not None:
-        launched.arrived.synchronize()
-    return Encoded(
-        positions=np.repeat(np.array(batch, np.int64), [len(tokens.spans[position]) for position in batch]),
-        vectors=launched.vectors.numpy(),
-        texts=len(batch),
-        tokens=sum(len(tokens.ids[position]) for position in batch),
-        padded=launched.padded,
-        truncated=sum(tokens.cut[position] for position in batch),
-    )
-
-
-def _open(folder: Path) -> tuple[Any, Any]:
-    """Load network, in float32, and tokenizer; missing weights, of which transformers only warns, are an error."""
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        network, report = AutoModel.from_pretrained(
-            folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
-        )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"{folder} cannot be loaded as a transformer ({error})", "Download it again") from error
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-    missing = sorted(key for key in report["missing_keys"] if not key.startswith(_UNUSED))
-    if missing or report["mismatched_keys"]:
-        raise InputError(
-            f"{folder} lacks weights of its own architecture: {', '.join(missing[:3]) or 'wrong shapes'}",
-            "Download it again, or save it with save_pretrained",
-        )
-    return network, tokenizer
-
-
-def torch_device(name: str) -> torch.device:
-    """Return the device of that name; ``auto`` is the first GPU, or the CPU where there is none.
+def dense_layer(folder: Path) -> nn.Sequential:
+    """Load a dense layer as sentence-transformers saves it: a linear layer in float32, and its activation.
 
     Raises:
-        InputError: the device does not exist.
+        InputError: the weights are damaged, or missing, or are not those that the configuration describes.
     """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    values = recipe.dense(folder)
+    linear = nn.Linear(values["in_features"], values["out_features"], bias=values.get("bias", True))
+    activation: nn.Module = getattr(nn, values["activation_function"])()
     try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"there is no device {name!r}", "Choose auto, cpu, cuda or cuda:0") from error
-    if device.type not in BATCH_TOKENS:
-        raise InputError(f"device {name!r} is not supported", "Choose auto, cpu, cuda or cuda:0")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"device {name!r} is not there: {torch.cuda.device_count()} CUDA devices", "Choose cpu")
-    return device
-
-
-def torch_devices(name: str) -> list[str]:
-    """Return every device that a name means: all GPUs for ``auto`` and ``cuda``, else the one of that name.
-
-    Raises:
-        InputError: the device does not exist.
-    """
-    device = torch_device(name)
-    if device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
-        return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    return [name]
+        if (folder / "model.safetensors").is_file():
+            weights = load_file(folder / "model.safetensors")
+        else:
+            weights = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
+        linear.load_state_dict({name.removeprefix("linear."): weight.float() for name, weight in weights.items()})
+    except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
+        raise InputError(f"{folder} cannot be loaded as a dense layer ({error})", "Download it again") from error
+    return nn.Sequential(linear, activation).eval()

@@ -6,7 +6,7 @@ sums run in NumPy's own loops, in one order, never through BLAS.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ Floats = npt.NDArray[np.float64]
 RESAMPLES = 1_000
 PERMUTATIONS = 10_000
 LEVEL = 0.95
+PERCENTILE_QUERIES = 100
+"""From so many queries on, percentile intervals are as wide as they say."""
 
 _BLOCK = 1 << 22
 """Random numbers held at a time. Changing it changes the draws of every seed."""
@@ -72,16 +74,68 @@ def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: 
     return means
 
 
-def percentile_interval(means: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
-    """Return the percentile interval of bootstrapped means ``[rows, resamples]``: low ``[rows]``, high ``[rows]``.
+def interval_kind(queries: int, groups: int = 1) -> str:
+    """Return the kind of interval of a mean over so many queries: ``percentile``, ``BCa`` or ``none`` (one query)."""
+    return "percentile" if queries >= PERCENTILE_QUERIES else "BCa" if queries > groups else "none"
+
+
+def confidence_interval(means: Floats, *values: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
+    """Return a confidence interval of means by the bootstrap: low, high, float64 ``[rows]`` each.
+
+    From 100 queries on it is the percentile interval. Below, that is too short, and the interval is bias-corrected and
+    accelerated (BCa, Efron 1987), at the level expanded for the degrees of freedom (Hesterberg 2015, section 5.2).
+    Values that are all equal have an interval of width zero, and so has one query, of which nothing is known.
+
+    Args:
+        means: bootstrapped means, float64 ``[rows, resamples]``.
+        values: what they are means of, float64 ``[rows, queries]``; several for a mean of the means of several groups
+            (fields), each with queries of its own.
+        level: of confidence.
 
     Raises:
         InputError: ``level`` is not between 0 and 1.
     """
     if not 0 < level < 1:
         raise InputError(f"the confidence level must be between 0 and 1, got {level}", "Give a fraction such as 0.95")
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=1)
-    return low, high
+    estimate = np.mean([each.mean(axis=1) for each in values], axis=0)
+    queries, tails = sum(each.shape[1] for each in values), [(1 - level) / 2, (1 + level) / 2]
+    kind = interval_kind(queries, len(values))
+    if kind == "percentile":
+        low, high = np.quantile(means, tails, axis=1)
+    elif kind == "BCa":
+        levels = _bca_levels(means, estimate, values, tails)
+        pairs = [np.quantile(row, each) for row, each in zip(means, levels, strict=True)]
+        low, high = np.array(pairs).reshape(-1, 2).T
+    else:
+        low = high = estimate
+    same = np.all([np.ptp(each, axis=1) == 0 for each in values], axis=0)
+    return np.where(same, estimate, low), np.where(same, estimate, high)
+
+
+def _bca_levels(means: Floats, estimate: Floats, values: Sequence[Floats], tails: Sequence[float]) -> Floats:
+    """Return the quantiles of ``means`` that bound the BCa interval, float64 ``[rows, tails]``."""
+    from scipy.special import ndtr, ndtri, stdtrit  # 0.2 s, only where there are few queries
+
+    influence = [(each - each.mean(axis=1, keepdims=True)) / each.shape[1] for each in values]
+    squares = np.stack([(each**2).sum(axis=1) for each in influence])
+    cubes = np.sum([(each**3).sum(axis=1) for each in influence], axis=0)
+    one = squares.sum(axis=0) == 0
+    squares[:, one] = 1.0  # equal values; the caller knows their interval
+    acceleration = cubes / (6 * squares.sum(axis=0) ** 1.5)
+
+    draws = means.shape[1]
+    slack = 1e-12 * np.abs(estimate)  # sums in another order count as equal
+    below = (means < (estimate - slack)[:, None]).sum(axis=1) + (means <= (estimate + slack)[:, None]).sum(axis=1)
+    bias = ndtri(np.clip(below / (2 * draws), 0.5 / draws, 1 - 0.5 / draws))[:, None]
+
+    sizes = np.array([[each.shape[1]] for each in values])
+    freedom = np.maximum(sizes - 1, 1)
+    variances = squares * sizes / freedom
+    total = variances.sum(axis=0)
+    expansion = np.sqrt(total / squares.sum(axis=0))[:, None]
+    shifted = bias + expansion * stdtrit((total**2 / (variances**2 / freedom).sum(axis=0))[:, None], np.asarray(tails))
+    levels: Floats = ndtr(bias + shifted / (1 - acceleration[:, None] * shifted))
+    return levels
 
 
 def paired_permutation(

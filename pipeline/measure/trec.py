@@ -1,31 +1,44 @@
-"""TREC run and qrels files, with the paper ids of the corpus.
+"""TREC files of a pool and its rankings: topics, relevance judgements and runs.
 
 trec_eval ignores the order and the ranks of a file: it sorts by score, as float32, then by document id, both falling. A
 corpus numbers its papers in the byte order of their ids, so this is our total order, provided that scores keep every
-float32 digit and ids are written unchanged. An id with white space would break the columns, and an escaped one would
-sort elsewhere: such ids are refused.
+float32 digit and ids are written unchanged. White space separates the columns, so an id with white space is written in
+percent-encoding (:func:`escape`). Where that would reorder ties, the later score is lowered by the least float32 step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import gzip
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, cast
+from urllib.parse import quote, unquote
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
-from pipeline.core.schema import RANKING
 from pipeline.corpus.pool import Pool
-from pipeline.measure.inputs import column, pairs, query_of
+from pipeline.measure.inputs import column
 
 _BLOCK = 1 << 18
 """Lines written at a time."""
 
-_MAX_RANK = 2**16 - 1
+_ESCAPED = re.compile(r"[\s%]")
+
+
+def escape(text: str) -> str:
+    """Return an id with white space and ``%`` in percent-encoding of their UTF-8 bytes: ``a b`` is ``a%20b``."""
+    return _ESCAPED.sub(lambda found: quote(found[0]), text)
+
+
+def unescape(text: str) -> str:
+    """Return the id that :func:`escape` wrote; a ``%`` that starts no valid code stays."""
+    return unquote(text, errors="replace") if "%" in text else text
 
 
 def run_lines(ranking: pa.Table, pool: Pool, tag: str) -> Iterator[bytes]:
@@ -34,72 +47,71 @@ def run_lines(ranking: pa.Table, pool: Pool, tag: str) -> Iterator[bytes]:
     Args:
         ranking: schema :data:`pipeline.core.schema.RANKING`.
         pool: the pool it ranks.
-        tag: name of the run, without white space.
+        tag: name of the run; escaped as ids are.
 
     Raises:
-        InputError: an id or the tag is empty or has white space.
+        InputError: an id or the tag is empty.
     """
-    _require_no_white_space([tag], "run tag")
-    yield from _lines(ranking, pool, "Q0", ("rank", "score"), tag)
+    yield from _lines(_lowered(ranking, pool), pool, "Q0", ("rank", "score"), _checked(tag, "run tag"))
 
 
 def qrels_lines(pool: Pool) -> Iterator[bytes]:
     """Yield the judgements of a pool as blocks of lines ``query 0 document grade``, UTF-8.
 
     Raises:
-        InputError: an id is empty or has white space.
+        InputError: an id is empty.
     """
     yield from _lines(pool.qrels, pool, "0", ("grade",))
 
 
-def write(path: Path, blocks: Iterator[bytes]) -> None:
-    """Write what :func:`run_lines` or :func:`qrels_lines` yields, atomically."""
-    with files.disk_errors(path), files.replacing(path) as temporary, temporary.open("wb") as sink:
+def topic_lines(pool: Pool) -> Iterator[bytes]:
+    """Yield the queries of a pool as blocks of lines ``query<TAB>text``, UTF-8; the text is title and abstract."""
+    ids = iter(pool.query_ids())
+    for block in pool.query_texts():
+        lines = (f"{_checked(next(ids), 'query id')}\t{' '.join(text).strip()}\n" for text in block)
+        yield "".join(lines).encode()
+
+
+def write(path: Path, blocks: Iterable[bytes]) -> None:
+    """Write blocks of bytes atomically, compressed where the name ends in ``.gz``; equal blocks give equal bytes."""
+    with files.disk_errors(path), files.replacing(path) as temporary, _opened(temporary, path.suffix) as sink:
         sink.writelines(blocks)
 
 
-def read_run(path: Path, pool: Pool) -> tuple[pa.Table, int]:
-    """Read a run of a pool whose lines may be in any order.
+@contextmanager
+def _opened(path: Path, suffix: str) -> Iterator[BinaryIO]:
+    with path.open("wb") as sink:
+        if suffix != ".gz":
+            yield sink
+            return
+        with gzip.GzipFile("", "wb", 6, sink, mtime=0) as packed:
+            yield cast("BinaryIO", packed)
 
-    As trec_eval does, scores are rounded to float32 and entries sorted in the one total order. Entries that the pool
-    excludes (the query itself, papers with its title) are removed before ranks are counted (protocol 2).
 
-    Returns:
-        The ranking, schema :data:`pipeline.core.schema.RANKING`, and the number of entries removed.
-
-    Raises:
-        InputError: the file cannot be read; a line does not have six columns and a finite score, names a query or paper
-            that is not of the pool, or repeats a paper of its query.
-    """
-    queries, documents, scores = _read(path, {query_id: place for place, query_id in enumerate(pool.query_ids())})
-    packed = pairs(queries, _candidate_rows(path, documents, pool))
-    _, first = np.unique(packed, return_index=True)
-    if len(first) < len(packed):
-        repeated = int(np.setdiff1d(np.arange(len(packed)), first)[0])
-        raise InputError(f"{path} line {repeated + 1} repeats a query and document", "Keep one of them")
-    offsets, excluded = pool.exclusions
-    kept = ~np.isin(packed, pairs(query_of(offsets), excluded))
-    packed, scores = packed[kept], scores[kept]
-    query, row = (packed >> np.uint64(32)).astype(np.uint32), packed.astype(np.uint32)
-    order = np.lexsort((row, scores))[::-1]
-    order = order[np.argsort(query[order], kind="stable")]
-    query, row, scores = query[order], row[order], scores[order]
-    rank = np.arange(len(query)) - np.searchsorted(query, query) + 1
-    if rank.max(initial=0) > _MAX_RANK:
-        raise InputError(f"{path} ranks {rank.max():,} papers for one query", f"Cut it at {_MAX_RANK:,} or fewer")
-    return pa.table([query, row, scores, rank.astype(np.uint16)], schema=RANKING), int(np.count_nonzero(~kept))
+def _lowered(ranking: pa.Table, pool: Pool) -> pa.Table:
+    """Return a ranking whose ties stay in order under the ids as they are written."""
+    rows, place = np.unique(column(ranking, "row"), return_inverse=True)
+    plain = pool.corpus.ids(rows)
+    written = [escape(each) for each in plain]
+    if written == plain:
+        return ranking
+    ids = [written[each] for each in place.tolist()]
+    query, score = column(ranking, "query"), column(ranking, "score").copy()
+    for i in range(1, len(ids)):
+        last = score[i - 1]
+        if query[i] == query[i - 1] and (score[i] > last or (score[i] == last and ids[i] > ids[i - 1])):
+            score[i] = np.nextafter(last, np.float32(-np.inf))
+    return ranking.set_column(ranking.schema.get_field_index("score"), "score", pa.array(score))
 
 
 def _lines(table: pa.Table, pool: Pool, second: str, values: Sequence[str], *last: str) -> Iterator[bytes]:
     """Yield blocks of lines, without a Python object for each line."""
     text = pa.large_string()
-    query_ids = pool.query_ids()
-    _require_no_white_space(query_ids, "query id")
+    query_ids = [_checked(each, "query id") for each in pool.query_ids()]
     for start in range(0, table.num_rows, _BLOCK):
         part = table.slice(start, _BLOCK)
         rows, place = np.unique(column(part, "row"), return_inverse=True)
-        paper_ids = pool.corpus.ids(rows)
-        _require_no_white_space(paper_ids, "paper id")
+        paper_ids = [_checked(each, "paper id") for each in pool.corpus.ids(rows)]
         lines = pc.binary_join_element_wise(
             pa.array(query_ids, text).take(part.column("query").combine_chunks()),
             pa.scalar(second, text),
@@ -113,55 +125,8 @@ def _lines(table: pa.Table, pool: Pool, second: str, values: Sequence[str], *las
         yield bytes(characters.slice(0, int(np.frombuffer(offsets, np.int64)[len(lines)])))
 
 
-def _require_no_white_space(ids: Sequence[str], what: str) -> None:
-    for each in ids:
-        if each.split() != [each]:
-            raise InputError(
-                f"the {what} {each!r} is empty or has white space, which separates the columns of a TREC file",
-                "Rename it; an escaped id would change the order of ties",
-            )
-
-
-def _read(path: Path, place_of: dict[str, int]) -> tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.float32]]:
-    """Return query, document and score of each line."""
-    queries, documents, scores = [], [], []
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                parts = line.split()
-                if len(parts) != 6:
-                    raise InputError(f"{path} line {number} has {len(parts)} columns, not 6", f"It reads {line!r}")
-                query, _, document, _, score, _ = parts
-                if query not in place_of:
-                    raise InputError(f"{path} line {number} names query {query!r}, which the pool does not have")
-                queries.append(place_of[query])
-                documents.append(document)
-                scores.append(_score(score, path, number))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read ({error})", "Give a TREC file in UTF-8") from error
-    return np.array(queries, np.int64), documents, np.array(scores, np.float32)
-
-
-def _score(text: str, path: Path, line: int) -> np.float32:
-    try:
-        with np.errstate(over="ignore"):
-            score = np.float32(text)
-    except ValueError:
-        raise InputError(f"{path} line {line} has {text!r} where a number belongs") from None
-    if not np.isfinite(score):
-        raise InputError(f"{path} line {line} has no finite score", f"It has {text!r}")
-    return score
-
-
-def _candidate_rows(path: Path, documents: list[str], pool: Pool) -> npt.NDArray[np.int64]:
-    ids = list(dict.fromkeys(documents))
-    rows = pool.corpus.rows_of(ids)
-    unknown = np.flatnonzero(~np.isin(rows, pool.candidates))
-    if len(unknown):
-        named = ", ".join(repr(ids[i]) for i in unknown[:3])
-        raise InputError(
-            f"{path} names {len(unknown):,} papers that are not candidates of the pool, such as {named}",
-            "Rank the candidates of this pool",
-        )
-    row_of = dict(zip(ids, rows.tolist(), strict=True))
-    return np.array([row_of[document] for document in documents], np.int64)
+def _checked(text: str, what: str) -> str:
+    """Return an id as it is written."""
+    if not text:
+        raise InputError(f"a {what} is empty, and a TREC file has no place for it", "Rename it")
+    return escape(text)

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import mean_and_deviation, percentile_interval
+from pipeline.measure.statistics import confidence_interval, mean_and_deviation
 from pipeline.report.averaging import Averaged, Floats, Key, average
 from pipeline.report.model import (
     AVERAGE,
     Family,
-    PoolFacts,
     Report,
     ReportSettings,
     Scored,
@@ -24,16 +23,19 @@ from pipeline.report.model import (
     families,
     unique,
 )
-from pipeline.report.significance import with_p_values
+from pipeline.report.significance import baselines, with_p_values
 
 
-def summarise(scored: Sequence[Scored], settings: ReportSettings, measures: Sequence[str] | None = None) -> Report:
-    """Return the report of some scores.
+def summarise(
+    scored: Sequence[Scored], settings: ReportSettings, measures: Sequence[str] | None = None, sort: str | None = None
+) -> Report:
+    """Return the report of some scores: figures of all measures, some of which are shown.
 
     Args:
         scored: what :func:`pipeline.report.collect.load` read; systems are shown in this order.
         settings: seed, bootstrap, baseline.
         measures: canonical names of the measures to show, in order; None: all, in canonical order.
+        sort: the measure whose mean over pools orders the systems, best first; None: the order given.
 
     Raises:
         InputError: there are no scores, the baseline or a measure was not scored, or samples of one pool have different
@@ -41,72 +43,41 @@ def summarise(scored: Sequence[Scored], settings: ReportSettings, measures: Sequ
     """
     if not scored:
         raise InputError("there are no scores to report", "Run mdcr eval first")
+    base_of = baselines(scored, settings.baseline)
+    known = sorted({name for each in scored for name in each.measures}, key=lambda name: parse_measures(name)[0].order)
+    for name in (*(measures or ()), *([sort] if sort else [])):
+        if name not in known:
+            raise InputError(f"{name} was not scored", f"Score it with --measures, or choose from {', '.join(known)}")
+    averaged = average(scored, known, settings)
     systems = unique([each.system for each in scored])
-    if settings.baseline is not None and settings.baseline not in systems:
-        raise InputError(
-            f"there are no scores of the baseline {settings.baseline!r}", nearest(settings.baseline, systems)
-        )
-    shown = _measures(scored, measures)
-    averaged = average(scored, shown, settings)
+    if sort:
+        found = {key: each.values.mean() for key, each in averaged.items() if key[2] == sort}
+        means = {name: np.mean([v for k, v in found.items() if k[1] == name] or [-1.0]) for name in systems}
+        systems = tuple(sorted(systems, key=lambda name: -means[name]))
     grouped = families(each.pool.setup for each in scored)
     summaries: list[Summary] = []
     for family in grouped:
         single = {key: _summary(key, each, settings) for key, each in averaged.items() if key[0] in family.setups}
-        summaries += with_p_values(single, averaged, family, settings).values()
+        summaries += with_p_values(single, averaged, family, settings, base_of).values()
         if family.kind == "fields":
-            summaries += _macro_averages(family, systems, shown, averaged, settings)
-    return Report(
-        summaries=tuple(summaries),
-        families=grouped,
-        systems=systems,
-        measures=shown,
-        settings=settings,
-        corpus=scored[0].corpus,
-        pools=unique([pool.name for pool in sorted((each.pool for each in scored), key=_place)]),
-        pool_seeds=tuple(sorted({each.pool.settings["seed"] for each in scored if "seed" in each.pool.settings})),
-        depth=max(each.counts["depth"] for each in scored),
-        tied={system: _tied([each for each in scored if each.system == system]) for system in systems},
-        without_results={
-            system: sum(each.counts["queries_without_results"] for each in scored if each.system == system)
-            for system in systems
-        },
-        without_positive=sum({each.pool.name: each.counts["queries_without_positive"] for each in scored}.values()),
-        parameters={system: text for system in systems if (text := _parameters(scored, system))},
-    )
+            summaries += _macro_averages(family, systems, known, averaged, settings)
+    shown = tuple(known if measures is None else measures)
+    return Report(tuple(summaries), grouped, systems, shown, settings, tuple(scored), base_of)
 
 
-def _place(pool: PoolFacts) -> tuple[str, int, int]:
-    return pool.setup.field or "", pool.setup.size, pool.sample
+def of_sample(report: Report, sample: int) -> tuple[Summary, ...]:
+    """Return the figures of one sample alone, without tests."""
+    scored = [each for each in report.scored if each.pool.sample == sample]
+    averaged = average(scored, unique([name for each in scored for name in each.measures]), report.settings)
+    return tuple(_summary(key, each, report.settings) for key, each in averaged.items())
 
 
-def _measures(scored: Sequence[Scored], wanted: Sequence[str] | None) -> tuple[str, ...]:
-    known = sorted({name for each in scored for name in each.measures}, key=lambda name: parse_measures(name)[0].order)
-    for name in wanted or ():
-        if name not in known:
-            raise InputError(f"{name} was not scored", f"Score it with --measures, or choose from {', '.join(known)}")
-    return tuple(known if wanted is None else wanted)
-
-
-def _parameters(scored: Sequence[Scored], system: str) -> str:
-    """Return a system's parameters as text, followed by their fields if they differ between fields."""
-    fields_of: dict[str, list[str]] = {}
-    for each in scored:
-        if each.system == system and each.parameters:
-            fields_of.setdefault(each.parameters, []).append(each.pool.setup.field or "dataset level")
-    if len(fields_of) < 2:
-        return "".join(fields_of)
-    return ", ".join(f"{text} ({', '.join(unique(fields))})" for text, fields in fields_of.items())
-
-
-def _tied(scored: Sequence[Scored]) -> float:
-    entries = sum(each.counts["retrieved"] for each in scored)
-    tied = sum(each.counts["tied_share"] * each.counts["retrieved"] for each in scored)
-    return tied / entries if entries else 0.0
-
-
-def _summary(key: Key, averaged: Averaged, settings: ReportSettings) -> Summary:
+def _summary(
+    key: Key, averaged: Averaged, settings: ReportSettings, parts: Sequence[Averaged] | None = None
+) -> Summary:
     setup, system, measure = key
-    low, high = percentile_interval(averaged.resampled[None, :], settings.level)
+    values = [each.values[None, :] for each in parts or [averaged]]
+    low, high = confidence_interval(averaged.resampled[None, :], *values, level=settings.level)
     mean, deviation = mean_and_deviation(averaged.figures)
     return Summary(
         system=system,
@@ -145,7 +116,7 @@ def _macro_averages(
             pools=tuple(name for part in parts for name in part.pools),
         )
         value = float(np.mean([part.figures.mean() for part in parts]))
-        summary = _summary((Setup(AVERAGE, 0), system, measure), whole, settings)
+        summary = _summary((Setup(AVERAGE, 0), system, measure), whole, settings, parts)
         yield dataclasses.replace(summary, size=family.size, value=value)
 
 

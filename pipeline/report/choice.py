@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import canonical
+from pipeline.core.config import SHORT_ID, canonical
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES, find_corpus
 from pipeline.measure.measures import parse_measures
 from pipeline.report.identity import Chosen
+
+_T = TypeVar("_T")
+_O = TypeVar("_O")
 
 Count = int | Literal["all"]
 
@@ -43,6 +46,7 @@ class Choice:
         depth: entries ranked a query.
         precision: compute precision of encoders, such as ``bfloat16``; systems without one are taken as well.
         engine: ``exact``, or an index such as ``ivf``, which includes exact search beside it.
+        missing_positives: of scores by a release's own judgements: ``ignore`` or ``count``.
         measures: what must have been scored for at least one row, and is shown in this order.
     """
 
@@ -65,20 +69,26 @@ class Choice:
     depth: int | None = None
     precision: str | None = None
     engine: str | None = None
+    missing_positives: str | None = None
     measures: tuple[str, ...] | None = None
 
 
-def choose(root: Path, choice: Choice | None = None) -> list[Chosen]:
+def choose(root: Path, choice: Choice | None = None, rankings: Sequence[str] | None = None) -> list[Chosen]:
     """Return what was scored in a workspace and fits a choice.
 
     Rows have the order of ``choice.systems``; without it BM25 is first, the others follow by name. Of several tunings
     of one system on pools of one field and size, the one published last is taken.
 
+    Args:
+        root: the workspace.
+        choice: what is wanted; None: everything.
+        rankings: identities of the rankings whose scores are taken, in this order; None: all.
+
     Raises:
         InputError: nothing was scored, or nothing fits; the message names the setting and what there is.
     """
     choice = choice or Choice()
-    found = scored(root)
+    found = [each for each in scored(root) if rankings is None or each.ranking.id in rankings]
     if not found:
         raise InputError(f"nothing that was scored is in {root / SCORES}", "Run mdcr eval first")
     if choice.corpus is not None:
@@ -86,34 +96,58 @@ def choose(root: Path, choice: Choice | None = None) -> list[Chosen]:
         found = [each for each in found if each.pool.manifest.inputs["corpus"] == corpus]
         if not found:
             raise InputError(f"nothing that was scored is of the corpus {choice.corpus!r}", "Run mdcr eval first")
-    for name, wanted in vars(choice).items():
-        if wanted is not None and name in _VALUE_OF:
-            found = _narrowed(found, name, wanted)
+    found = _narrowed_by(found, choice, _OF_POOLS, lambda each: each.pool)
+    found = _narrowed_by(found, choice, _OF_SYSTEMS, lambda each: each)
     if choice.systems is not None:
         found = _of_systems(found, choice.systems)
     found = _newest_tunings(found)
     if choice.measures is not None:
         require_measures(found, choice.measures)
+    if rankings is not None:
+        return sorted(found, key=lambda each: rankings.index(each.ranking.id))
     return sorted(found, key=lambda each: _order(each, choice.systems or ()))
+
+
+def choose_pools(root: Path, choice: Choice) -> list[Artifact]:
+    """Return the pools of a workspace that fit a choice; its settings of systems are left out.
+
+    Raises:
+        InputError: none fits; the message names the setting and what there is.
+    """
+    pools = list(published(root / POOLS))
+    if choice.corpus is not None:
+        corpus = find_corpus(root, choice.corpus).id
+        pools = [pool for pool in pools if pool.manifest.inputs["corpus"] == corpus]
+    return _narrowed_by(pools, choice, _OF_POOLS, lambda pool: pool) if pools else []
 
 
 def scored(root: Path) -> list[Chosen]:
     """Return everything that was scored in a workspace; scores whose pool or ranking is gone are left out."""
     rooms = (POOLS, RANKINGS, CORPORA)
     pools, rankings, corpora = ({each.id: each for each in published(root / room)} for room in rooms)
-    together: dict[tuple[str, str], list[Artifact]] = {}
+    together: dict[tuple[str, str, str], list[Artifact]] = {}
     for artifact in sorted(published(root / SCORES), key=published_at, reverse=True):
         inputs = artifact.manifest.inputs
-        if inputs["pool"] in pools and inputs["ranking"] in rankings:
-            together.setdefault((inputs["ranking"], artifact.manifest.config["system"]), []).append(artifact)
+        lost = [_lost(root / POOLS, inputs["pool"])] if inputs["pool"] not in pools else []
+        lost += [_lost(root / RANKINGS, inputs["ranking"])] if inputs["ranking"] not in rankings else []
+        if lost:
+            say(f"left out: {artifact.name}, because {' and '.join(lost)}")
         else:
-            say(f"left out: the pool or the ranking of {artifact.name} is gone")
+            config = artifact.manifest.config
+            key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))
+            together.setdefault(key, []).append(artifact)
     found = []
-    for (ranking, system), scores in together.items():
+    for (ranking, system, _), scores in together.items():
         pool = pools[scores[0].manifest.inputs["pool"]]
         corpus = corpora.get(pool.manifest.inputs["corpus"])
         found.append(Chosen(system, tuple(scores), rankings[ranking], pool, corpus))
-    return found
+    return [each for each in found if each.measures]
+
+
+def _lost(room: Path, identity: str) -> str:
+    """Return why an artifact of a room cannot be read."""
+    folder = next(room.glob(f"[!.]*-{identity[:SHORT_ID]}"), None)
+    return f"{folder / MANIFEST} is damaged" if folder else f"{room} has no artifact {identity[:SHORT_ID]} any more"
 
 
 def require_measures(chosen: Iterable[Chosen], measures: Iterable[str]) -> None:
@@ -146,60 +180,68 @@ def option(name: str) -> str:
     return "--" + spelled.get(name, name).replace("_", "-")
 
 
-def _setting(name: str) -> Callable[[Chosen], Any]:
-    return lambda each: each.pool.manifest.config.get(name)
+def _setting(name: str) -> Callable[[Artifact], Any]:
+    return lambda pool: pool.manifest.config.get(name)
 
 
-def _rule(name: str) -> Callable[[Chosen], Any]:
-    return lambda each: (each.pool.manifest.config.get("prefilter") or {}).get(name)
+def _rule(name: str) -> Callable[[Artifact], Any]:
+    return lambda pool: (pool.manifest.config.get("prefilter") or {}).get(name)
 
 
 _SETTINGS = ("year", "queries", "seed", "split", "nested", "positives", "drop_same_title", "exclude")
 _RULES = ("citation_direction", "min_citations", "min_abstract_chars")
 
-_VALUE_OF: Mapping[str, Callable[[Chosen], Any]] = {
+_OF_POOLS: Mapping[str, Callable[[Artifact], Any]] = {
     "fields": _setting("field"),
     "sizes": _setting("size"),
     **{name: _setting(name) for name in _SETTINGS},
     **{name: _rule(name) for name in _RULES},
-    "samples": lambda each: int(each.pool.manifest.config.get("sample", 1)),
+    "samples": lambda pool: int(pool.manifest.config.get("sample", 1)),
+}
+"""What each setting of pools is compared with."""
+
+_OF_SYSTEMS: Mapping[str, Callable[[Chosen], Any]] = {
     "depth": lambda each: each.depth,
     "precision": lambda each: each.precisions,
     "engine": lambda each: each.engine,
+    "missing_positives": lambda each: each.settings.get("missing_positives"),
 }
-"""What each setting of a choice is compared with."""
+"""What each setting of systems is compared with."""
 
 
-def _narrowed(chosen: list[Chosen], name: str, wanted: Any) -> list[Chosen]:
-    """Return what fits one setting.
+def _narrowed_by(
+    found: list[_T], choice: Choice, value_of: Mapping[str, Callable[[_O], Any]], part: Callable[[_T], _O]
+) -> list[_T]:
+    """Return what fits all settings that are given.
 
     Raises:
-        InputError: nothing does, or the setting distinguishes nothing.
+        InputError: nothing fits one of them, or it distinguishes nothing.
     """
-    value_of = _VALUE_OF[name]
-    wanted = canonical(wanted)
-
-    def fits(each: Chosen) -> bool:
-        value = canonical(value_of(each))
-        if name in ("fields", "sizes"):
-            return value in wanted
-        if name == "samples":
-            return bool(value <= wanted)
-        if name == "precision":
-            return all(one == wanted for one in value)
-        if name == "engine":
-            return value in (None, "exact", wanted)
-        return bool(value == wanted)
-
-    found = [each for each in chosen if fits(each)]
-    known = {str(one) for each in chosen for one in _several(value_of(each)) if one is not None}
-    missing = name in ("precision", "engine") and str(wanted) not in known
-    if not found or missing:
-        got = ", ".join(map(str, _several(wanted)))
-        listed = ", ".join(sorted(known, key=_natural)) or "left out"
-        one = "one of " if len(known) > 1 else ""
-        raise InputError(f"{option(name)} must be {one}{listed} here, got {got}", "These are what was scored")
+    for name, read in value_of.items():
+        wanted = canonical(getattr(choice, name))
+        if wanted is None:
+            continue
+        values = [canonical(read(part(each))) for each in found]
+        known = {str(one) for value in values for one in _several(value) if one is not None}
+        found = [each for each, value in zip(found, values, strict=True) if _fits(name, value, wanted)]
+        if not found or (name in _OF_SYSTEMS and str(wanted) not in known):
+            got = ", ".join(map(str, _several(wanted)))
+            listed = ", ".join(sorted(known, key=_natural)) or "left out"
+            one = "one of " if len(known) > 1 else ""
+            raise InputError(f"{option(name)} must be {one}{listed} here, got {got}", "These are what is there")
     return found
+
+
+def _fits(name: str, value: Any, wanted: Any) -> bool:
+    if name in ("fields", "sizes"):
+        return value in wanted
+    if name == "samples":
+        return bool(value <= wanted)
+    if name == "precision":
+        return all(one == wanted for one in value)
+    if name == "engine":
+        return value in (None, "exact", wanted)
+    return bool(value == wanted)
 
 
 def _of_systems(chosen: list[Chosen], names: Iterable[str]) -> list[Chosen]:

@@ -10,6 +10,7 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
+from pipeline.core.errors import CorruptError
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.report.identity import Chosen, found_in
@@ -74,15 +75,24 @@ def as_json(settings: Any) -> str:
 
 
 def values_of(chosen: Chosen) -> pl.DataFrame:
-    """Return ``query, measure, value`` of one ranking, each once, from all its artifacts."""
+    """Return ``query, measure, value`` of one ranking, each once, from all its artifacts.
+
+    Raises:
+        CorruptError: an artifact does not have one value for each query and measure.
+    """
     found = [_read(artifact) for artifact in chosen.scores]
     kept = pl.concat(found).filter(pl.col("measure").is_in(list(chosen.measures)))
     return kept.unique(["query", "measure"], keep="first", maintain_order=True)
 
 
 def _read(artifact: Artifact) -> pl.DataFrame:
-    table: Any = pl.from_arrow(artifact.arrow("scores.arrow").select(["query", "measure", "value"]))
-    return pl.DataFrame(table)
+    found: Any = pl.from_arrow(artifact.arrow("scores.arrow").select(["query", "measure", "value"]))
+    table, measures = pl.DataFrame(found), artifact.manifest.config["measures"]
+    values = table["query"].n_unique() * len(measures)
+    whole = set(table["measure"]) == set(measures) and table.select("query", "measure").n_unique() == len(table)
+    if not whole or len(table) != values or table["value"].null_count():
+        raise CorruptError(f"{artifact.path} does not have one value for each query and measure", "Score it again")
+    return table
 
 
 def frame(chosen: Sequence[Chosen]) -> pl.DataFrame:

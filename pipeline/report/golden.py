@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipeline.core.config import parse_count
 from pipeline.core.errors import DriftError, InputError
 from pipeline.core.progress import say
 from pipeline.measure.measures import parse_measures
-from pipeline.report.model import Summary
 
 COLUMNS = ("system", "field", "size", "measure", "value")
 """``value`` is a fraction. An empty field is the dataset level; an empty size, such as 200k, matches any."""
 
+OPTIONAL = ("label", "year", "split", "seed", "depth", "sample")
+"""Columns that restrict what is compared where they are there and not empty."""
 
-def check(path: Path, summaries: Sequence[Summary], tolerance: float) -> int:
+
+def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) -> int:
     """Compare figures with a golden table and return how many rows agree.
 
     Rows of systems that have no figure at all are skipped with a message.
 
     Args:
-        path: CSV with the columns :data:`COLUMNS`, in any order, perhaps among others; ``#`` starts a comment line.
-        summaries: the figures.
+        path: CSV with the columns :data:`COLUMNS`, perhaps some of :data:`OPTIONAL`, in any order, perhaps among
+            others; ``#`` starts a comment line.
+        records: the figures (:func:`pipeline.report.longcsv.records`).
         tolerance: the largest difference allowed, a fraction.
 
     Raises:
         InputError: the table cannot be read, or has no row of a system that has figures.
         DriftError: a figure differs by more than the tolerance or was not measured; every such row is listed.
     """
-    systems = {each.system for each in summaries}
+    systems = {each["system"] for each in records}
     rows = _read(path)
     own = [row for row in rows if row["system"] in systems]
     if not own:
@@ -39,16 +43,29 @@ def check(path: Path, summaries: Sequence[Summary], tolerance: float) -> int:
         say(f"{len(rows) - len(own)} rows of {path} are of systems without scores")
     drifted = []
     for row in own:
-        expected, size = _number(row["value"]), row["size"] and parse_count(row["size"], "size")
-        key = (row["system"], row["field"] or None, str(parse_measures([row["measure"]])[0]))
-        same = [each for each in summaries if (each.system, each.field, each.measure) == key]
-        found = [each.value for each in same if size in ("", each.size)]
+        expected = _number(row["value"])
+        found = _found(row, records)
         if len(found) != 1 or abs(found[0] - expected) > tolerance:
             shown = ", ".join(f"{value:.4f}" for value in found) or "nothing"
-            drifted.append(f"{' '.join(filter(None, row.values()))}: found {shown}")
+            drifted.append(f"{' '.join(filter(None, (row[name] for name in COLUMNS)))}: found {shown}")
     if drifted:
         raise DriftError(f"{len(drifted)} of {len(own)} figures differ from {path}:\n  " + "\n  ".join(drifted))
     return len(own)
+
+
+def _found(row: Mapping[str, str], records: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the figures a row describes; without a sample, those over the most samples."""
+    size = row["size"] and parse_count(row["size"], "size")
+    key = (row["system"], row["field"] or None, str(parse_measures([row["measure"]])[0]))
+    same = [
+        each
+        for each in records
+        if (each["system"], each["field"], each["measure"]) == key
+        and size in ("", each["size"])
+        and all(row[name] in ("", str(each[name])) for name in OPTIONAL)
+    ]
+    most = max((len(each["samples"]) for each in same), default=0)
+    return [each["value"] for each in same if row["sample"] or len(each["samples"]) == most]
 
 
 def _number(text: str) -> float:
@@ -66,4 +83,4 @@ def _read(path: Path) -> list[dict[str, str]]:
     rows = list(csv.DictReader(lines))
     if not rows or not set(COLUMNS) <= rows[0].keys():
         raise InputError(f"{path} does not have the columns {', '.join(COLUMNS)}", "Add them, or rows")
-    return [{name: (row[name] or "").strip() for name in COLUMNS} for row in rows]
+    return [{name: (row.get(name) or "").strip() for name in (*COLUMNS, *OPTIONAL)} for row in rows]

@@ -47,9 +47,13 @@ class Chosen:
 
     @functools.cached_property
     def settings(self) -> Mapping[str, Any]:
-        """Everything that decides the system, as plain data; ``depth`` is always there."""
-        depth = self.scores[0].manifest.counts["depth"]
-        return {"depth": depth, **settings_of(self.ranking.manifest)}
+        """Everything that decides the system, as plain data; ``depth`` is always there.
+
+        Scores by a release's own judgements also say what is done about ``missing_positives``.
+        """
+        scored, given = self.scores[0].manifest, self.pool.manifest.config.get("queries_are") == "texts"
+        missing = {"missing_positives": scored.config.get("missing_positives", "ignore")} if given else {}
+        return {"depth": scored.counts["depth"], **settings_of(self.ranking.manifest), **missing}
 
     @property
     def depth(self) -> int:
@@ -73,19 +77,19 @@ class Chosen:
         """Whether settings were chosen on validation queries, for this pool's field."""
         return "tuning" in self.ranking.manifest.inputs or bool(self.settings.get("weights")) or ":tuned" in self.system
 
-    @property
+    @functools.cached_property
+    def row_settings(self) -> Mapping[str, Any]:
+        """The settings that are the same for every pool: those chosen on validation queries are left out."""
+        own = _without(self.settings, _TUNED if self.tuned else ())
+        parts = self.settings.get("parts")
+        if isinstance(parts, Mapping):
+            own["parts"] = {name: _without(part, _TUNED if ":tuned" in name else ()) for name, part in parts.items()}
+        return own
+
+    @functools.cached_property
     def row(self) -> str:
-        """Identity of the system: digest of its name and of all settings that are the same for every pool."""
-        own = {name: value for name, value in self.settings.items() if not (self.tuned and name in _TUNED)}
-        parts = own.pop("parts", None)
-        if isinstance(parts, Mapping) and self.tuned:
-            own["parts"] = {
-                name: {key: value for key, value in part.items() if not (":tuned" in name and key in _TUNED)}
-                for name, part in parts.items()
-            }
-        elif parts is not None:
-            own["parts"] = parts
-        return digest([self.system, own])
+        """Identity of the system on pools of all fields and sizes: digest of its name and :attr:`row_settings`."""
+        return digest([self.system, self.row_settings])
 
     @property
     def variant(self) -> str:
@@ -105,6 +109,10 @@ class Chosen:
         """What was scored, in canonical order, without cutoffs beyond the depth."""
         parsed = {each for one in self.scores for each in parse_measures(one.manifest.config["measures"])}
         return tuple(str(each) for each in sorted(parsed, key=lambda m: m.order) if (each.cutoff or 0) <= self.depth)
+
+
+def _without(settings: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 def settings_of(ranking: Manifest) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class PoolFacts:
         positives: relevant papers of all queries.
         corpus: identity of its corpus.
         settings: its configuration without the sample, equal for all samples of a setup.
+        absent: positives that are not in the collection, which denominators leave out or count.
     """
 
     name: str
@@ -43,6 +44,7 @@ class PoolFacts:
     positives: int
     corpus: str
     settings: Mapping[str, Any]
+    absent: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,7 @@ class Scored:
     """The scores of one system on one pool.
 
     Attributes:
-        system: name of the system.
+        system: label of its row: the name, with the settings in which rows of that name differ.
         pool: the pool it ranked.
         measures: canonical names.
         queries: int64 ``[queries]``, positions in the pool.
@@ -58,6 +60,9 @@ class Scored:
         counts: what the stage ``score`` counted.
         corpus: folder name of the corpus.
         parameters: settings of the system, such as ``k1=0.9, b=0.4``; may be empty.
+        identity: what identifies it, by the names of :data:`pipeline.report.frame.SCHEMA`.
+        scores: folder names of the score artifacts.
+        replaced: whether older tunings of the system were left out.
     """
 
     system: str
@@ -68,6 +73,19 @@ class Scored:
     counts: Mapping[str, Any]
     corpus: str
     parameters: str = ""
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    scores: tuple[str, ...] = ()
+    replaced: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the system, as users write it."""
+        return str(self.identity.get("system", self.system))
+
+    @property
+    def depth(self) -> int:
+        """Entries ranked a query."""
+        return int(self.identity.get("depth", self.counts["depth"]))
 
 
 @dataclass(frozen=True)
@@ -77,10 +95,10 @@ class ReportSettings:
     Attributes:
         seed: of the bootstrap and the permutation test.
         resamples: of the bootstrap over queries.
-        level: of its percentile interval.
+        level: of its interval.
         permutations: sign flips of the paired test.
         alpha: adjusted p-values below it are marked.
-        baseline: the system the others are tested against, or None.
+        baseline: name or label of the system the others are tested against, or None.
     """
 
     seed: int = 13
@@ -150,19 +168,13 @@ class Report:
     """Everything a table, a plot or a file shows.
 
     Attributes:
-        summaries: every figure.
+        summaries: every figure of every measure.
         families: which figures are shown together.
-        systems: in the order shown.
-        measures: canonical names, in the order shown.
+        systems: labels, in the order shown.
+        measures: canonical names of what is shown, in order.
         settings: what decided the figures.
-        corpus: folder name of the corpus.
-        pools: folder names of all pools.
-        pool_seeds: seeds the pools were drawn with.
-        depth: length of the longest ranking.
-        tied: by system, the fraction of ranked entries that share their score with a neighbour.
-        without_results: by system, the queries that retrieved nothing and scored 0.
-        without_positive: queries of all pools that have no relevant paper.
-        parameters: by system, its settings as text.
+        scored: what the figures were made from.
+        baselines: for each system that is tested, the label of the row it is tested against.
     """
 
     summaries: tuple[Summary, ...]
@@ -170,14 +182,23 @@ class Report:
     systems: tuple[str, ...]
     measures: tuple[str, ...]
     settings: ReportSettings
-    corpus: str
-    pools: tuple[str, ...]
-    pool_seeds: tuple[int, ...]
-    depth: int
-    tied: Mapping[str, float] = field(default_factory=dict)
-    without_results: Mapping[str, int] = field(default_factory=dict)
-    without_positive: int = 0
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    scored: tuple[Scored, ...]
+    baselines: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def corpus(self) -> str:
+        """Folder name of the corpus."""
+        return self.scored[0].corpus
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Folder names of all pools."""
+        return unique(sorted(each.pool.name for each in self.scored))
+
+    def within(self, family: Family) -> tuple[Scored, ...]:
+        """Return what the figures of a family were made from."""
+        setups: set[Setup] = set(family.setups)
+        return tuple(each for each in self.scored if each.pool.setup in setups)
 
     def find(self, system: str, field: str | None, size: int | None, measure: str) -> Summary | None:
         """Return one figure, or None if it was not measured."""

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.config import format_count
+from pipeline.report.caption import DATASET, provenance
 from pipeline.report.figures import COLOURS, FORMATS, MARKERS, WIDTH, drawing, save
 from pipeline.report.model import AVERAGE, Family, Report, Summary
-from pipeline.report.notes import provenance
-from pipeline.report.tables import DATASET, label_of
+from pipeline.report.tables import label_of
 
 
 def save_plots(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -28,15 +28,22 @@ def save_plots(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -
     """
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for family in report.families:
-        for measure in report.measures:
-            name = f"{_family_name(family)}-{measure.replace('@', '-at-')}"
-            draw = draw_by_size if family.kind == "sizes" else draw_by_field
-            source = provenance(report, report.pools)
-            with drawing() as figure_class:
-                figure = draw(figure_class, report, family, measure)
-                written += save(figure, folder / name, formats, source)
+    for name, family, measure in plots_of(report):
+        draw = draw_by_size if family.kind == "sizes" else draw_by_field
+        source = provenance(report, report.scored)
+        with drawing() as figure_class:
+            figure = draw(figure_class, report, family, measure)
+            written += save(figure, folder / name, formats, source)
     return written
+
+
+def plots_of(report: Report) -> list[tuple[str, Family, str]]:
+    """Return the name of each figure, without suffix, with its family and measure."""
+    return [
+        (f"{_family_name(family)}-{measure.replace('@', '-at-')}", family, measure)
+        for family in report.families
+        for measure in report.measures
+    ]
 
 
 def draw_by_size(figure_class: Any, report: Report, family: Family, measure: str) -> Any:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 from pipeline.core.config import format_count
 from pipeline.measure.measures import parse_measures
+from pipeline.report.caption import title
 from pipeline.report.model import AVERAGE, Family, Report, Setup, Summary
 from pipeline.report.notes import notes
-
-DATASET = "dataset level"
 
 _EQUAL = 1e-12
 """Means that differ by less are equal but for rounding."""
@@ -70,18 +69,14 @@ class Table:
 
 
 def build_tables(report: Report) -> tuple[Table, ...]:
-    """Return the tables of a report.
+    """Return the tables of a report, one a family.
 
-    Pool sizes give one table, systems by size and measure (as table 1 of Medić & Šnajder 2022). Fields give a table for
-    each measure, fields by system, with the macro average below (their tables 2, 7 and 8, transposed).
+    Pool sizes give systems by size and measure (as table 1 of Medić & Šnajder 2022). Fields give fields by measure and
+    system, with the macro average below (their tables 2, 7 and 8, transposed).
     """
-    tables: list[Table] = []
-    for family in report.families:
-        if family.kind == "sizes":
-            tables.append(_by_size(report, family))
-        else:
-            tables += [_by_field(report, family, measure) for measure in report.measures]
-    return tuple(tables)
+    return tuple(
+        _by_size(report, family) if family.kind == "sizes" else _by_field(report, family) for family in report.families
+    )
 
 
 def percent(value: float) -> str:
@@ -98,43 +93,46 @@ def _by_size(report: Report, family: Family) -> Table:
     places = [(setup, measure) for setup in family.setups for measure in report.measures]
     found = [[report.find(system, *setup, measure) for system in report.systems] for setup, measure in places]
     kept = [place for place, column in enumerate(found) if any(column)]
-    figures = [_figures(found[place], report.settings.alpha) for place in kept]
+    shown = [number for number, _ in enumerate(report.systems) if any(found[place][number] for place in kept)]
+    figures = [_figures(report, found[place]) for place in kept]
     return Table(
-        title=f"Retrieval by pool size, {family.setups[0].field or DATASET}",
+        title=title(report, family),
         corner="system",
         columns=tuple(Column(format_count(places[place][0].size), label_of(places[place][1])) for place in kept),
-        lines=tuple(
-            Line(system, tuple(column[number] for column in figures)) for number, system in enumerate(report.systems)
-        ),
-        notes=notes(report, _summaries(report, family), "column"),
+        lines=tuple(Line(report.systems[number], tuple(column[number] for column in figures)) for number in shown),
+        notes=notes(report, family, _summaries(report, family), "column"),
     )
 
 
-def _by_field(report: Report, family: Family, measure: str) -> Table:
+def _by_field(report: Report, family: Family) -> Table:
     facts = [Column("", name) for name in ("candidates", "queries", "positives")]
     places: list[tuple[str | None, int | None]] = [*family.setups, (AVERAGE, family.size)]
+    scored = {summary.system for summary in _summaries(report, family)}
+    systems = [system for system in report.systems if system in scored]
     lines = []
     for field, size in places:
-        found = [report.find(system, field, size, measure) for system in report.systems]
-        some = next((each for each in found if each is not None), None)
+        found = [[report.find(system, field, size, measure) for system in systems] for measure in report.measures]
+        some = next((each for row in found for each in row if each is not None), None)
         if some is not None:
             known = ("" if some.size is None else f"{some.size:,}", f"{some.queries:,}", f"{some.positives:,}")
-            lines.append(Line(str(field), (*_figures(found, report.settings.alpha), *known), field == AVERAGE))
-    label = label_of(measure)
-    sized = "" if family.size is None else f", {format_count(family.size)} candidates"
+            figures = [figure for row in found for figure in _figures(report, row)]
+            lines.append(Line(str(field), (*figures, *known), field == AVERAGE))
     return Table(
-        title=f"{label} by field{sized}",
+        title=title(report, family),
         corner="field",
-        columns=(*(Column(label, system) for system in report.systems), *facts),
+        columns=(*(Column(label_of(m), system) for m in report.measures for system in systems), *facts),
         lines=tuple(lines),
-        notes=notes(report, _summaries(report, family), "row"),
+        notes=notes(report, family, _summaries(report, family), "row and measure"),
     )
 
 
-def _figures(found: Sequence[Summary | None], alpha: float) -> list[Figure | None]:
-    """Return figures that are compared with each other; all that share the highest value are best."""
-    best = max((each.value for each in found if each is not None), default=0.0)
-    alone = sum(each is not None for each in found) < 2
+def _figures(report: Report, found: Sequence[Summary | None]) -> list[Figure | None]:
+    """Return figures that are compared with each other; those of one depth that share its highest value are best."""
+    depth_of = {each.system: each.depth for each in report.scored}
+    values: dict[int, list[float]] = {}
+    for each in found:
+        if each is not None:
+            values.setdefault(depth_of[each.system], []).append(each.value)
     return [
         None
         if each is None
@@ -143,8 +141,8 @@ def _figures(found: Sequence[Summary | None], alpha: float) -> list[Figure | Non
             each.deviation,
             each.low,
             each.high,
-            best=not alone and each.value >= best - _EQUAL,
-            marked=each.p_adjusted is not None and each.p_adjusted < alpha,
+            best=len(rivals := values[depth_of[each.system]]) > 1 and each.value >= max(rivals) - _EQUAL,
+            marked=each.p_adjusted is not None and each.p_adjusted < report.settings.alpha,
         )
         for each in found
     ]

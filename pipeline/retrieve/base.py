@@ -83,6 +83,11 @@ class Ranking:
         query = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
         return cls(query, row, score, rank.astype(np.uint16))
 
+    def of(self, queries: npt.NDArray[np.bool_]) -> Ranking:
+        """Return the entries of some queries, bool ``[queries]``; the others are left without results."""
+        kept = queries[self.query]
+        return Ranking(self.query[kept], self.row[kept], self.score[kept], self.rank[kept])
+
     def __len__(self) -> int:
         return len(self.row)
 

@@ -75,6 +75,7 @@ class QuerySet:
         judgements: ``(query id, paper id, grade)`` of each judgement; no pair comes twice.
         noted: queries and judgements that are left out, by reason.
         examples: the first of them, each as ``reason: file:line: excerpt``.
+        exclusions: ``(query id, paper id)`` that a query's ranking leaves out; None: the release names none.
     """
 
     query_ids: Sequence[str]
@@ -82,6 +83,7 @@ class QuerySet:
     judgements: Sequence[tuple[str, str, int]]
     noted: Counter[str] = field(default_factory=Counter)
     examples: Sequence[str] = ()
+    exclusions: Sequence[tuple[str, str]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """BEIR folders: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/*.tsv`` (Thakur et al. 2021), and their TREC kin.
 
+A file ``exclusions.tsv`` (query-id, corpus-id), which ``mdcr export`` writes, names what a query's ranking leaves out.
 Documents and queries may also be tables (``corpus.tsv``, ``collection.tsv``: id, text, or id, title, text), judgements
 also TREC qrels (query, iteration, document, grade, between spaces); all plain or gzip.
 """
@@ -53,9 +54,14 @@ class Beir(Limits):
             )
         return of_split[self.judged]
 
+    @property
+    def _excluding(self) -> Path:
+        return self.folder / "exclusions.tsv"
+
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums and the split."""
         paths = [self._file("corpus"), self._file("queries"), self._qrels()]
+        paths += [self._excluding] * self._excluding.is_file()
         return {"files": fingerprint(paths, self.folder), "split": self.judged}
 
     def parts(self) -> Sequence[str]:
@@ -97,6 +103,7 @@ class Beir(Limits):
             [(query, paper, grade) for (query, paper), grade in grades.items()],
             judgements.dropped + queries.dropped + queries.noted,
             judgements.examples + queries.examples,
+            list(self._exclusions()) if self._excluding.is_file() else None,
         )
 
     def _query_texts(self, path: Path, judged: set[str], tally: Tally) -> Iterator[tuple[int, str, str]]:
@@ -126,6 +133,18 @@ class Beir(Limits):
                     f"the score is an integer from -{_LARGEST_GRADE} to {_LARGEST_GRADE}",
                 )
             yield number, (columns[0], columns[-2]), int(columns[-1])
+
+    def _exclusions(self) -> Iterator[tuple[str, str]]:
+        """Yield (query id, paper id) of each line after the header."""
+        for number, line in read_lines(self._excluding):
+            query, _, paper = (line or b"").decode("utf-8", "replace").rstrip("\r").partition("\t")
+            if not query or not paper or "\t" in paper:
+                raise InputError(
+                    f"{self._excluding}:{number} must be query-id and corpus-id, with a tab between them",
+                    "Export the folder again, or remove the file",
+                )
+            if number > 1:
+                yield query, paper
 
 
 _Key = TypeVar("_Key", bound=Hashable)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, LackError, nearest
 from pipeline.core.task import Task
 from pipeline.retrieve.engines import EXACT_ENGINES, KINDS, IndexSettings, parse_settings
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.fuse import fusion_task, weigh_task
+from pipeline.stages.imported_run import import_task
+from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.search import DEFAULT_DEPTH
-from pipeline.stages.systems import Bm25, Dense, Fused, System
+from pipeline.stages.systems import Bm25, Dense, Fused, ImportedRun, Reranked, System
 from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
@@ -64,7 +68,10 @@ def evaluations(
     bm25_engine: str = "postings",
     tunings: Sequence[Artifact] = (),
     validation: Sequence[Task] = (),
+    missing_positives: str = "ignore",
     measure_engine: str = "numpy",
+    allow_unknown: bool = False,
+    left_out: Callable[[LackError], None] | None = None,
 ) -> list[Evaluation]:
     """Return an evaluation for each pool and system, pool by pool.
 
@@ -80,11 +87,15 @@ def evaluations(
         bm25_engine: one of :data:`BM25_ENGINES`, which give the same ranking.
         tunings: published tunings of BM25.
         validation: pools of validation queries, for the weights of fused systems.
+        missing_positives: one of :data:`pipeline.stages.score.MISSING_POSITIVES`.
         measure_engine: one of :data:`pipeline.measure.engines.ENGINES`; the scores are the same.
+        allow_unknown: leave out and count what imported runs name and a pool does not have.
+        left_out: told of each system that lacks validation queries on a pool, which is left out; None: it is an error.
 
     Raises:
         InputError: there is no such engine, no tuning of a pool for which one is required, or a measure is deeper than
             the rankings.
+        LackError: a weighted sum has no validation queries.
     """
     index = parse_settings(engine)
     if index is None and engine not in ENGINES:
@@ -92,8 +103,16 @@ def evaluations(
     if bm25_engine not in BM25_ENGINES:
         raise InputError(f"there is no BM25 engine {bm25_engine!r}", nearest(bm25_engine, BM25_ENGINES))
     dense = "auto" if index else engine
-    make = _Evaluations(corpus, measures, depth, dense, index, bm25_engine, tunings, validation, measure_engine)
-    found = [evaluation for pool in pools for system in systems for evaluation in make.with_exact(pool, system)]
+    scoring = {"missing_positives": missing_positives, "engine": measure_engine}
+    make = _Evaluations(corpus, measures, depth, dense, index, bm25_engine, tunings, validation, scoring, allow_unknown)
+    found: list[Evaluation] = []
+    for pool, system in itertools.product(pools, systems):
+        try:
+            found += make.with_exact(pool, system)
+        except LackError as error:
+            if left_out is None:
+                raise
+            left_out(error)
     return list({evaluation.scores[0].id: evaluation for evaluation in found}.values())
 
 
@@ -109,7 +128,8 @@ class _Evaluations:
     bm25_engine: str
     tunings: Sequence[Artifact]
     validation: Sequence[Task]
-    measure_engine: str
+    scoring: Mapping[str, str]
+    allow_unknown: bool
 
     def with_exact(self, pool: Task, system: System) -> list[Evaluation]:
         """Return the evaluation of a system, after the exact one where it is approximate."""
@@ -119,6 +139,10 @@ class _Evaluations:
     def evaluation(self, pool: Task, system: System) -> Evaluation:
         if isinstance(system, Fused):
             return self._fused(pool, system)
+        if isinstance(system, ImportedRun):
+            return self._imported(pool, system)
+        if isinstance(system, Reranked):
+            return self._reranked(pool, system)
         return self._bm25(pool, system) if isinstance(system, Bm25) else self._dense(pool, system)
 
     def _bm25(self, pool: Task, system: Bm25) -> Evaluation:
@@ -152,26 +176,48 @@ class _Evaluations:
         found = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
         return Evaluation(exact.embed, (), found, self._score(found, pool, f"{system.name}@{index.name}"), exact=exact)
 
+    def _imported(self, pool: Task, system: ImportedRun) -> Evaluation:
+        ranking = import_task(
+            self.corpus, pool, system.path, name=system.name, depth=self.depth, allow_unknown=self.allow_unknown
+        )
+        return Evaluation((), (), ranking, self._score(ranking, pool, system.name))
+
     def _fused(self, pool: Task, system: Fused) -> Evaluation:
+        if system.method == "wsum" and any(isinstance(part, ImportedRun) for part in system.parts):
+            raise InputError(
+                f"{system.name} must fuse systems that can rank validation queries, got an imported run",
+                "Fuse by rank instead: rrf(...)",
+            )
         parts = [self.evaluation(pool, part) for part in system.parts]
         each = list(zip(parts, system.parts, strict=True))
-        names = tuple("bm25:tuned" if evaluation.tuning else part.name for evaluation, part in each)
+        names = ["bm25:tuned" if evaluation.tuning else part.name for evaluation, part in each]
+        keys = tuple("bm25:tuned" if evaluation.tuning else part.key for evaluation, part in each)
         weights = None
         if system.method == "wsum":
             held_out = self._validation_of(pool, system)
             rankings = [self.evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in each]
-            weights = weigh_task(self.corpus, held_out, rankings, parts=names, depth=self.depth)
+            weights = weigh_task(self.corpus, held_out, rankings, parts=keys, depth=self.depth)
         rankings = [part.ranking for part in parts]
         ranking = fusion_task(
-            self.corpus, pool, rankings, method=system.method, parts=names, depth=self.depth, weights=weights
+            self.corpus, pool, rankings, method=system.method, parts=keys, depth=self.depth, weights=weights
         )
         return Evaluation(
             tuple(task for part in parts for task in part.embed),
             tuple(task for part in parts for task in part.index),
             ranking,
-            self._score(ranking, pool, f"{system.method}({','.join(names)})"),
+            self._score(ranking, pool, system.label or f"{system.method}({','.join(names)})"),
             next((part.tuning for part in parts if part.tuning is not None), None),
         )
+
+    def _reranked(self, pool: Task, system: Reranked) -> Evaluation:
+        if system.head > self.depth:
+            raise InputError(f"{system.name} must rerank at most --depth {self.depth} entries", "Give a larger --depth")
+        first = self.evaluation(pool, system.first)
+        first = first.exact or first
+        ranking = rerank_task(self.corpus, pool, first.ranking, system.model, head=system.head)
+        own = canonical(first.scores[0].config)["system"]
+        scores = self._score(ranking, pool, system.named(own))
+        return dataclasses.replace(first, ranking=ranking, scores=scores)
 
     def _validation_of(self, pool: Task, system: Fused) -> Task:
         """Return the validation pool of the same field and size, on which the weights of a sum are chosen."""
@@ -184,9 +230,9 @@ class _Evaluations:
             settings = canonical(other.config)
             if settings["split"] == "validation" and all(settings[name] == own[name] for name in ("field", "size")):
                 return other
-        raise InputError(
+        raise LackError(
             f"there are no validation queries for {system.name} on {pool.slug}",
-            "Fuse by rank instead: rrf(...); a corpus that brings its own queries has none for validation",
+            "Fuse by rank instead, rrf(...), or give --year and a number of --queries",
         )
 
     def _score(self, ranking: Task, pool: Task, system: str) -> tuple[Task, ...]:
@@ -199,11 +245,11 @@ class _Evaluations:
             sample=sample,
             depth=self.depth,
             measures=self.measures,
-            engine=self.measure_engine,
+            **self.scoring,
         )
 
 
-def _as_in(evaluation: Evaluation, system: Bm25 | Dense) -> Bm25 | Dense:
+def _as_in(evaluation: Evaluation, system: Bm25 | Dense | ImportedRun) -> Bm25 | Dense | ImportedRun:
     """Return a system with its parameters in an evaluation, tuned ones included."""
     if not isinstance(system, Bm25):
         return system

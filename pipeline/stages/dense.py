@@ -2,7 +2,8 @@
 
 Exact search divides into units: each ranks the candidates of some corpus shards for every pool of the job, and the best
 of all units are the ranking. The score of a pair is canonical and the order total (:mod:`pipeline.retrieve.base`), so
-the number of units changes no byte. Pools with the same queries are ranked in one pass over their candidates.
+the number of units changes no byte. Pools with the same queries are ranked in one pass over their candidates. A query
+whose vectors are all zero (a text without a known word) has no results.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
@@ -167,12 +169,13 @@ class DenseSearch:
         if self.engine == SEVERAL:
             from pipeline.retrieve.maxsim import Groups, MaxSimEngine
 
-            groups = Groups(*texts.grouped(rows))
-            grouped = MaxSimEngine()
+            groups, grouped = Groups(*texts.grouped(rows)), MaxSimEngine()
+            live = _not_zero(groups.vectors, groups.offsets)
             name, search = type(grouped).__name__, functools.partial(grouped.search_pools, groups)
             size = max(size // _SENTENCES, 1)
         else:
             queries = _matrix(texts, rows, size)
+            live = _not_zero(queries)
             engine = dense_engine(self.engine, 2.0 * queries.size * len(candidates))
             name, search = type(engine).__name__, functools.partial(engine.search_pools, queries)
         with Progress(len(candidates), title, "docs") as progress:
@@ -187,7 +190,7 @@ class DenseSearch:
         for part, ranking in zip(parts, rankings, strict=True):
             out = part.job.out.path
             with files.disk_errors(out), files.replacing(out / part.unit) as path:
-                files.write_arrow(path, part.pool.renumbered(ranking).table().to_batches(), RANKING)
+                files.write_arrow(path, part.pool.renumbered(ranking.of(live)).table().to_batches(), RANKING)
         return name
 
 
@@ -215,7 +218,7 @@ def dense_ranking_task(
     units = DenseSearch(name, model.distance, depth, SEVERAL if model.several else engine, model.missing)
     search = SKIPPED if model.missing == "skip" else "exact"
     inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search)
-    return Task("search", 1, RANKINGS, f"{model.slug}-{slug_of(pool)}", config, inputs, units=units)
+    return Task("search", 2, RANKINGS, f"{model.slug}-{slug_of(pool)}", config, inputs, units=units)
 
 
 def approximate_ranking_task(
@@ -250,14 +253,14 @@ def approximate_ranking_task(
                 excluded=opened.exclusions,
                 resources=resources,
             )
-        ranking = opened.renumbered(ranking)
+        ranking = opened.renumbered(ranking.of(_not_zero(queries)))
         found = recall(ranking, read_ranking(inputs["exact"]))
         out.note(**_encoders(inputs))
         return {**write_ranking(ranking, open_pool(inputs), depth, out), **opened.counts, "recall": found}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
     config = DenseConfig(model.distance, depth, settings)
-    return Task("search", 1, RANKINGS, f"{model.slug}-{settings.kind}-{slug_of(pool)}", config, inputs, run)
+    return Task("search", 2, RANKINGS, f"{model.slug}-{settings.kind}-{slug_of(pool)}", config, inputs, run)
 
 
 def _inputs(
@@ -286,6 +289,17 @@ def _counted(blocks: Iterable[Block], progress: Progress) -> Iterator[Block]:
     for rows, vectors in blocks:
         yield rows, vectors
         progress.add(len(rows))
+
+
+def _not_zero(vectors: Vectors, offsets: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.bool_]:
+    """Return which queries have a vector other than zero, bool ``[queries]``; the others have no results, as in BM25.
+
+    Args:
+        vectors: ``[n, d]``.
+        offsets: int64 ``[queries + 1]``, where the vectors of each query start; None: one each.
+    """
+    some = np.asarray(vectors.any(axis=1))
+    return some if offsets is None else np.diff(np.append(0, np.cumsum(some))[offsets]) > 0
 
 
 def _matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:

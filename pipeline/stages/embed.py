@@ -25,7 +25,7 @@ from pipeline.corpus.reader import Corpus, Rows, Text
 from pipeline.encode import kinds, registry
 from pipeline.encode.base import Encoder
 from pipeline.encode.shards import ShardWriter
-from pipeline.encode.spec import EncoderSpec, Model, Role
+from pipeline.encode.spec import EncoderSpec, MeanSpec, Model, Role, TransformerSpec
 from pipeline.encode.store import VectorStore, read_rows, shard_name, shard_number, write_rows
 from pipeline.encode.store_statistics import sample, spot_check, statistics
 from pipeline.stages.fit import fit_task
@@ -51,16 +51,18 @@ def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[R
     A segment holds what earlier ones do not; the store it lies in has all vectors of the pool:
     ``store_of(runner.make(task))``.
     """
-    tasks: dict[Role, Task] = {"paper": _embed_task(corpus, pool, model, "paper")}
     config = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
-    if config["queries_are"] == "texts":
-        if model.place and not model.query:
-            raise InputError(
-                f"{model.name} must have vectors of the query texts of {corpus.manifest.slug}, got none",
-                "Name their file: vectors:FILE:queries=FILE",
-            )
-        tasks["query"] = _embed_task(corpus, pool, query_model(model), "query")
-    return tasks
+    if config["queries_are"] != "texts":
+        return {"paper": _embed_task(corpus, pool, model, "paper")}
+    if model.place and not model.query:
+        raise InputError(
+            f"{model.name} must have vectors of the query texts of {corpus.manifest.slug}, got none",
+            "Name their file: vectors:FILE:queries=FILE",
+        )
+    return {
+        "paper": _embed_task(corpus, pool, passage_model(model), "paper"),
+        "query": _embed_task(corpus, pool, query_model(model), "query"),
+    }
 
 
 def query_model(model: Model) -> Model:
@@ -71,6 +73,16 @@ def query_model(model: Model) -> Model:
         StageError: it has to be looked up on the hub, which cannot be reached.
     """
     return registry.resolve(model.query) if model.query else model
+
+
+def passage_model(model: Model) -> Model:
+    """Return the encoder of papers that ad-hoc queries search: the model itself, unless they have another prefix."""
+    spec, parts = model.spec, tuple(map(passage_model, model.parts))
+    if isinstance(spec, TransformerSpec) and model.passage_prefix is not None:
+        spec = dataclasses.replace(spec, paper_prefix=model.passage_prefix)
+    if isinstance(spec, MeanSpec):
+        spec = dataclasses.replace(spec, parts=tuple(part.spec for part in parts))
+    return dataclasses.replace(model, spec=spec, parts=parts)
 
 
 def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
@@ -97,7 +109,8 @@ def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper
 
     A segment whose pool is gone is left out: it can be read but not made again.
     """
-    tasks = [_embed_task(corpus, pool, model, role) for pool in published(root / POOLS)]
+    models = {each.spec: each for each in (model, passage_model(model))}.values()
+    tasks = [_embed_task(corpus, pool, each, role) for pool in published(root / POOLS) for each in models]
     return [task for task in tasks if (root / task.room / task.name / MANIFEST).exists()]
 
 
@@ -162,7 +175,7 @@ class Embedding:
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
         """Count what the segment holds."""
         checkpoint = self.model.checkpoint.hub if self.model.checkpoint else ""
-        out.note(model=self.model.name, checkpoint=checkpoint, **_joined(facts))
+        out.note(model=self.model.name, checkpoint=checkpoint, recipe=self.model.recipe, **_joined(facts))
         wanted = len(self._wanted(inputs))
         rows, shards = read_rows(out)
         totals = Counter(tokens=0, padded=0, truncated=0)
@@ -287,6 +300,8 @@ def _spot_check(
     manifest = segment.manifest
     try:
         model = registry.resolve(manifest.provenance["model"])
+        if canonical(model.spec) != manifest.config["encoder"]:
+            model = passage_model(model)
         if canonical(model.spec) != manifest.config["encoder"]:
             return "the model of that name has changed"
         fits = {artifact.id: artifact for artifact in published(root / FITS)}

@@ -19,6 +19,7 @@ from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.pools import build_given_pool, build_pool
+from pipeline.corpus.queries import check_queries
 from pipeline.corpus.reader import Corpus
 
 
@@ -34,8 +35,7 @@ def pool_task(
         test: of a validation pool: the test pool whose queries it must not share.
     """
     lists = {path: _read_list(path) for path in exclude}
-    digests = ((path.name, hashlib.sha256("\n".join(ids).encode()).hexdigest()) for path, ids in lists.items())
-    config = dataclasses.replace(config, exclude=tuple(digests))
+    config = dataclasses.replace(config, exclude=exclusions(exclude))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
     if test is not None:
         inputs["test"] = test
@@ -50,7 +50,28 @@ def pool_task(
             excluded = np.concatenate([excluded, Pool(inputs["test"], opened).query_rows])
         return build_pool(opened, config, out, excluded)
 
-    return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, inputs, run)
+    version = 2 if config.queries_are == "texts" else 1
+    return Task("pool", version, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, inputs, run)
+
+
+def exclusions(paths: Sequence[Path]) -> tuple[tuple[str, str], ...]:
+    """Return name and SHA-256 of lists of paper ids, as pools record them.
+
+    Raises:
+        InputError: a list cannot be read.
+    """
+    return tuple((path.name, hashlib.sha256("\n".join(_read_list(path)).encode()).hexdigest()) for path in paths)
+
+
+def check_pool(task: Task) -> None:
+    """Check, without drawing, that the corpus has papers enough that may be queries of a pool.
+
+    Raises:
+        LackError: it has not.
+    """
+    corpus, config = task.inputs["corpus"], task.config
+    if isinstance(corpus, Artifact) and config.queries_are != "texts":
+        check_queries(Corpus(corpus), config)
 
 
 def _read_list(path: Path) -> list[str]:

@@ -10,11 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
+from pipeline.core.config import canonical
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Counts
 from pipeline.core.order import tied_share
 from pipeline.core.resources import Resources
-from pipeline.core.schema import SCORES
+from pipeline.core.schema import JUDGEMENTS, SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import SCORES as ROOM
@@ -24,7 +25,10 @@ from pipeline.measure.candidates import check_candidates
 from pipeline.measure.engines import check_engine, evaluate
 from pipeline.measure.inputs import Qrels, Run, column, select
 from pipeline.measure.measures import DEFAULT, check_depth, parse_measures, within
-from pipeline.stages.search import without_vectors
+from pipeline.stages.search import slug_of, without_vectors
+
+MISSING_POSITIVES = ("ignore", "count")
+"""Positives the corpus lacks: ``ignore`` leaves them out, ``count`` has them in denominators, as trec_eval does."""
 
 _PARAMETERS = ("k1", "b")
 """Settings of a ranking that tables name beside its system, whose name may not say them."""
@@ -38,11 +42,14 @@ class ScoreConfig:
         system: the name of what made the ranking.
         sample: which sample of the pool it ranks, from 1.
         measures: canonical names, in canonical order.
+        missing_positives: whether denominators ``count`` positives that the corpus lacks, as trec_eval does, or
+            ``ignore`` them.
     """
 
     system: str
     sample: int
     measures: tuple[str, ...]
+    missing_positives: str = "ignore"
 
 
 def score_tasks(
@@ -54,7 +61,7 @@ def score_tasks(
     sample: int,
     depth: int,
     measures: tuple[str, ...] = (),
-    engine: str = "numpy",
+    **options: str,
 ) -> tuple[Task, ...]:
     """Return the tasks that score one ranking: the default measures, then each other measure asked for alone.
 
@@ -68,7 +75,7 @@ def score_tasks(
         sample: sample of the pool.
         depth: entries ranked a query; default measures with a deeper cutoff are left out.
         measures: further measures, as users type them.
-        engine: what computes them.
+        options: ``missing_positives`` and ``engine`` of :func:`score_task`.
 
     Raises:
         InputError: a measure or the engine is unknown, or a measure asked for is deeper than the ranking.
@@ -78,7 +85,7 @@ def score_tasks(
     default = tuple(map(str, within(DEFAULT, depth)))
     further = [(str(each),) for each in sorted(asked, key=lambda measure: measure.order) if str(each) not in default]
     return tuple(
-        score_task(ranking, pool, corpus, system=system, sample=sample, measures=each, engine=engine)
+        score_task(ranking, pool, corpus, system=system, sample=sample, measures=each, **options)
         for each in (default, *further)
     )
 
@@ -91,6 +98,7 @@ def score_task(
     system: str,
     sample: int,
     measures: tuple[str, ...],
+    missing_positives: str = "ignore",
     engine: str = "numpy",
 ) -> Task:
     """Return the task that scores one ranking of one pool.
@@ -105,15 +113,18 @@ def score_task(
         system: name in every table and figure.
         sample: sample of the pool.
         measures: as users type them; their order and spelling do not matter.
+        missing_positives: one of :data:`MISSING_POSITIVES`.
         engine: what computes them (:data:`pipeline.measure.engines.ENGINES`): the values are the same.
 
     Raises:
-        InputError: a measure or the engine is unknown. Once run: the ranking leaves out a query, ranks a paper
+        InputError: a measure or the engine is unknown; or missing positives are to be counted of a pool that cannot
+            have any. Once run: the ranking leaves out a query, ranks a paper
             that is not a candidate or is not in order; or ``sample`` is not the pool's.
     """
     check_engine(engine)
+    _check_missing_positives(missing_positives, pool)
     parsed = sorted(parse_measures(measures), key=lambda measure: measure.order)
-    config = ScoreConfig(system, sample, tuple(map(str, parsed)))
+    config = ScoreConfig(system, sample, tuple(map(str, parsed)), missing_positives)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
@@ -121,7 +132,8 @@ def score_task(
         _require_all_run(inputs["ranking"], opened)
         table = inputs["ranking"].arrow("ranking.arrow")
         queries = len(opened.query_rows)
-        ranked, judged = Run.from_table(table, queries), Qrels.from_table(opened.qrels, queries)
+        ranked = Run.from_table(table, queries)
+        judged = Qrels.from_table(_judged(opened, missing_positives), queries)
         check_candidates(ranked, opened)
         scored = np.flatnonzero(judged.positives())
         ranked_scored, judged_scored = select(ranked, judged, scored)
@@ -136,14 +148,37 @@ def score_task(
             "queries_without_positive": queries - len(scored),
             "queries_without_results": int(np.count_nonzero(ranked_scored.retrieved() == 0)),
             "positives": len(judged_scored.rows),
+            "positives_not_in_collection": opened.missing.num_rows,
             "retrieved": len(ranked.rows),
             "depth": ranked.depth,
             "tied_share": tied_share(column(table, "query"), column(table, "score")),
         }
 
-    slug = pool.slug if isinstance(pool, Task) else pool.manifest.slug
     inputs: dict[str, Task | Artifact] = {"ranking": ranking, "pool": pool, "corpus": corpus}
-    return Task("score", 1, ROOM, f"{_folder_name(system)}-{slug}", config, inputs, run)
+    return Task("score", 1, ROOM, f"{_folder_name(system)}-{slug_of(pool)}", config, inputs, run)
+
+
+def _check_missing_positives(text: str, pool: Task | Artifact) -> None:
+    if text not in MISSING_POSITIVES:
+        raise InputError(
+            f"--missing-positives must be {' or '.join(MISSING_POSITIVES)}, got {text!r}",
+            nearest(text, MISSING_POSITIVES),
+        )
+    config = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
+    if text == "count" and config["queries_are"] == "papers":
+        raise InputError(
+            f"the queries of {slug_of(pool)} are papers, whose positives are all in the collection",
+            "Leave --missing-positives out; it is for releases that bring their own judgements",
+        )
+
+
+def _judged(pool: Pool, missing_positives: str) -> pa.Table:
+    """Return the judgements; a positive that the corpus lacks has a row beyond it, which nothing retrieves."""
+    if missing_positives == "ignore":
+        return pool.qrels
+    beyond = np.arange(pool.missing.num_rows) + len(pool.corpus)
+    missing = pool.missing.add_column(1, JUDGEMENTS.field("row"), pa.array(beyond, pa.uint32()))
+    return pa.concat_tables([pool.qrels, missing]).sort_by([("query", "ascending"), ("row", "ascending")])
 
 
 def _require_sample(pool: Pool, sample: int) -> None:

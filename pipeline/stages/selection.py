@@ -57,13 +57,16 @@ class Selection:
         return not (self.fields or self.sizes) and self.year is None and self.queries is None
 
     def pools(self, corpus: Artifact) -> list[Task]:
-        """Return the tasks of the selected pools: by field, then size, then sample.
+        """Return the tasks of the selected pools: by field, then size, then sample."""
+        return [self._pool(corpus, config) for config in self.configs(corpus)]
+
+    def configs(self, corpus: Artifact | None) -> list[PoolConfig]:
+        """Return the settings of the selected pools; without a corpus, of citation pools.
 
         A corpus that brings its own queries is one pool of all its papers, unless a citation pool is asked for.
         """
-        if Corpus(corpus).has_query_texts() and self.is_default:
-            given = PoolConfig(queries_are="texts", year=None, size="all", queries="all", seed=self.seed)
-            return [pool_task(corpus, given)]
+        if corpus is not None and Corpus(corpus).has_query_texts() and self.is_default:
+            return [PoolConfig(queries_are="texts", year=None, size="all", queries="all", seed=self.seed)]
         samples = DEFAULT_SAMPLES if self.samples is None else self.samples
         if not 0 < samples < 10_000:
             raise InputError(f"--samples {samples} is out of range", "Ask for one or more")
@@ -79,13 +82,15 @@ class Selection:
             prefilter=self.prefilter,
         )
         return [
-            self._pool(corpus, dataclasses.replace(common, field=name, size=size, sample=sample))
+            dataclasses.replace(common, field=name, size=size, sample=sample)
             for name in self.fields or (None,)
             for size in self.sizes or parse_sizes(DEFAULT_SIZE[by_field])
             for sample in range(1, 2 if size == "all" else samples + 1)
         ]
 
     def _pool(self, corpus: Artifact, config: PoolConfig) -> Task:
+        if config.queries_are == "texts":
+            return pool_task(corpus, config)
         test = None
         if self.split == "validation":
             test = pool_task(corpus, dataclasses.replace(config, split="test", sample=1), self.exclude)

@@ -1,26 +1,31 @@
 """The systems users name.
 
 ``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``vectors:FILE``,
-``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``.
+``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``, ``rerank(bm25,cross:org/name,100)``, ``run:FILE``; with a label of the
+user's own, ``mine=/path/to/model``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 from pipeline.encode import registry
-from pipeline.encode.spec import Model
+from pipeline.encode.spec import CrossModel, Model
 
 Method = Literal["rrf", "wsum"]
 """How systems are fused (:mod:`pipeline.retrieve.fusion`)."""
 
 DEFAULT_K1, DEFAULT_B = 0.9, 0.4
 """BM25 as Anserini sets it."""
+
+_RERANK = "Write rerank(bm25,cross:ORGANISATION/NAME,100)"
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -46,17 +51,46 @@ class Bm25:
             return "bm25:tuned"
         return "bm25" if (self.k1, self.b) == (DEFAULT_K1, DEFAULT_B) else f"bm25:k1={self.k1:g},b={self.b:g}"
 
+    @property
+    def key(self) -> str:
+        """The name, which has no label."""
+        return self.name
+
 
 @dataclass(frozen=True)
 class Dense:
-    """An article encoder with exact search of its vectors."""
+    """An article encoder with exact search of its vectors; ``label`` is its name in tables, empty for the model's."""
 
     model: Model
+    label: str = ""
 
     @property
     def name(self) -> str:
-        """As users write it."""
-        return self.model.name
+        """Its label, or the model as users write it."""
+        return self.label or self.model.name
+
+    @property
+    def key(self) -> str:
+        """The name without label and path."""
+        return self.model.key
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """A run of the pool that another tool made; ``label`` is its name in tables, empty for the file's."""
+
+    path: Path
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its label, or the name of the file without endings: ``theirs.trec.gz`` is ``theirs``."""
+        return self.label or self.path.name.removesuffix(".gz").rpartition(".")[0] or self.path.name
+
+    @property
+    def key(self) -> str:
+        """The name, which has no path."""
+        return f"run:{self.name}"
 
 
 @dataclass(frozen=True)
@@ -64,36 +98,76 @@ class Fused:
     """Several systems fused by reciprocal rank, or by a weighted sum with weights chosen on validation queries."""
 
     method: Method
-    parts: tuple[Bm25 | Dense, ...]
+    parts: tuple[Bm25 | Dense | ImportedRun, ...]
+    label: str = ""
 
     @property
     def name(self) -> str:
-        """As users write it."""
-        return f"{self.method}({','.join(part.name for part in self.parts)})"
+        """Its label, or as users write it with the labels of its parts."""
+        return self.label or f"{self.method}({','.join(part.name for part in self.parts)})"
 
 
-System = Bm25 | Dense | Fused
+@dataclass(frozen=True)
+class Reranked:
+    """A system whose first entries of every query a cross-encoder orders anew.
+
+    Attributes:
+        first: the system that ranks first.
+        model: the cross-encoder.
+        head: entries of a query that it reads.
+        label: its name in tables, empty for the one users write.
+    """
+
+    first: Bm25 | Dense | Fused | ImportedRun
+    model: CrossModel
+    head: int
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its label, or as users write it."""
+        return self.named(self.first.name)
+
+    def named(self, first: str) -> str:
+        """Return the name with another name for the system that ranks first."""
+        return self.label or f"rerank({first},{self.model.name},{self.head})"
 
 
-def parse_systems(text: str, precision: str | None = None) -> list[System]:
+System = Bm25 | Dense | Fused | ImportedRun | Reranked
+
+
+def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] = ()) -> list[System]:
     """Read ``--model``: systems separated by commas.
 
     Args:
         text: as typed.
         precision: compute precision of the encoders; None: each model's own.
+        runs: run files of ``--run``, which are systems too.
     """
-    names = system_names(text)
-    if not names:
+    systems = [*(_parse(name, precision) for name in system_names(text)), *map(_imported, runs)]
+    if not systems:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
-    systems = [_parse(name, precision) for name in names]
-    return list({(system.name, getattr(system, "tuning", None)): system for system in systems}.values())
+    files = {system.path.resolve(): system.name for system in systems if isinstance(system, ImportedRun)}
+    for name, count in Counter(files.values()).items():
+        if count > 1:
+            raise InputError(f"runs must have different names, got {count} named {name!r}", "Rename the files")
+    names = system_names(text)
+    computing = any(isinstance(system, Reranked) for system in systems) or any(
+        hasattr(part.spec, "compute") for model in encoders(systems) for part in (model, *model.parts)
+    )
+    if precision is not None and not computing:
+        raise InputError(f"--precision {precision} must go with an encoder that computes", "Leave it out")
+    for label in [_labelled(name)[0] for name in names]:
+        if label and sum(_labelled(name)[0] == label for name in set(names)) > 1:
+            raise InputError(f"the label {label} must name one system, got several", "Give each its own label")
+    return list({(each.name, getattr(each, "tuning", None)): each for each in systems}.values())
 
 
 def system_names(text: str) -> list[str]:
     """Split ``--model`` at the commas between systems, not at those in parentheses or between parameters."""
     names: list[str] = []
     for piece in registry.split_names(text):
-        if names and re.fullmatch(r"\w+\s*=[^:/]*|queries\s*=.*", piece) and re.search(r":\w+\s*=", names[-1]):
+        if names and _is_option(piece) and re.search(r":\w+\s*=", names[-1]):
             names[-1] += f",{piece}"
         else:
             names.append(piece)
@@ -103,9 +177,13 @@ def system_names(text: str) -> list[str]:
 def encoder_names(text: str) -> list[str]:
     """Return the encoders of the systems in ``--model``, as typed, each once; weights need not be on this machine."""
     names: list[str] = []
-    for name in system_names(text):
-        fused = re.fullmatch(r"(rrf|wsum)\((.*)\)", name)
-        names += encoder_names(fused[2]) if fused else [name] * (name.partition(":")[0] != "bm25")
+    for name in (_labelled(each)[1] for each in system_names(text)):
+        inside = re.fullmatch(r"(?:rrf|wsum|rerank)\((.*)\)", name)
+        if inside:
+            parts = system_names(inside[1])
+            names += encoder_names(",".join(parts[:1] if name.startswith("rerank(") else parts))
+        else:
+            names += [name] * (name.partition(":")[0] not in ("bm25", "run"))
     for name in names:
         for part in registry.part_names(name):
             registry.kind_of(part)
@@ -114,32 +192,89 @@ def encoder_names(text: str) -> list[str]:
 
 def encoders(systems: Iterable[System]) -> list[Model]:
     """Return the encoders of systems, also of fused ones, each once."""
-    parts = [part for system in systems for part in (system.parts if isinstance(system, Fused) else (system,))]
-    return list({part.name: part.model for part in parts if isinstance(part, Dense)}.values())
+    first = [system.first if isinstance(system, Reranked) else system for system in systems]
+    parts = [part for system in first for part in (system.parts if isinstance(system, Fused) else (system,))]
+    return list({part.key: part.model for part in parts if isinstance(part, Dense)}.values())
+
+
+def _is_option(piece: str) -> bool:
+    """Whether a piece between commas is an option of the system before it, not a system with a label."""
+    found = re.fullmatch(r"(\w+)\s*=([^:/]*)", piece)
+    return piece.startswith(("adapter=", "queries=")) or (found is not None and not _is_system(found[2].strip()))
+
+
+def _is_system(text: str) -> bool:
+    return (
+        bool(re.match(r"(mean|rrf|wsum|rerank)\(", text)) or text in ("bm25", *registry.names()) or Path(text).is_dir()
+    )
+
+
+def _labelled(text: str) -> tuple[str, str]:
+    """Split ``mine=/path/to/model`` into label and system; the label is empty where there is none."""
+    found = re.fullmatch(r"([A-Za-z][\w.+-]*)\s*=\s*(.+)", text)
+    return ("", text) if found is None or Path(text).is_dir() else (found[1], found[2])
 
 
 def _parse(name: str, precision: str | None) -> System:
+    if precision is not None and precision not in PRECISIONS:
+        raise InputError(f"--precision {precision!r} is unknown", nearest(precision, PRECISIONS))
+    label, plain = _labelled(name)
+    if label:
+        if _is_system(label):
+            raise InputError(f"the label {label} is the name of another system", "Choose another label")
+        system = _parse(plain, precision)
+        if isinstance(system, Bm25):
+            raise InputError(f"{name} must label an encoder or a fusion; BM25 is named by its parameters", plain)
+        return replace(system, label=label)
+    parts = registry.split_names(name[len("mean(") :].rpartition(")")[0]) if name.startswith("mean(") else []
+    if any(_labelled(part)[0] and not _is_option(part) for part in parts):
+        raise InputError(f"{name} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
     fused = re.fullmatch(r"(rrf|wsum)\((.*)\)", name)
     if fused:
         return _parse_fused(fused[1], fused[2], precision)
+    if name.startswith("rerank("):
+        return _parse_reranked(name, precision)
     if name in ("bm25", "bm25:tuned"):
         return Bm25(tuning="any" if name == "bm25" else "required")
     if name.startswith("bm25:"):
         return _parse_bm25(name)
-    if precision is not None and precision not in PRECISIONS:
-        raise InputError(f"--precision {precision!r} is unknown", nearest(precision, PRECISIONS))
+    if name.startswith("run:"):
+        return _imported(Path(name.removeprefix("run:")))
     return Dense(registry.resolve(name, PRECISIONS[precision] if precision else None))
+
+
+def _imported(path: Path) -> ImportedRun:
+    found = ImportedRun(path)
+    if found.name == "bm25" or found.name in registry.names():
+        raise InputError(f"the run {path} must have a name of its own, got that of a system", "Rename the file")
+    return found
+
+
+def _parse_reranked(name: str, precision: str | None) -> Reranked:
+    parts = system_names(name.removeprefix("rerank(").removesuffix(")"))
+    if len(parts) != 3 or not name.endswith(")") or not parts[1].startswith(registry.CROSS_PREFIX):
+        raise InputError(f"{name} must name a system, a cross-encoder and a number", _RERANK)
+    if not parts[2].isdecimal() or int(parts[2]) < 1:
+        raise InputError(f"{name} must rerank a whole number of entries, got {parts[2]!r}", _RERANK)
+    first = _parse(parts[0], precision)
+    if isinstance(first, Reranked):
+        raise InputError(f"{name} reranks what is reranked already", "Name the system itself")
+    return Reranked(
+        first,
+        registry.resolve_cross_encoder(parts[1], PRECISIONS[precision] if precision else None),
+        int(parts[2]),
+    )
 
 
 def _parse_fused(method: str, inside: str, precision: str | None) -> Fused:
     parts = parse_systems(inside, precision) if inside.strip() else []
     if len(parts) < 2:
         raise InputError(f"{method}({inside}) fuses {len(parts)} systems", f"Name two or more: {method}(bm25,scincl)")
-    if len({part.name for part in parts}) < len(parts):
+    if len({part.key if isinstance(part, Bm25 | Dense) else part.name for part in parts}) < len(parts):
         raise InputError(f"{method}({inside}) names a system twice", "Name each once")
-    plain = tuple(part for part in parts if not isinstance(part, Fused))
+    plain = tuple(part for part in parts if not isinstance(part, Fused | Reranked))
     if len(plain) < len(parts):
-        raise InputError(f"{method}({inside}) fuses what is fused already", "Name the systems themselves")
+        raise InputError(f"{method}({inside}) fuses what is fused already or reranked", "Name the systems themselves")
     return Fused("rrf" if method == "rrf" else "wsum", plain)
 
 

@@ -77,6 +77,7 @@ class Study:
             line.
         batches: ``batches(workspace, recipe)`` yields tasks; each batch is made before the next is asked for.
         findings: ``findings(workspace, recipe)`` reads the artifacts and makes the tables and figures.
+        listing: ``listing(recipe)`` returns rows for ``--list``: what the input holds. None: there is nothing to list.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Study:
     recipe: type[Any]
     batches: Callable[[Workspace, Any], Iterator[Sequence[Task]]]
     findings: Callable[[Workspace, Any], Findings]
+    listing: Callable[[Any], Sequence[dict[str, Any]]] | None = None
 
     @property
     def default_recipe(self) -> Path:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.api import Workspace
-from pipeline.core.artifact import published
 from pipeline.core.task import Task
-from pipeline.core.workspace import POOLS, find_corpus
+from pipeline.core.workspace import find_corpus
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
+from pipeline.report.choice import choose
 from pipeline.report.model import Report, ReportSettings
 from pipeline.report.tables import Column, Line, Table
 from pipeline.stages.chain import Evaluation
@@ -65,16 +65,17 @@ def report_of(
     settings: ReportSettings | None = None,
 ) -> Report:
     """Return the report of evaluations that were made."""
-    scores = workspace.make([score for evaluation in evaluated for score in evaluation.scores])
-    loaded = collect.load(scores, list(published(workspace.root / POOLS)))
-    return summarise(loaded, settings or ReportSettings(), tuple(measures))
+    workspace.make([score for evaluation in evaluated for score in evaluation.scores])
+    chosen = choose(workspace.root, rankings=[evaluation.ranking.id for evaluation in evaluated])
+    return summarise(collect.load(chosen), settings or ReportSettings(), tuple(measures))
 
 
 def frame_of(report: Report) -> pl.DataFrame:
     """Return the figures of a report, one row each, in full precision."""
     import polars as pl
 
-    rows = [dataclasses.asdict(each) | {"pools": ";".join(each.pools)} for each in report.summaries]
+    shown = [each for each in report.summaries if each.measure in report.measures]
+    rows = [dataclasses.asdict(each) | {"pools": ";".join(each.pools)} for each in shown]
     return pl.DataFrame(rows, infer_schema_length=None)
 
 

@@ -9,6 +9,8 @@ from pipeline.studies.base import Study
 
 STUDIES = {
     "pool_size": "pool_size:STUDY",
+    "neighbours": "neighbours.study:STUDY",
+    "scirepeval": "scirepeval.study:STUDY",
     "mdcr": "mdcr.study:STUDY",
     "mdcr_eval": "mdcr.scores:STUDY",
     "mdcr_checks": "mdcr.checks:STUDY",

@@ -98,12 +98,12 @@ def test_what_make_does_not_know_is_refused(workspace: Path, words: list[str], e
     assert expected in ended.stderr
 
 
-def test_options_flags_first_words_and_what_a_command_does_not_use(workspace: Path) -> None:
+def test_options_flags_first_words_and_variables_of_other_commands(workspace: Path) -> None:
     plan = make(workspace, "pool", "SIZE=900", "QUERIES=20", "SAMPLES=1", "DRY_RUN=1", "JSON=1", "QUIET=0", "FIELD=")
     assert plan.stdout.startswith('{"plan": [')
+    assert "Neuroscience" in make(workspace, "show", "WHAT=fields").stdout
     shown = make(workspace, "show", "WHAT=fields", "NODES=4")
-    assert "Neuroscience" in shown.stdout
-    assert shown.stderr == "show does not use NODES\n"
-    every = make(workspace, "help").stdout
-    assert "make score eval" in every
-    assert "make fetch" in every
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "mdcr: NODES must go with submit, collect, got show. Leave it out." in shown.stderr
+    goals = make(workspace, "show", "doctor", "WHAT=fields")  # doctor has no such variable, but show has
+    assert goals.returncode == 0, goals.stderr

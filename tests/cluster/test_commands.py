@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.batch import without
+from pipeline.cli.arguments import parser
+from pipeline.cli.batch import _commands, without
 from pipeline.cluster import slurm
 from pipeline.cluster.batch import Batch
 from tests.cli.run import flags, mdcr, one_line_error
@@ -25,6 +26,20 @@ def test_the_same_command_is_the_same_batch(tmp_path: Path) -> None:
     one.write()
     (found,) = Batch.all(tmp_path)
     assert (found.command, found.rounds, found.finished) == (["mdcr", "a", "b"], [], False)
+
+
+def test_each_job_takes_the_options_it_is_given() -> None:
+    top, _ = parser()
+    words = flags("submit --stage eval --nodes 4 --depth 9 --bm25-engine lucene --measures map --measure-engine ranx")
+    words += flags("--model bm25,lsa --strict --memory 2G --field all")
+    options = top.parse_args(words)
+    options.words = words
+    commands = _commands(options)
+    for name, missing in (("embed", {"depth", "bm25_engine"}), ("index", {"depth"}), ("search", set[str]())):
+        job = vars(top.parse_args(commands.stage(name, "--slice", "0/4")[3:]))
+        assert not {"nodes", "stage", "measures", "measure_engine", *missing} & job.keys()
+        assert all(job[each] == getattr(options, each) for each in {"model", "strict", "memory", "field"})
+    assert vars(top.parse_args(commands.collect()[3:])).items() >= {"depth": 9, "nodes": 4, "measures": "map"}.items()
 
 
 @pytest.mark.parametrize(

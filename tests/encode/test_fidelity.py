@@ -65,7 +65,7 @@ def mean(states: torch.Tensor) -> torch.Tensor:
 
 
 SPECTER = Recipe(separated(), asked(), first, 512)
-E5 = Recipe(spaced("passage: "), asked("query: "), mean, 512, unit=True)
+E5 = Recipe(spaced("query: "), asked("query: "), mean, 512, unit=True)
 RECIPES = {
     **dict.fromkeys(("scibert", "specter", "scincl", "specter2_base"), SPECTER),
     **dict.fromkeys(("specter2", "specter2_adhoc_query", "specter2_classification", "specter2_regression"), SPECTER),

@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers import BertConfig, BertModel, BertTokenizerFast, MPNetConfig, MPNetModel, MPNetTokenizerFast
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizerFast,
+    MPNetConfig,
+    MPNetModel,
+    MPNetTokenizerFast,
+)
 
 WORDS = tuple(f"w{number}" for number in range(200))
 CODES = ("[PRX]", "[QRY]", "[CLF]", "[RGN]")
@@ -78,4 +86,13 @@ def save_adapter(folder: Path, base: Path, *, idle: bool = False, seed: int = 3)
             torch.nn.init.zeros_(weight) if idle else torch.nn.init.normal_(weight, std=0.3)
     folder.mkdir(parents=True, exist_ok=True)
     network.save_adapter(str(folder), "tiny")
+    return folder
+
+
+def save_cross_encoder(folder: Path, *, labels: int = 1, seed: int = 5) -> Path:
+    """Save a BERT of that size that classifies pairs of texts."""
+    save_bert(folder)
+    torch.manual_seed(seed)
+    config = BertConfig.from_pretrained(folder, num_labels=labels)
+    BertForSequenceClassification(config).save_pretrained(folder)
     return folder

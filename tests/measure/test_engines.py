@@ -14,7 +14,7 @@ from pipeline.core.errors import InputError
 from pipeline.measure import hits, ranx_engine
 from pipeline.measure.engines import ENGINES, evaluate
 from pipeline.measure.hits import Hits
-from pipeline.measure.measures import MEASURES, Definition, Measure, parse_measures
+from pipeline.measure.measures import DEFAULT, MEASURES, Definition, Measure, parse_measures
 from pipeline.measure.ranks import average_precision
 from tests.measure.cases import Grades, Run, inputs, random_case, trec_eval
 
@@ -32,6 +32,14 @@ def assert_all_agree(run: Run, grades: Grades) -> None:
 @pytest.mark.parametrize("score_levels", [1, 4, 10_000])
 def test_engines_agree_with_trec_eval(score_levels: int) -> None:
     assert_all_agree(*random_case(score_levels, queries=40, rows=60, depth=30, positives=40, score_levels=score_levels))
+
+
+def test_engines_give_the_same_bits_of_the_default_measures() -> None:
+    """Positives are of grade 1, as citations are."""
+    run, grades = random_case(5, queries=300, rows=200, depth=150, positives=40, score_levels=10_000)
+    grades = [{row: min(grade, 1) for row, grade in each.items()} for each in grades]
+    by_table, by_ranx = (evaluate(*inputs(run, grades), DEFAULT, engine) for engine in ENGINES)
+    assert by_table.tobytes() == by_ranx.tobytes()
 
 
 queries = st.lists(

@@ -9,14 +9,16 @@ import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats._resampling import BootstrapResult
 
 from pipeline.core.errors import InputError
 from pipeline.measure.statistics import (
     bootstrap_means,
+    confidence_interval,
     holm,
+    interval_kind,
     mean_and_deviation,
     paired_permutation,
-    percentile_interval,
 )
 
 
@@ -35,7 +37,7 @@ def test_bootstrap_has_the_standard_error_of_the_mean() -> None:
 
 def test_interval_is_scipys_but_for_the_draws() -> None:
     data = values(2, 1, 300) ** 3
-    low, high = percentile_interval(bootstrap_means(data, seed=1, resamples=9_000))
+    low, high = confidence_interval(bootstrap_means(data, seed=1, resamples=9_000), data)
     theirs = scipy.stats.bootstrap(
         data, np.mean, n_resamples=9_000, method="percentile", random_state=np.random.default_rng(0)
     ).confidence_interval
@@ -45,8 +47,61 @@ def test_interval_is_scipys_but_for_the_draws() -> None:
 
 
 def test_interval_is_of_percentiles() -> None:
-    low, high = percentile_interval(np.arange(1001.0)[None, :] / 1000, level=0.9)
+    low, high = confidence_interval(np.arange(1001.0)[None, :] / 1000, values(0, 1, 100), level=0.9)
     assert (low[0], high[0]) == (pytest.approx(0.05), pytest.approx(0.95))
+
+
+@pytest.mark.parametrize("queries", [7, 20, 99])
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_below_100_queries_it_is_scipys_bca_at_the_expanded_level(queries: int, level: float) -> None:
+    data = values(queries, 3, queries) ** 4
+    means = bootstrap_means(data, seed=2)
+    low, high = confidence_interval(means, data, level=level)
+    tail = scipy.stats.t.ppf((1 - level) / 2, queries - 1) * np.sqrt(queries / (queries - 1))
+    for row in range(3):
+        drawn = BootstrapResult(None, means[row], 0.0)
+        theirs = scipy.stats.bootstrap(
+            data[row : row + 1],
+            np.mean,
+            n_resamples=0,
+            bootstrap_result=drawn,
+            method="BCa",
+            confidence_level=1 - 2 * scipy.stats.norm.cdf(tail),
+        ).confidence_interval
+        assert (low[row], high[row]) == (pytest.approx(theirs.low), pytest.approx(theirs.high))
+
+
+@pytest.mark.parametrize(("queries", "percentile"), [(20, 0.91), (50, 0.935)])
+def test_coverage_with_few_queries(queries: int, percentile: float) -> None:
+    """Average precision has a long tail: percentile intervals miss the mean of such a distribution too often."""
+    data, mean = np.random.default_rng(1).beta(0.35, 2.0, (4_000, queries)), 0.35 / 2.35
+    means = bootstrap_means(data, seed=1)
+    low, high = confidence_interval(means, data)
+    assert 0.93 < np.mean((low <= mean) & (mean <= high)) < 0.96
+    low, high = np.quantile(means, [0.025, 0.975], axis=1)
+    assert np.mean((low <= mean) & (mean <= high)) < percentile
+
+
+def test_coverage_of_a_mean_over_fields() -> None:
+    """Three fields of different difficulty with 30, 10 and 20 queries."""
+    parts = [np.random.default_rng(n).beta(0.35, 1.0 + n, (4_000, q)) for n, q in enumerate((30, 10, 20))]
+    mean = np.mean([0.35 / (1.35 + n) for n in range(3)])
+    means = np.mean([bootstrap_means(each, seed=1, item=n) for n, each in enumerate(parts)], axis=0)
+    low, high = confidence_interval(means, *parts)
+    assert 0.93 < np.mean((low <= mean) & (mean <= high)) < 0.96
+
+
+def test_intervals_of_little() -> None:
+    one = values(1, 2, 1)
+    low, high = confidence_interval(bootstrap_means(one, seed=1), one)
+    assert low.tolist() == high.tolist() == one[:, 0].tolist()
+    for queries in (2, 30, 300):
+        same = np.array([[0.1] * queries, [0.0] * queries, [0.0, 1.0] * (queries // 2)])
+        low, high = confidence_interval(bootstrap_means(same, seed=1), same)
+        assert low[:2].tolist() == high[:2].tolist() == [same[0].mean(), 0.0]
+        assert 0 <= low[2] < 0.5 < high[2] <= 1
+    kinds = [interval_kind(queries) for queries in (1, 2, 99, 100)]
+    assert [*kinds, interval_kind(3, groups=3)] == ["none", "BCa", "BCa", "percentile", "none"]
 
 
 def test_rows_share_their_draws_and_do_not_depend_on_each_other() -> None:
@@ -151,6 +206,6 @@ def test_bad_arguments_are_refused() -> None:
     with pytest.raises(InputError, match="at least 1, got 0"):
         paired_permutation(np.ones((1, 20)), seed=1, permutations=0)
     with pytest.raises(InputError, match="between 0 and 1, got 95"):
-        percentile_interval(np.ones((1, 10)), level=95)
+        confidence_interval(np.ones((1, 10)), np.ones((1, 3)), level=95)
     with pytest.raises(InputError, match="no samples"):
         mean_and_deviation([])

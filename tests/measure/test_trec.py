@@ -1,7 +1,8 @@
-"""TREC files: what trec_eval makes of them, and what we read back."""
+"""TREC files: what trec_eval makes of them."""
 
 from __future__ import annotations
 
+import gzip
 from collections import defaultdict
 from pathlib import Path
 
@@ -31,15 +32,6 @@ def pool(tmp_path: Path) -> Pool:
     corpus = make_corpus(tmp_path, [{"paper_id": paper_id} for paper_id in IDS], shard_rows=3)
     qrels = [("10", "9", 1), ("10", "日本", 3), ("A", "zz", 2), ("A", "~", 0), ("\U0001f600", "a-1", 1)]
     return Pool(make_pool(tmp_path, corpus, ["10", "A", "\U0001f600"], qrels=qrels), Corpus(corpus))
-
-
-def lines_of(pool: Pool, run: list[dict[str, float]], tmp_path: Path) -> Path:
-    path = tmp_path / "theirs.run"
-    lines = [
-        f"{pool.query_ids()[q]} Q0 {doc} 0 {score!r} x" for q, each in enumerate(run) for doc, score in each.items()
-    ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
 
 
 def test_a_run_is_written_in_six_columns(pool: Pool, tmp_path: Path) -> None:
@@ -77,7 +69,6 @@ def test_trec_eval_gives_our_figures(pool: Pool, tmp_path: Path, score_levels: i
     for place, query in enumerate(pool.query_ids()):
         if run[place]:
             assert ours[:, place].tolist() == pytest.approx([theirs[query][name] for name in names], abs=1e-9)
-    assert trec.read_run(tmp_path / "out.run", pool)[0].equals(ranking)
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=50))
@@ -95,51 +86,49 @@ def test_block_size_does_not_change_the_file(pool: Pool, monkeypatch: pytest.Mon
     assert b"".join(trec.run_lines(ranking, pool, "x")) == whole
 
 
-def test_lines_in_any_order_are_ranked_in_ours(pool: Pool, tmp_path: Path) -> None:
-    run = [{"zz": 1.0, "9": 2.0, "A": 1.0 + 1e-12, "10": 3.0}, {}, {"~": -1.0, "a-1": 0.0}]
-    ranking, excluded = trec.read_run(lines_of(pool, run, tmp_path), pool)
-    ids = pool.corpus.ids(ranking.column("row").to_numpy())
-    found = list(zip(ranking.column("query").to_pylist(), ids, ranking.column("rank").to_pylist(), strict=True))
-    assert found == [(0, "9", 1), (0, "zz", 2), (0, "A", 3), (2, "a-1", 1), (2, "~", 2)]
-    assert excluded == 1
-    assert Run.from_table(ranking, 3).depth == 3
-    (tmp_path / "empty.run").write_text("")
-    assert trec.read_run(tmp_path / "empty.run", pool)[0].num_rows == 0
+SPACED = ["a", "a b", "a!b", 'a"b', "a%", "a%20b", "a\u00a0b", "a\u2003", "a\u00e9b", "ab"]
 
 
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ("10 Q0 9 1 0.5", "line 2 has 5 columns, not 6"),
-        ("11 Q0 9 1 0.5 x", "line 2 names query '11'"),
-        ("10 Q0 9 1 high x", "line 2 has 'high' where a number belongs"),
-        ("10 Q0 9 1 nan x", "line 2 has no finite score"),
-        ("10 Q0 9 1 1e39 x", "line 2 has no finite score"),
-        ("10 Q0 nowhere 1 1 x", "1 papers that are not candidates of the pool, such as 'nowhere'"),
-        ("A Q0 zz 1 1 x", "line 2 repeats a query and document"),
-    ],
-)
-def test_a_bad_line_is_named(pool: Pool, tmp_path: Path, line: str, fault: str) -> None:
-    (tmp_path / "bad.run").write_text(f"A Q0 zz 1 0.5 x\n{line}\n", encoding="utf-8")
-    with pytest.raises(InputError, match=fault):
-        trec.read_run(tmp_path / "bad.run", pool)
+@pytest.mark.parametrize("score_levels", [1, 2, 5])
+def test_ties_of_ids_with_white_space_are_ranked_as_ours(tmp_path: Path, score_levels: int) -> None:
+    corpus = make_corpus(tmp_path, [{"paper_id": paper_id} for paper_id in SPACED])
+    queries = ["a b", "a%20b"]
+    qrels = [(query, paper, 1) for query in queries for paper in SPACED[:3]]
+    pool = Pool(make_pool(tmp_path, corpus, queries, qrels=qrels, exclusions=[]), Corpus(corpus))
+    run, _ = random_case(score_levels, queries=2, rows=10, depth=10, positives=3, score_levels=score_levels)
+    ranking = ranking_table(run)
+    lines = [line.split(" ") for line in b"".join(trec.run_lines(ranking, pool, "my run")).decode().splitlines()]
+    assert {(len(line), line[-1], len(" ".join(line).split())) for line in lines} == {(6, "my%20run", 6)}
+    theirs = sorted(lines, key=lambda line: (line[0], np.float32(line[4]), line[2]))[::-1]
+    ours = sorted(zip(*(ranking.column(name).to_pylist() for name in ("query", "row", "rank")), strict=True))
+    ids = pool.corpus.ids(np.arange(10))
+    for number, query in enumerate(pool.query_ids()):
+        found = [trec.unescape(line[2]) for line in theirs if trec.unescape(line[0]) == query]
+        in_order = sorted((rank, row) for q, row, rank in ours if q == number)
+        assert found == [ids[row] for _, row in in_order]
+    before = np.array(ranking.column("score").to_pylist(), np.float32)
+    np.testing.assert_allclose([float(line[4]) for line in lines], before, rtol=1e-5, atol=1e-40)
 
 
-def test_a_file_that_cannot_be_read(pool: Pool, tmp_path: Path) -> None:
-    (tmp_path / "latin.run").write_bytes("A Q0 é 1 0.5 x\n".encode("latin-1"))
-    for name in ("latin.run", "none.run", ""):
-        with pytest.raises(InputError, match="cannot be read"):
-            trec.read_run(tmp_path / name, pool)
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_every_id_is_one_word_and_read_back(text: str) -> None:
+    assert trec.escape(text).split() == [trec.escape(text)]
+    assert trec.unescape(trec.escape(text)) == text
 
 
-@pytest.mark.parametrize("paper_id", ["a b", "a\u00a0b", "\t"])
-def test_an_id_with_white_space_is_refused(tmp_path: Path, paper_id: str) -> None:
-    corpus = make_corpus(tmp_path, [{"paper_id": paper_id}, {"paper_id": "q"}])
-    pool = Pool(make_pool(tmp_path, corpus, ["q"], qrels=[("q", paper_id, 1)]), Corpus(corpus))
-    row = int(pool.corpus.rows_of([paper_id])[0])
-    with pytest.raises(InputError, match="white space"):
-        list(trec.run_lines(ranking_table([{row: 1.0}]), pool, "x"))
-    with pytest.raises(InputError, match="white space"):
-        list(trec.qrels_lines(pool))
-    with pytest.raises(InputError, match="run tag 'my run'"):
-        list(trec.run_lines(ranking_table([{1 - row: 1.0}]), pool, "my run"))
+def test_topics_and_empty_ids(pool: Pool, tmp_path: Path) -> None:
+    assert b"".join(trec.topic_lines(pool)).decode().splitlines()[0] == "10\t"
+    corpus = make_corpus(tmp_path / "other", [{"paper_id": ""}, {"paper_id": "q", "title": "T", "abstract": "A"}])
+    other = Pool(make_pool(tmp_path / "other", corpus, ["q"], qrels=[("q", "", 1)]), Corpus(corpus))
+    assert b"".join(trec.topic_lines(other)) == b"q\tT A\n"
+    with pytest.raises(InputError, match="paper id is empty"):
+        list(trec.qrels_lines(other))
+    with pytest.raises(InputError, match="run tag is empty"):
+        list(trec.run_lines(ranking_table([{1: 1.0}]), other, ""))
+
+
+def test_files_are_compressed_by_name_and_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a.gz", "b.gz", "plain"):
+        trec.write(tmp_path / name, [b"one\n", b"two\n"])
+    assert gzip.decompress((tmp_path / "a.gz").read_bytes()) == (tmp_path / "plain").read_bytes() == b"one\ntwo\n"
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()

@@ -22,13 +22,15 @@ def scored(
     sample: int = 1,
     positives: int = 100,
     parameters: str = "",
+    identity: Mapping[str, Any] | None = None,
+    absent: int = 0,
     **counts: Any,
 ) -> Scored:
     table = np.array(list(values.values()), dtype=np.float64)
     label = f"{field or 'dataset'}-{size}-s{sample}"
     return Scored(
         system=system,
-        pool=PoolFacts(label, Setup(field, size), sample, positives, "c" * 64, {"seed": 13, "size": size}),
+        pool=PoolFacts(label, Setup(field, size), sample, positives, "c" * 64, {"seed": 13, "size": size}, absent),
         measures=tuple(values),
         queries=np.arange(table.shape[1]),
         values=table,
@@ -42,6 +44,7 @@ def scored(
         },
         corpus="tiny-0123456789ab",
         parameters=parameters,
+        identity=identity or {},
     )
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.measure.statistics import bootstrap_means, holm, paired_permutation, percentile_interval
+from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm, paired_permutation
 from pipeline.report.aggregate import summarise
 from pipeline.report.model import AVERAGE, Family, ReportSettings, Setup, families
+from pipeline.report.tables import build_tables
 from tests.report.cases import made_up, scored
 
 SETTINGS = ReportSettings(seed=5, resamples=300, permutations=400)
@@ -20,7 +21,8 @@ def test_mean_and_deviation_over_samples() -> None:
     (summary,) = summarise(many, SETTINGS).summaries
     assert summary.value == pytest.approx(values.mean())
     assert summary.deviation == pytest.approx(values.mean(axis=1).std(ddof=1))
-    low, high = percentile_interval(bootstrap_means(values.mean(axis=0)[None], seed=5, resamples=300))
+    mean = values.mean(axis=0)[None]
+    low, high = confidence_interval(bootstrap_means(mean, seed=5, resamples=300), mean)
     assert (summary.low, summary.high) == (pytest.approx(low[0]), pytest.approx(high[0]))
     assert (summary.samples, summary.queries, summary.positives) == (3, 25, 100)
     assert summary.pools == ("dataset-200000-s1", "dataset-200000-s2", "dataset-200000-s3")
@@ -45,9 +47,9 @@ def test_macro_average_weighs_fields_alike() -> None:
     assert average.value == pytest.approx((0.375 + 0.25) / 2)
     assert average.deviation == pytest.approx(np.std([(0.5 + 0.25) / 2, (0.25 + 0.25) / 2], ddof=1))
     assert (average.queries, average.positives, average.samples) == (6, 200, 2)
-    art = bootstrap_means(np.array([[0.75, 0.0]]), seed=5, item="Art", resamples=300)
-    history = bootstrap_means(np.array([[0.2, 0.2, 0.2, 0.4]]), seed=5, item="History", resamples=300)
-    low, high = percentile_interval((art + history) / 2)
+    parts = {"Art": np.array([[0.75, 0.0]]), "History": np.array([[0.2, 0.2, 0.2, 0.4]])}
+    art, history = (bootstrap_means(each, seed=5, item=name, resamples=300) for name, each in parts.items())
+    low, high = confidence_interval((art + history) / 2, *parts.values())
     assert (average.low, average.high) == (pytest.approx(low[0]), pytest.approx(high[0]))
 
 
@@ -103,28 +105,58 @@ def test_measures_to_show() -> None:
     assert summarise(many, SETTINGS).measures == ("map", "recall@30", "mrr")
     chosen = summarise(many, SETTINGS, ["mrr", "map"])
     assert chosen.measures == ("mrr", "map")
-    assert {each.measure for each in chosen.summaries} == {"map", "mrr"}
+    assert {each.measure for each in chosen.summaries} == {"map", "mrr", "recall@30"}
     with pytest.raises(InputError, match="ndcg was not scored"):
         summarise(many, SETTINGS, ["ndcg"])
 
 
-def test_counts_are_summed_by_system() -> None:
+def test_a_row_is_tested_against_the_baseline_of_its_depth() -> None:
+    random = np.random.default_rng(3)
+    rows = [("bm25 (depth 10)", 10), ("bm25 (depth 500)", 500), ("lsa (depth 500)", 500), ("x (depth 7)", 7)]
+    many = [
+        scored(label, {"map": random.random(20)}, identity={"system": label.split()[0], "depth": depth})
+        for label, depth in rows
+    ]
+    report = summarise(many, ReportSettings(baseline="bm25"))
+    assert report.baselines == {"lsa (depth 500)": "bm25 (depth 500)"}
+    assert [each.system for each in report.summaries if each.p_value is not None] == ["lsa (depth 500)"]
+    notes = " ".join(build_tables(report)[0].notes)
+    assert "† differs from bm25 (depth 500)" in notes
+    assert "Not tested against bm25: x (depth 7)" in notes
+    assert summarise(many, ReportSettings(baseline="lsa (depth 500)")).baselines == {
+        "bm25 (depth 500)": "lsa (depth 500)"
+    }
+
+
+def test_systems_are_sorted_by_their_mean_over_pools() -> None:
+    many = made_up(["a", "b", "c"], [("Art", 10), ("Physics", 20)], samples=1)
+    assert summarise(many, SETTINGS, sort="ndcg").systems == ("c", "b", "a")
+    assert summarise(many, SETTINGS).systems == ("a", "b", "c")
+    with pytest.raises(InputError, match="mrr was not scored"):
+        summarise(many, SETTINGS, sort="mrr")
+
+
+def test_notes_count_by_system() -> None:
     half = {"map": [0.5]}
     many = [
-        scored("a", half, retrieved=100, tied_share=0.5, queries_without_results=2, depth=7),
-        scored("a", half, size=9, retrieved=300, tied_share=0.1, queries_without_positive=4, depth=9),
-        scored("b", half, size=9, retrieved=0, queries_without_positive=4, queries_without_results=1, depth=3),
+        scored("a", half, retrieved=100, tied_share=0.5, queries_without_results=2, depth=9),
+        scored("a", half, size=9, retrieved=300, tied_share=0.1, queries_without_positive=4, depth=9, absent=7),
+        scored(
+            "b", half, size=9, retrieved=0, queries_without_positive=4, queries_without_results=1, depth=9, absent=7
+        ),
     ]
-    report = summarise(many, SETTINGS)
-    assert report.tied == {"a": pytest.approx(0.2), "b": 0.0}
-    assert report.without_results == {"a": 2, "b": 1}
-    assert (report.without_positive, report.depth) == (4, 9)
+    (table,) = build_tables(summarise(many, SETTINGS))
+    notes = " ".join(table.notes)
+    assert "tied score: a 20.0%, b 0.0%." in notes
+    assert "scored 0: a 2, b 1. Queries without a positive, left out: 4." in notes
+    assert "Positives that are not in the collection: 7, left out of denominators." in notes
+    assert "the top 9 of each query" in notes
 
 
 def test_what_cannot_be_summarised() -> None:
     with pytest.raises(InputError, match="no scores to report"):
         summarise([], SETTINGS)
-    with pytest.raises(InputError, match=r"baseline 'bm2'.*Did you mean 'BM25'"):
+    with pytest.raises(InputError, match=r"baseline must be one of BM25 on these pools, got 'bm2'"):
         summarise([scored("BM25", {"map": [1.0]})], ReportSettings(baseline="bm2"))
     two = [scored("a", {"map": [1.0]}), scored("a", {"map": [1.0, 0.0]}, sample=2)]
     with pytest.raises(InputError, match=r"s1 \(1 queries, 100 positives\) and .*s2 \(2 queries"):

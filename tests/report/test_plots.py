@@ -47,7 +47,7 @@ def test_the_same_bytes_whatever_the_users_style(report: Report, tmp_path: Path)
 
 
 def test_lines_and_bands_are_the_figures(report: Report) -> None:
-    figure = plots._by_size(Figure, report, report.families[0], "map")
+    figure = plots.draw_by_size(Figure, report, report.families[0], "map")
     (axes,) = figure.axes
     assert [line.get_label() for line in axes.lines] == ["BM25", "SciNCL"]
     expected = [report.find("SciNCL", None, size, "map") for size in (200_000, 2_000_000)]
@@ -60,7 +60,7 @@ def test_lines_and_bands_are_the_figures(report: Report) -> None:
 
 
 def test_dots_are_the_figures(report: Report) -> None:
-    figure = plots._by_field(Figure, report, report.families[1], "recall@30")
+    figure = plots.draw_by_field(Figure, report, report.families[1], "recall@30")
     (axes,) = figure.axes
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["Art", "Physics", AVERAGE]
     places = (("Art", 78_081), ("Physics", 100_000), (AVERAGE, None))

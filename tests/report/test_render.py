@@ -54,8 +54,10 @@ def test_golden(request: pytest.FixtureRequest, case: str, width: int, suffix: s
 def test_csv_is_the_report_in_full_precision() -> None:
     report = summarise(made_up(["a", "b"], [("Art", 10), ("Physics", 20)]), ReportSettings(baseline="a"))
     lines = list(csv.DictReader(io.StringIO(render(report, "csv"))))
-    assert len(lines) == len(report.summaries) == 2 * 2 * 3
-    for line, summary in zip(lines, report.summaries, strict=True):
+    assert len(report.summaries) == 2 * 2 * 3
+    assert len(lines) == 2 * 2 * (3 + 2 * 3)
+    assert [line["sample"] for line in lines] == [""] * 12 + [n for n in "123" for _ in range(8)]
+    for line, summary in zip(lines[:12], report.summaries, strict=True):
         assert line["size"] == ("" if summary.size is None else str(summary.size))
         for name in ("value", "deviation", "low", "high", "p_value", "p_adjusted"):
             expected = getattr(summary, name)

@@ -69,7 +69,7 @@ def test_progress_counts_what_is_left(
     monkeypatch.setattr("pipeline.core.progress._PLAIN_EVERY", 0.0)
     corpus = make_corpus(tmp_path, PAPERS)
     make(tmp_path, embed_tasks(corpus, make_pool(tmp_path, corpus, [0]), registry.resolve("stub"))["paper"])
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("embed stub: ")]
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("  embed stub: ")]
     assert len(lines) == 4
     assert "characters (100%" in lines[-1]
     assert "60 docs, " in lines[-1]

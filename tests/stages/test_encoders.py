@@ -19,7 +19,7 @@ from pipeline.encode import kinds, registry
 from pipeline.encode.probe import Probe
 from pipeline.encode.spec import TransformerSpec
 from pipeline.runner import Runner
-from pipeline.stages.embed import CorpusTexts, describe_stores, embed_tasks, query_model, store_of
+from pipeline.stages.embed import CorpusTexts, describe_stores, embed_tasks, query_model, store_of, stored_tasks
 from pipeline.stages.plan import plan, sample_texts
 from pipeline.stages.systems import Dense, parse_systems
 from tests.builders import make_corpus, make_pool
@@ -96,6 +96,24 @@ def test_queries_have_their_own_encoder(tmp_path: Path, monkeypatch: pytest.Monk
     finally:
         for name in entries:
             kinds.unregister(f"kind of {name}")
+
+
+def test_papers_that_ad_hoc_queries_search_have_their_own_prefix(tmp_path: Path, folder: Path) -> None:
+    settings = {"folder": str(folder), "template": "title-space-abstract", "paper_prefix": "w1 "}
+    model = kinds.find("transformer").resolve("like-e5", {**settings, "passage_prefix": "w2 "})
+    plain = kinds.find("transformer").resolve("plain", settings)
+    corpus = make_corpus(tmp_path, 4, query_texts={"a": "w1 w2"}, judgements=[("a", "00001", 1)])
+    papers, texts = make_pool(tmp_path, corpus, [0]), make_pool(tmp_path, corpus)
+    prefix = {
+        (each.name, pool.name): embed_tasks(corpus, pool, each)["paper"].config.encoder.paper_prefix
+        for each in (model, plain)
+        for pool in (papers, texts)
+    }
+    assert [prefix["like-e5", pool.name] for pool in (papers, texts)] == ["w1 ", "w2 "]
+    assert [prefix["plain", pool.name] for pool in (papers, texts)] == ["w1 ", "w1 "]
+    for pool in (papers, texts):
+        make(tmp_path, embed_tasks(corpus, pool, model)["paper"])
+    assert len(stored_tasks(tmp_path, corpus, model)) == 2
 
 
 def test_sentence_vectors_through_the_store(tmp_path: Path, folder: Path) -> None:
@@ -184,12 +202,15 @@ def test_plans(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str])
     assert row["disk_GB"] == pytest.approx(1e6 * (32 * 4 + 10) / 1e9, abs=0.02)
     assert row["hours"] == pytest.approx(1e6 / row["docs/s"] / 3600, rel=0.1)
     assert next(iter(plan(["lsa"], None, [5], texts, CPU, 0.1)))["note"].startswith("fitted")
-    code = main(
-        ["plan", "--root", str(tmp_path), "--model", f"bm25,{folder}", "--size", "6,12,2M", "--probe", "0.1", "--json"]
-    )
-    assert code == 0
-    rows = json.loads(capsys.readouterr().out)["plan"]
-    assert [each["papers"] for each in rows] == [6, 12, 2_000_000]
+    command = ["plan", "--root", str(tmp_path), "--model", f"bm25,mine={folder}", "--probe", "0.1", "--json"]
+    for options, papers in (
+        ("--size 6,12,2M --samples 1 --queries 2", [7, 12, 2_000_002]),
+        ("--size 6 --queries 2", [11]),  # three samples, as of mdcr eval: 12 * (1 - (1/2)**3 * 5/6)
+        ("--size 2M --field Art,Medicine", [12_000_400]),
+        ("--size all", [12]),
+    ):
+        assert main([*command, *options.split()]) == 0
+        assert [each["papers"] for each in json.loads(capsys.readouterr().out)["plan"]] == papers
 
 
 def test_a_stand_in_says_so(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import pytrec_eval
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
@@ -17,8 +18,13 @@ from pipeline.core.schema import RANKING, SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.measure.engines import ENGINES
 from pipeline.measure.measures import DEFAULT
 from pipeline.runner import Runner
+from pipeline.sources.beir import Beir
+from pipeline.stages.corpus import corpus_task
+from pipeline.stages.pool import pool_task
 from pipeline.stages.score import score_task, score_tasks
 from tests.builders import make_corpus, make_pool
 from tests.measure.cases import Run, ranking_table
@@ -67,6 +73,7 @@ def test_one_row_for_each_query_and_measure(tmp_path: Path, corpus: Artifact) ->
         "queries_without_positive": 0,
         "queries_without_results": 1,
         "positives": 4,
+        "positives_not_in_collection": 0,
         "retrieved": 5,
         "depth": 3,
         "tied_share": 2 / 5,
@@ -103,6 +110,61 @@ def test_the_default_measures_are_one_artifact_and_each_further_one_is_its_own(
     assert {*default[1]} - {*shallow} == {"recall@20", "recall@30", "recall@100"}
     with pytest.raises(InputError, match=r"recall@30 needs --depth 30, got 10\."):
         tasks(10, "recall@30")
+
+
+GRADES = [{"d1": 1, "d4": 2, "gone1": 3}, {"d2": 1, "d3": 0, "gone1": 0}, {"gone1": 1, "gone2": 2}, {"d0": 1}]
+RANKED: Run = [{0: 3.0, 1: 2.0, 5: 1.0}, {2: 1.0, 0: 0.5}, {3: 1.0}, {}]
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> tuple[Artifact, Artifact]:
+    """A BEIR release whose judgements name documents that it lacks: corpus and pool."""
+    lines = [f'{{"_id": "d{number}", "title": "t", "text": "x{number}"}}' for number in range(6)]
+    (tmp_path / "beir/qrels").mkdir(parents=True)
+    (tmp_path / "beir/corpus.jsonl").write_text("\n".join(lines))
+    (tmp_path / "beir/queries.jsonl").write_text("\n".join(f'{{"_id": "q{q}", "text": "a"}}' for q in range(4)))
+    judged = [f"q{q}\t{paper}\t{grade}" for q, each in enumerate(GRADES) for paper, grade in each.items()]
+    (tmp_path / "beir/qrels/test.tsv").write_text("\n".join(judged))
+    runner = Runner(tmp_path, Resources(2**30, 1))
+    corpus = runner.make(corpus_task("b", Beir(tmp_path / "beir")))
+    config = PoolConfig(queries_are="texts", year=None, size="all", queries="all")
+    return corpus, runner.make(pool_task(corpus, config))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("way", "scored"), [("count", [0, 1, 2, 3]), ("ignore", [0, 1, 3])])
+def test_positives_that_the_collection_lacks(
+    tmp_path: Path, given: tuple[Artifact, Artifact], way: str, scored: list[int], engine: str
+) -> None:
+    corpus, pool = given
+    assert pool.manifest.counts["positives_not_in_collection"] == 3
+    (task,) = score_tasks(
+        ranking_task(RANKED, 4), pool, corpus, system="x", sample=1, depth=500, missing_positives=way, engine=engine
+    )
+    scores = Runner(tmp_path, Resources(workers=1)).make(task)
+    values = scores.arrow("scores.arrow").column("value").to_numpy().reshape(len(DEFAULT), -1)
+    kept = [{p: grade for p, grade in each.items() if way == "count" or p.startswith("d")} for each in GRADES]
+    names = ["map", "ndcg", "ndcg_cut_10", *(f"recall_{k}" for k in (5, 10, 20, 30, 100)), "P_1", "recip_rank", "Rprec"]
+    evaluator = pytrec_eval.RelevanceEvaluator(
+        {str(q): kept[q] for q in scored},
+        {"map", "ndcg", "ndcg_cut.10", "recall.5,10,20,30,100", "P.1", "recip_rank", "Rprec"},
+    )
+    theirs = evaluator.evaluate({str(q): {f"d{row}": s for row, s in RANKED[q].items()} for q in scored})
+    found = [[theirs.get(str(q), dict.fromkeys(names, 0.0))[name] for q in scored] for name in names]
+    np.testing.assert_allclose(values, found, atol=1e-9, rtol=0)
+    counts = scores.manifest.counts
+    assert (counts["queries"], counts["queries_without_positive"]) == (len(scored), 4 - len(scored))
+    assert (counts["positives"], counts["positives_not_in_collection"]) == (7 if way == "count" else 4, 3)
+
+
+def test_missing_positives_are_a_setting_of_given_judgements(tmp_path: Path, corpus: Artifact) -> None:
+    pool = make_pool(tmp_path, corpus, [0])
+    for way, fault in (
+        ("count", "are papers, whose positives are all in the collection"),
+        ("cuont", "Did you mean 'count'"),
+    ):
+        with pytest.raises(InputError, match=fault):
+            score_tasks(ranking_task([{}], 1), pool, corpus, system="x", sample=1, depth=9, missing_positives=way)
 
 
 def test_a_query_without_positive_is_left_out_and_counted(tmp_path: Path, corpus: Artifact) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +24,9 @@ from pipeline.encode import registry
 from pipeline.encode.base import Encoded
 from pipeline.retrieve.base import Metric
 from pipeline.retrieve.canonical import brute_force, brute_force_groups
+from pipeline.retrieve.engines import IndexSettings
 from pipeline.runner import Runner
-from pipeline.stages.dense import dense_ranking_task
+from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from tests.builders import make_corpus, make_pool
 from tests.encode.stub import StubEncoder, stub, unit_vector
@@ -183,6 +185,45 @@ class SeveralEncoder(StubEncoder):
             for n in range(c)
         ]
         yield Encoded(np.repeat(np.arange(len(prepared)), counts), np.stack(kinds_of), len(prepared), 1, 1)
+
+
+def no_vector(text: Text, dimension: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return zero for titles that begin with ``zero``, else a direction."""
+    return unit_vector(text, dimension) * np.float32(not text.title.startswith("zero"))
+
+
+class SomeZeroEncoder(StubEncoder):
+    """Two vectors a text, the first of them zero; both for titles that begin with ``zero``."""
+
+    def finish(self, prepared: Sequence[Text]) -> Iterator[Encoded]:
+        vectors = np.stack([no_vector(text, 32) * np.float32(n) for text in prepared for n in (0, 1)])
+        yield Encoded(np.repeat(np.arange(len(prepared)), 2), vectors, len(prepared), 1, 1)
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "inner_product"])
+@pytest.mark.parametrize("how", ["exact", "faiss", "several", "ivf"])
+def test_a_query_whose_vectors_are_zero_has_no_results(
+    tmp_path: Path, stub: None, monkeypatch: pytest.MonkeyPatch, how: str, metric: Metric
+) -> None:
+    """A zero candidate is ranked: it may be near a query."""
+    monkeypatch.setattr("tests.encode.stub.unit_vector", no_vector)
+    if how == "several":
+        monkeypatch.setattr("tests.encode.stub.StubEncoder", SomeZeroEncoder)
+    titles = [f"zero {n}" if n in (0, 4, 9) else f"title {n}" for n in range(30)]
+    corpus = make_corpus(tmp_path, [{"paper_id": f"{n:02}", "title": t} for n, t in enumerate(titles)], shard_rows=11)
+    pool = make_pool(tmp_path, corpus, [0, 1, 4, 7, 9])
+    model = dataclasses.replace(registry.resolve("stub"), distance=metric, several=how == "several")
+    vectors = embed_tasks(corpus, pool, model)
+    engine = "faiss" if how == "faiss" else "exact"
+    task = dense_ranking_task(corpus, pool, vectors, model, depth=29, engine=engine)
+    if how == "ivf":
+        settings = IndexSettings("ivf", probes=1)
+        task = approximate_ranking_task(corpus, pool, vectors, model, task, depth=29, settings=settings)
+    made = make(tmp_path, task)
+    table = made.arrow("ranking.arrow")
+    assert np.bincount(table.column("query").to_numpy(), minlength=5).tolist() == [0, 29, 0, 29, 0]
+    assert made.manifest.counts["queries_without_results"] == 3
+    assert {0, 4, 9} <= set(table.column("row").to_pylist())
 
 
 def test_papers_with_several_vectors_are_ranked_by_the_best_pair(

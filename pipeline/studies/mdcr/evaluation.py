@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.api import Workspace
-from pipeline.core.artifact import Artifact
+from pipeline.core.artifact import Artifact, published
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
+from pipeline.core.workspace import TUNINGS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.bm25 import terms_tasks
-from pipeline.stages.chain import Evaluation
+from pipeline.stages.chain import Evaluation, evaluations
 from pipeline.stages.corpus import task_of
 from pipeline.stages.score import score_task
 from pipeline.stages.search import read_ranking
-from pipeline.stages.systems import Bm25, Fused, System, parse_systems
+from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems
 from pipeline.studies.mdcr.layout import Lists as Content
 from pipeline.studies.mdcr.layout import data_file
 from pipeline.studies.mdcr.lists import Lists, lists_pool_task
@@ -86,12 +87,13 @@ def rank(workspace: Workspace, corpus: Artifact, pools: Sequence[Task], systems:
     if index not in INDEXES:
         raise InputError(f"the index of BM25 must be of {' or '.join(INDEXES)}, got {index!r}", nearest(index, INDEXES))
     parsed = parse_systems(systems)
-    if index == "query" and any(isinstance(p, Bm25) for each in parsed if isinstance(each, Fused) for p in each.parts):
-        raise InputError("a fusion must use the index corpus, got query", "Leave the fusion out, or the index")
+    if index == "query" and any(isinstance(each, Fused | Reranked) for each in parsed):
+        raise InputError("fused and reranked systems must use the index corpus, got query", "Leave them out")
+    tunings = list(published(workspace.root / TUNINGS))
     found = []
     for pool in pools:
         depth = pool.config.longest
-        evaluated = workspace.evaluations(pool, systems, depth=depth)
+        evaluated = evaluations(corpus, [pool], parsed, (), depth=depth, tunings=tunings, allow_unknown=True)
         for system, evaluation in zip(parsed, evaluated, strict=True):
             ranking = _ranking(corpus, pool, system, evaluation, index, depth)
             complete = complete_task(corpus, pool, ranking, system)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
+from pipeline.core.errors import LackError
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import PoolConfig
@@ -59,7 +59,7 @@ def field_pools(
             if not workspace.runner.published(val):
                 _check(opened, test.config, val.config)
             found.append(FieldPools(field, test, val))
-        except InputError as error:
+        except LackError as error:
             left_out[field] = error.what
     return found, left_out
 
@@ -75,7 +75,7 @@ def _check(corpus: Corpus, test: PoolConfig, val: PoolConfig) -> None:
     """Choose the queries of both splits.
 
     Raises:
-        InputError: there are too few.
+        LackError: there are too few.
     """
     kept = prefilter(corpus.attributes, test.prefilter)[0]
     rows = choose_queries(corpus, test, kept, np.empty(0, np.int64)).rows

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.measure.statistics import bootstrap_means, holm, paired_permutation, percentile_interval
+from pipeline.measure.statistics import LEVEL, bootstrap_means, confidence_interval, holm, paired_permutation
 from pipeline.studies.mdcr.lists import Floats
 
 OfFields = Mapping[str, Floats]
@@ -32,22 +32,15 @@ class Macro(NamedTuple):
 
 def macro(values: OfFields, seed: int) -> Macro:
     """Return the mean over fields of the mean over queries; fields are resampled independently."""
-    return bootstrapped(
-        [each.mean(axis=1) for each in values.values()],
-        [bootstrap_means(each, seed=seed, item=field) for field, each in values.items()],
-    )
+    draws = np.mean([bootstrap_means(each, seed=seed, item=field) for field, each in values.items()], axis=0)
+    means = np.mean([each.mean(axis=1) for each in values.values()], axis=0)
+    return Macro(means, *confidence_interval(draws, *values.values()), draws)
 
 
-def bootstrapped(means: Sequence[Floats], draws: Sequence[Floats]) -> Macro:
-    """Return the mean over fields from the mean of each field and its bootstrapped means."""
-    averaged = np.mean(draws, axis=0)
-    return Macro(np.mean(means, axis=0), *percentile_interval(averaged), averaged)
-
-
-def interval(draws: Floats) -> tuple[float, float]:
+def interval(draws: Floats, level: float = LEVEL) -> tuple[float, float]:
     """Return the percentile interval of a statistic of each resample, float64 ``[resamples]``."""
-    low, high = percentile_interval(draws[None, :])
-    return float(low[0]), float(high[0])
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def adjusted(differences: OfFields, seed: int) -> Floats:

@@ -20,7 +20,7 @@ from pipeline.measure.inputs import pairs
 from pipeline.retrieve.base import Ranking, no_exclusions
 from pipeline.stages.bm25 import Bm25Config, index_of, installed_analyzer
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
-from pipeline.stages.systems import Bm25, Fused, System
+from pipeline.stages.systems import Bm25, Fused, Reranked, System
 from pipeline.studies.mdcr.lists import Lists
 
 Bm25Index = Literal["corpus", "query"]
@@ -70,13 +70,12 @@ def own_index_task(corpus: Artifact, pool: Task, indexes: Mapping[str, Task], sy
 def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -> Task:
     """Return the task that checks that a ranking has every pair of a pool of lists.
 
-    BM25 gives no score to candidates without a shared term: they are last in their list, with score 0.
+    BM25 gives no score to candidates without a shared term: they are last in their list.
 
     Raises:
         InputError: once run: another system has no score of a pair; the message names it.
     """
-    parts = system.parts if isinstance(system, Fused) else (system,)
-    config = CompleteConfig("last" if all(isinstance(part, Bm25) for part in parts) else "error")
+    config = CompleteConfig("last" if _only_bm25(system) else "error")
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened, found = open_pool(inputs), read_ranking(inputs["ranking"])
@@ -90,7 +89,8 @@ def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -
                 f"candidate {candidate} of {opened.artifact.manifest.config['field']}",
                 "Score all candidates of the benchmark",
             )
-        scores = np.concatenate([found.score, np.zeros(len(missing), np.float32)])
+        least = float(found.score.min(initial=1))  # a cross-encoder's scores may be negative
+        scores = np.append(found.score, np.full(len(missing), 0 if least > 0 else least - 1, np.float32))
         ranking = in_order(np.concatenate([ranked, missing]), scores, len(opened.query_rows))
         depth = int(np.bincount(ranking.query).max())
         return {**write_ranking(ranking, opened, depth, out), "without_shared_term": len(missing)}
@@ -111,6 +111,12 @@ def in_order(packed: np.ndarray, scores: np.ndarray, queries: int) -> Ranking:
     order = np.lexsort(((packed & np.uint64(0xFFFFFFFF)).astype(np.int64), scores, -query))[::-1]
     rows = packed[order].astype(np.uint32)
     return Ranking.from_counts(np.bincount(query, minlength=queries), rows, scores[order])
+
+
+def _only_bm25(system: System) -> bool:
+    if isinstance(system, Reranked):
+        return _only_bm25(system.first)
+    return all(isinstance(part, Bm25) for part in (system.parts if isinstance(system, Fused) else (system,)))
 
 
 def _own_rows(pool: Pool) -> list[np.ndarray]:

@@ -15,7 +15,8 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.task import Task
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
-from pipeline.report.model import AVERAGE, ReportSettings
+from pipeline.report.identity import Chosen
+from pipeline.report.model import AVERAGE, ReportSettings, Scored
 from pipeline.report.tables import Column, Figure, Line, Table, build_tables, label_of
 from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
 from pipeline.studies.common import frame_of, table_of
@@ -71,10 +72,9 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     """Return tables 3 and 4, and the figures that the papers print."""
     corpus, found = ranked(workspace, recipe)
     pools = {each.field: workspace.runner.make(each.pool) for each in found}
-    scores = collect.load(workspace.make([each.score for each in found]), pools.values())
+    scored = [_scored(workspace, corpus, each) for each in found]
     baseline = recipe.baseline if recipe.baseline in {each.system for each in found} else None
-    report = summarise(scores, ReportSettings(seed=recipe.seed, baseline=baseline), _NAMES)
-    report = replace(report, pool_seeds=())  # lists are given, not drawn
+    report = summarise(scored, ReportSettings(seed=recipe.seed, baseline=baseline), _NAMES)
     fields = with_published(frame_of(report), "benchmark.")
     note = f"BM25 counts the documents of {'each list' if recipe.bm25_index == 'query' else 'all lists of a field'}."
     built = build_tables(report)
@@ -87,6 +87,13 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     tables.append(types_table(values, baseline, recipe.seed))
     tables += published_table(fields)
     return Findings(tables, sources=[corpus.name, *(pool.name for pool in pools.values())])
+
+
+def _scored(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> Scored:
+    """Return the scores of one system on one field; list lengths, which differ between fields, are not of the system."""
+    score, ranking, pool = workspace.make([ranked.score, ranked.ranking, ranked.pool])
+    (scored,) = collect.load([Chosen(ranked.system, (score,), ranking, pool, corpus)])
+    return scored
 
 
 Values = Mapping[str, Mapping[str, Mapping[str, Floats]]]

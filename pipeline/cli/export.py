@@ -1,0 +1,105 @@
+"""``mdcr export``: pools, rankings and scores as files of other tools."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pipeline.api import Workspace
+from pipeline.cli import options as read
+from pipeline.cli.making import make, repaired
+from pipeline.cli.output import print_json
+from pipeline.core.artifact import published
+from pipeline.core.errors import InputError, nearest
+from pipeline.core.files import disk_errors
+from pipeline.core.progress import say
+from pipeline.core.workspace import EXPORTS, POOLS, find_corpus
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.exchange import frames, pools, rankings
+from pipeline.stages.selection import parse_count_or_all
+
+_CHOOSING = (
+    *("corpus", "field", "size", "year", "queries", "samples", "seed", "split", "nested", "positives", "depth"),
+    *("citation_direction", "min_citations", "min_abstract_chars"),
+)
+"""Options that choose scores, beside ``--model`` and ``--keep-same-title``."""
+
+
+def export(options: argparse.Namespace) -> None:
+    """Export what was asked for, after making what is missing, and print the files.
+
+    Raises:
+        InputError: there is no such kind or format, or an id does not fit the format.
+    """
+    if options.what not in _KINDS:
+        raise InputError(f"export takes {', '.join(_KINDS)}, got {options.what!r}", nearest(options.what, _KINDS))
+    formats, write = _KINDS[options.what]
+    options.format = options.format or next(iter(formats))
+    rankings.check_format(options.format, formats)
+    folder = options.output or options.root / EXPORTS
+    if not options.dry_run:
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+    written = list(write(options, folder))
+    if options.json and not options.dry_run:
+        print_json({"exported": [str(path) for path in written]})
+        return
+    for path in written:
+        print(path)
+
+
+def _pools(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
+    """Write each pool into a folder of its name."""
+    runner = repaired(options)
+    corpus = find_corpus(runner.root, options.corpus)
+    opened = Corpus(corpus)
+    for artifact in make(runner, read.selection(options).pools(corpus), options):
+        pool = Pool(artifact, opened)
+        pools.write_pool(folder / artifact.name, pool, options.format)
+        unjudged = pools.unjudged(pool)
+        if unjudged and options.format == "beir":
+            say(f"{artifact.name}: {unjudged:,} queries have no judgement, and no BEIR reader takes them")
+        yield folder / artifact.name
+
+
+def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
+    """Write each ranking as a file of its name."""
+    runner = repaired(options)
+    tasks = [evaluation.ranking for evaluation in read.evaluations(options, runner.root)]
+    opened = Corpus(find_corpus(runner.root, options.corpus))
+    of_id = {artifact.id: artifact for artifact in published(runner.root / POOLS)}
+    for artifact in make(runner, tasks, options, stores=True):
+        path = folder / f"{artifact.name}.{rankings.FORMATS[options.format]}"
+        pool = Pool(of_id[artifact.manifest.inputs["pool"]], opened)
+        rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, artifact.name, options.format)
+        yield path
+
+
+def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
+    """Write what was scored as one file; an option that is not given restricts nothing."""
+    typed = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in options.words if word[:2] == "--"]
+    chosen = {name: getattr(options, name) for name in typed if name in _CHOOSING}
+    unused = {"exclude", "engine", "precision", "bm25_engine", "ray_address", "allow_unknown"}.intersection(typed)
+    if unused:
+        known = ", ".join(f"--{name.replace('_', '-')}" for name in ("model", *_CHOOSING))
+        raise InputError(f"export scores takes {known}, got --{min(unused).replace('_', '-')}", "Leave it out")
+    if "queries" in chosen:
+        chosen["queries"] = parse_count_or_all(chosen["queries"], "--queries")
+    if "keep_same_title" in typed:
+        chosen["drop_same_title"] = False
+    frame = Workspace(read.runner(options)).scores(**chosen, systems=options.model)
+    path = folder / f"scores.{frames.FORMATS[options.format]}"
+    if options.dry_run:
+        say(f"{len(frame):,} scores would be written to {path}")
+        return
+    frames.write_frame(path, frame, options.format)
+    yield path
+
+
+_KINDS: dict[str, tuple[dict[str, str], Callable[[argparse.Namespace, Path], Iterable[Path]]]] = {
+    "pool": (dict.fromkeys(pools.FORMATS, ""), _pools),
+    "run": (rankings.FORMATS, _runs),
+    "scores": (frames.FORMATS, _scores),
+}

@@ -1,0 +1,82 @@
+"""Cross-encoders: a transformer that reads two texts together and gives their score (Nogueira and Cho 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import AutoModelForSequenceClassification
+
+from pipeline.core.resources import Resources
+from pipeline.encode.network import Network, open_pretrained, torch_device
+from pipeline.encode.spec import CrossModel, CrossSpec, Pair
+from pipeline.encode.tokenise import Tokens, lower_cased
+
+
+class CrossEncoder(Network):
+    """A classifier with one label on one device.
+
+    :meth:`batches` yields the score of each pair as a vector of one component, the one of sentence-transformers'
+    ``CrossEncoder.predict``.
+
+    Args:
+        spec: precision, length and activation.
+        network: the classifier in float32 on the CPU, in evaluation mode.
+        tokenizer: its fast tokenizer.
+        device: where to compute.
+        workers: threads on a CPU, each with a batch of its own.
+
+    Raises:
+        InputError: the tokenizer is a slow one, or the model takes fewer tokens than the specification asks for.
+        StageError: the device has no memory for the weights.
+    """
+
+    def __init__(self, spec: CrossSpec, network: Any, tokenizer: Any, device: torch.device, workers: int = 1) -> None:
+        super().__init__(
+            network, tokenizer, device, compute=spec.compute, longest=spec.max_length, workers=max(workers, 1)
+        )
+        self._tokenizer = lower_cased(tokenizer) if spec.lower_case else tokenizer
+        self._length = spec.max_length
+        self._activation: nn.Module = getattr(nn, spec.activation)()
+
+    @classmethod
+    def load(cls, model: CrossModel, resources: Resources) -> CrossEncoder:
+        """Load a model's weights and tokenizer.
+
+        Raises:
+            InputError: the device does not exist, or the checkpoint cannot be loaded.
+            StageError: the weights are not on this machine, and the hub cannot be reached.
+        """
+        device = torch_device(resources.device)
+        network, tokenizer = open_pretrained(model.checkpoint.ready(), AutoModelForSequenceClassification)
+        return cls(model.spec, network.eval(), tokenizer, device, resources.workers)
+
+    def compute(self, batch: list[int], tokens: Tokens, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return the scores of one batch."""
+        named = {}
+        if tokens.types:
+            types = np.zeros(ids.shape, np.int64)
+            for row, position in enumerate(batch):
+                types[row, : len(tokens.types[position])] = tokens.types[position]
+            named["token_type_ids"] = self.send(types)
+        logits = self._network(input_ids=ids, attention_mask=mask, **named).logits
+        scores: torch.Tensor = self._activation(logits.float())
+        return scores
+
+    def prepare(self, pairs: Sequence[Pair]) -> Tokens:
+        """Return pairs as :meth:`batches` takes them; the longer of the two texts is cut first until both fit."""
+        if not pairs:
+            return Tokens([], [], [])
+        encoding = self._tokenizer(
+            [pair.query for pair in pairs],
+            [pair.paper for pair in pairs],
+            truncation="longest_first",
+            max_length=self._length,
+            return_attention_mask=False,
+        )
+        ids: list[list[int]] = encoding["input_ids"]
+        full = [len(each) >= self._length for each in ids]  # listing what was cut off is slow
+        return Tokens(ids, [[(0, 1)]] * len(pairs), full, encoding.get("token_type_ids", ()))

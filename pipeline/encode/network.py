@@ -1,0 +1,290 @@
+"""Networks on a device: texts of like length share a batch, and a batch that does not fit is halved.
+
+A batch goes through the network as transformers builds it, with PyTorch's scaled dot product attention.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from pipeline.core.errors import InputError, StageError
+from pipeline.core.progress import say
+from pipeline.core.resources import keep_freed_memory
+from pipeline.encode.base import Encoded
+from pipeline.encode.spec import Precision
+from pipeline.encode.tokenise import Tokens
+
+BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
+"""Tokens of a batch, padding included. Vectors may differ in their last bits with it, so provenance records it."""
+
+_UNUSED = ("pooler.",)
+"""Weights that do not affect the last layer's states: a checkpoint may lack them."""
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+_FREE = "Free its memory or use another --device"
+
+_INSTRUCTIONS = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp")}
+"""Processor flags of Linux, any of which makes products in that precision faster than in float32."""
+
+
+class _Launched(NamedTuple):
+    """Vectors that are computed, or on their way from the device; ``arrived`` is the CUDA event of the copy."""
+
+    vectors: torch.Tensor
+    padded: int
+    arrived: Any
+
+
+class Network(ABC):
+    """A network on one device, which computes texts in batches.
+
+    Args:
+        network: a transformer in float32 on the CPU, in evaluation mode.
+        tokenizer: its fast tokenizer.
+        device: where to compute.
+        compute: data type of weights and activations.
+        longest: tokens of the longest text that may come.
+        workers: threads on a CPU, each with a batch of its own.
+
+    Raises:
+        InputError: the tokenizer is a slow one, or the model takes fewer tokens than ``longest``.
+        StageError: the device has no memory for the weights.
+    """
+
+    def __init__(
+        self, network: Any, tokenizer: Any, device: torch.device, *, compute: Precision, longest: int, workers: int
+    ) -> None:
+        if not tokenizer.is_fast:
+            raise InputError("the model has no fast tokenizer", "Convert it to a tokenizer.json")
+        limit = min(tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None) or 2**31)
+        if longest > limit:
+            raise InputError(f"max_length {longest} is more than the model's {limit}", f"Set it to {limit}")
+        self._pad = tokenizer.pad_token_id or 0
+        try:
+            self._network = network.to(device, getattr(torch, compute))
+        except torch.OutOfMemoryError as error:
+            raise StageError(f"the model does not fit on {device}", _FREE) from error
+        self._device, self._batch_tokens = device, BATCH_TOKENS[device.type]
+        self._workers = workers if device.type == "cpu" else 1
+        self._threads = ThreadPoolExecutor(self._workers, "encode", _start_thread, (device,))
+        if device.type == "cpu":
+            keep_freed_memory()
+            if slow_on_cpu(compute):
+                say(f"this processor has no {compute} instructions: float32 is several times faster")
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return device, precision, attention, batch size, bytes of the weights and threads."""
+        name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
+        return {
+            "device": name,
+            "compute": str(self._network.dtype).removeprefix("torch."),
+            "attention": self._network.config._attn_implementation,
+            "batch_tokens": self._batch_tokens,
+            "weight_bytes": sum(weight.nbytes for weight in self._network.parameters()),
+            "threads": self._workers,
+        }
+
+    def batches(self, prepared: Tokens) -> Iterator[Encoded]:
+        """Yield vectors, longest texts first; a batch that does not fit in memory is halved, and so are the next ones.
+
+        While a batch is yielded the next ones are computed: one a thread on a CPU, one on a GPU.
+        """
+        waiting = deque(token_batches(prepared.ids, self._batch_tokens))
+        running = deque[tuple[list[int], Future[_Launched | None]]]()
+        while waiting or running:
+            while waiting and len(running) <= self._workers:
+                batch = waiting.popleft()
+                running.append((batch, self._threads.submit(self._try, batch, prepared)))
+            batch, future = running.popleft()
+            launched = future.result()
+            if launched is not None:
+                yield _encoded(batch, launched, prepared)
+                continue
+            self._halve(batch, prepared)
+            left = [position for each in (batch, *waiting) for position in each]
+            waiting = deque(token_batches(prepared.ids, self._batch_tokens, left))
+
+    def _try(self, batch: list[int], tokens: Tokens) -> _Launched | None:
+        """Launch a batch; return None where the device has no memory for it, after its tensors are freed."""
+        try:
+            return self._launch(batch, tokens)
+        except RuntimeError as error:
+            if not _no_memory(error):
+                raise
+        return None
+
+    def _launch(self, batch: list[int], tokens: Tokens) -> _Launched:
+        """Start computing the vectors of one batch."""
+        width = len(tokens.ids[batch[0]])
+        ids = np.full((len(batch), width), self._pad, np.int64)
+        mask = np.zeros((len(batch), width), np.int64)
+        for row, position in enumerate(batch):
+            each = tokens.ids[position]
+            ids[row, : len(each)] = each
+            mask[row, : len(each)] = 1
+        with torch.inference_mode():
+            pooled = self.compute(batch, tokens, self.send(ids), self.send(mask))
+            if self._device.type == "cpu":
+                return _Launched(pooled, ids.size, None)
+            host = torch.empty(pooled.shape, dtype=pooled.dtype, pin_memory=True).copy_(pooled, non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record(torch.cuda.current_stream(self._device))
+            return _Launched(host, ids.size, arrived)
+
+    @abstractmethod
+    def compute(self, batch: list[int], tokens: Tokens, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return the vectors of one batch, float32 ``[vectors, dimension]``, on the device.
+
+        Args:
+            batch: positions in ``tokens``, longest text first.
+            tokens: of all texts.
+            ids: padded tokens of the batch, int64 ``[texts, width]``.
+            mask: which of them are not padding, int64 ``[texts, width]``.
+        """
+
+    def send(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
+        """Return an array on the device."""
+        tensor = torch.from_numpy(array)
+        return tensor if self._device.type == "cpu" else tensor.pin_memory().to(self._device, non_blocking=True)
+
+    def _halve(self, batch: list[int], tokens: Tokens) -> None:
+        """Halve the batch size after a batch did not fit."""
+        width = len(tokens.ids[batch[0]])
+        if len(batch) == 1:
+            raise StageError(f"one text of {width} tokens does not fit on {self._device}", _FREE)
+        torch.cuda.empty_cache()
+        self._batch_tokens = min(self._batch_tokens, max(width, len(batch) * width // 2))
+        say(f"out of memory on {self._device}: going on with batches of {self._batch_tokens:,} tokens")
+
+
+def token_batches(tokens: Sequence[Sequence[int]], budget: int, among: Iterable[int] | None = None) -> list[list[int]]:
+    """Split texts into batches, longest first, each of at most ``budget`` tokens with padding.
+
+    Which texts share a batch depends on the set of texts alone, not on their order, so that the vectors do not either.
+    A text longer than the budget is a batch of its own.
+
+    Args:
+        tokens: token ids of each text.
+        budget: tokens of a batch; each text counts as long as the longest of its batch.
+        among: positions of the texts to be split; all by default.
+
+    Returns:
+        Positions in ``tokens``, batch by batch.
+    """
+    chosen = range(len(tokens)) if among is None else among
+    batches: list[list[int]] = []
+    room = 0
+    for position in sorted(chosen, key=lambda p: (-len(tokens[p]), tokens[p])):
+        if room == 0:
+            batches.append([])
+            room = max(1, budget // max(1, len(tokens[position])))
+        batches[-1].append(position)
+        room -= 1
+    return batches
+
+
+def slow_on_cpu(compute: Precision) -> bool:
+    """Return whether Linux says that the processor has no instructions for this precision."""
+    flags = Path("/proc/cpuinfo")
+    if compute == "float32" or not flags.is_file():
+        return False
+    return not re.search(rf"\b({'|'.join(_INSTRUCTIONS[compute])})\b", flags.read_text())
+
+
+def _start_thread(device: torch.device) -> None:
+    """Give a thread its device: on a CPU one core, on a GPU the current device, which events and copies refer to."""
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    elif device.index is not None:
+        torch.cuda.set_device(device)
+
+
+def _no_memory(error: RuntimeError) -> bool:
+    """Return whether an error means that memory is exhausted; not all libraries raise PyTorch's own."""
+    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY)
+
+
+def _encoded(batch: list[int], launched: _Launched, tokens: Tokens) -> Encoded:
+    if launched.arrived is not None:
+        launched.arrived.synchronize()
+    return Encoded(
+        positions=np.repeat(np.array(batch, np.int64), [len(tokens.spans[position]) for position in batch]),
+        vectors=launched.vectors.numpy(),
+        texts=len(batch),
+        tokens=sum(len(tokens.ids[position]) for position in batch),
+        padded=launched.padded,
+        truncated=sum(tokens.cut[position] for position in batch),
+    )
+
+
+def open_pretrained(folder: Path, kind: Any = AutoModel) -> tuple[Any, Any]:
+    """Load network, in float32, and tokenizer; missing weights, of which transformers only warns, are an error.
+
+    Args:
+        folder: the files of the model.
+        kind: class of transformers that opens it. Of a model with a decoder, the encoder is opened.
+    """
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        if config.is_encoder_decoder and kind is AutoModel:
+            kind = AutoModelForTextEncoding
+        network, report = kind.from_pretrained(
+            folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"{folder} cannot be loaded as a transformer ({error})", "Download it again") from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+    missing = sorted(key for key in report["missing_keys"] if not key.startswith(_UNUSED))
+    if missing or report["mismatched_keys"]:
+        raise InputError(
+            f"{folder} lacks weights of its own architecture: {', '.join(missing[:3]) or 'wrong shapes'}",
+            "Download it again, or save it with save_pretrained",
+        )
+    return network, tokenizer
+
+
+def torch_device(name: str) -> torch.device:
+    """Return the device of that name; ``auto`` is the first GPU, or the CPU where there is none.
+
+    Raises:
+        InputError: the device does not exist.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"there is no device {name!r}", "Choose auto, cpu, cuda or cuda:0") from error
+    if device.type not in BATCH_TOKENS:
+        raise InputError(f"device {name!r} is not supported", "Choose auto, cpu, cuda or cuda:0")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"device {name!r} is not there: {torch.cuda.device_count()} CUDA devices", "Choose cpu")
+    return device
+
+
+def torch_devices(name: str) -> list[str]:
+    """Return every device that a name means: all GPUs for ``auto`` and ``cuda``, else the one of that name.
+
+    Raises:
+        InputError: the device does not exist.
+    """
+    device = torch_device(name)
+    if device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
+        return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return [name]

@@ -1,0 +1,184 @@
+"""Pools for other tools: a BEIR folder, TREC files, or one Parquet file a table."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.core import files
+from pipeline.core.errors import InputError
+from pipeline.core.schema import NO_YEAR
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Rows
+from pipeline.exchange.rankings import check_format
+from pipeline.measure import trec
+from pipeline.measure.inputs import column, query_of
+
+_CARD = """\
+---
+configs:
+- config_name: corpus
+  data_files: [{split: corpus, path: corpus.jsonl}]
+- config_name: queries
+  data_files: [{split: queries, path: queries.jsonl}]
+- config_name: default
+  data_files: [{split: test, path: qrels/test.jsonl}]
+dataset_info:
+- config_name: default
+  features: [{name: query-id, dtype: string}, {name: corpus-id, dtype: string}, {name: score, dtype: int32}]
+---
+"""
+"""The data set card by which ``datasets``, and so ``mteb``, finds the tables of a BEIR folder; all are JSON."""
+
+_UNFIT = re.compile(r'[\t\r\n]|\A"|\A\Z')
+"""Ids that a table with tabs cannot hold."""
+
+
+def write_pool(folder: Path, pool: Pool, output: str = "beir") -> list[Path]:
+    """Write a pool into a folder and return its files.
+
+    Args:
+        folder: made where it is missing; files of the same names are replaced.
+        pool: what is written.
+        output: one of :data:`FORMATS`.
+
+    Raises:
+        InputError: the format is unknown, or an id does not fit it.
+    """
+    check_format(output, dict.fromkeys(FORMATS, ""))
+    with files.disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        return FORMATS[output](folder, pool)
+
+
+def _beir(folder: Path, pool: Pool) -> list[Path]:
+    """Write ``corpus.jsonl``, ``queries.jsonl``, ``qrels/test.tsv`` (for mteb also as JSON), and what BEIR lacks.
+
+    That is ``exclusions.tsv``: candidates that a query's ranking leaves out, the query itself and papers of its title.
+    """
+    (folder / "qrels").mkdir(exist_ok=True)
+    judged = qrels_table(pool).rename_columns(["query-id", "corpus-id", "score"])
+    excluded = exclusion_table(pool).rename_columns(["query-id", "corpus-id"])
+    written = {
+        "corpus.jsonl": _documents(pool),
+        "queries.jsonl": _queries(pool),
+        "qrels/test.tsv": _tabbed(judged),
+        "qrels/test.jsonl": [msgspec.json.Encoder().encode_lines(judged.to_pylist())],
+        "README.md": [_CARD.encode()],
+        **({"exclusions.tsv": _tabbed(excluded)} if len(pool.exclusions[1]) else {}),
+    }
+    for name, blocks in written.items():
+        trec.write(folder / name, blocks)
+    return [folder / name for name in written]
+
+
+def _trec(folder: Path, pool: Pool) -> list[Path]:
+    written = {"topics.tsv": trec.topic_lines(pool), "qrels.txt": trec.qrels_lines(pool)}
+    for name, blocks in written.items():
+        trec.write(folder / name, blocks)
+    return [folder / name for name in written]
+
+
+def _parquet(folder: Path, pool: Pool) -> list[Path]:
+    tables = {
+        "queries": query_table(pool),
+        "candidates": candidate_table(pool),
+        "qrels": qrels_table(pool),
+        "exclusions": exclusion_table(pool),
+    }
+    for name, table in tables.items():
+        with files.replacing(folder / f"{name}.parquet") as temporary:
+            pq.write_table(table, temporary)
+    return [folder / f"{name}.parquet" for name in tables]
+
+
+FORMATS: dict[str, Callable[[Path, Pool], list[Path]]] = {"beir": _beir, "trec": _trec, "parquet": _parquet}
+"""Formats of a pool, and who writes each."""
+
+
+def query_table(pool: Pool) -> pa.Table:
+    """Return the queries: query_id, title, abstract, year and field; an ad-hoc query is all title, without year."""
+    texts = [text for block in pool.query_texts() for text in block]
+    return pa.table(
+        {
+            "query_id": pa.array(pool.query_ids(), pa.large_string()),
+            "title": pa.array([text.title for text in texts], pa.large_string()),
+            "abstract": pa.array([text.abstract for text in texts], pa.large_string()),
+            "year": _years(pool, pool.query_rows) if pool.queries_are_papers else pa.nulls(len(texts), pa.int16()),
+            "field": pool.artifact.arrow("queries.arrow").column("field"),
+        }
+    )
+
+
+def candidate_table(pool: Pool) -> pa.Table:
+    """Return the candidates in order of id: doc_id, title, abstract and year."""
+    table = pool.corpus.take(pool.candidates, ["paper_id", "title", "abstract"])
+    return table.rename_columns(["doc_id", "title", "abstract"]).append_column("year", _years(pool, pool.candidates))
+
+
+def qrels_table(pool: Pool) -> pa.Table:
+    """Return the judgements: query_id, doc_id and grade."""
+    query, row = column(pool.qrels, "query"), column(pool.qrels, "row")
+    return _pairs(pool, query, row).append_column("grade", pool.qrels.column("grade"))
+
+
+def exclusion_table(pool: Pool) -> pa.Table:
+    """Return what each query's ranking leaves out: query_id and doc_id."""
+    offsets, row = pool.exclusions
+    return _pairs(pool, query_of(offsets), row)
+
+
+def _pairs(pool: Pool, query: npt.NDArray[np.integer], row: Rows) -> pa.Table:
+    queries = pa.array(pool.query_ids(), pa.large_string())
+    documents = pa.array(pool.corpus.ids(row), pa.large_string())
+    return pa.table({"query_id": queries.take(pa.array(query)), "doc_id": documents})
+
+
+def _years(pool: Pool, rows: Rows) -> pa.Array:
+    years = pool.corpus.attributes["year"][rows]
+    return pa.array(years, pa.int16(), mask=years == NO_YEAR)
+
+
+def _documents(pool: Pool) -> Iterator[bytes]:
+    ids = iter(pool.corpus.ids(pool.candidates))
+    for block in pool.candidate_texts():
+        records = [{"_id": next(ids), "title": text.title, "text": text.abstract} for text in block]
+        yield msgspec.json.Encoder().encode_lines(records)
+
+
+def _queries(pool: Pool) -> Iterator[bytes]:
+    ids = iter(pool.query_ids())
+    for block in pool.query_texts():
+        records = [{"_id": next(ids), "text": " ".join(text).strip()} for text in block]
+        yield msgspec.json.Encoder().encode_lines(records)
+
+
+def _tabbed(table: pa.Table) -> Iterator[bytes]:
+    checked = functools.cache(_checked)
+    lines = [
+        table.column_names,
+        *zip(*(map(checked, map(str, each.to_pylist())) for each in table.columns), strict=True),
+    ]
+    yield "".join("\t".join(line) + "\n" for line in lines).encode()
+
+
+def _checked(text: str) -> str:
+    if _UNFIT.search(text):
+        raise InputError(
+            f"an id in a BEIR folder must be without tabs, line ends and a leading quote, got {text!r}",
+            "Export it with --format trec or parquet",
+        )
+    return text
+
+
+def unjudged(pool: Pool) -> int:
+    """Return how many queries have no judgement; readers of BEIR folders leave them out."""
+    return len(pool.query_rows) - len(np.unique(column(pool.qrels, "query")))

@@ -1,0 +1,285 @@
+"""Runs that other tools made, read against a pool: TREC, JSON, ranx and Parquet, plain or gzip.
+
+Nothing is dropped in silence. What cannot be right (a malformed line, a score that is not a finite number, a document
+twice in a query) is refused with its place. An unknown query or document is refused too, or left out and counted where
+the user allows it. Ranks in the file do not count: as in trec_eval, scores as float32 decide, then document ids.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.order import tied_share
+from pipeline.core.schema import RANKING
+from pipeline.corpus.pool import Pool
+from pipeline.measure.inputs import pairs, query_of
+from pipeline.measure.trec import unescape
+from pipeline.sources.lines import read_lines
+
+_SHOWN = 3
+"""Unknown ids that a message shows."""
+
+COLUMNS = {
+    "query": ("query_id", "q_id", "qid", "query-id", "query"),
+    "document": ("doc_id", "docno", "docid", "corpus-id", "paper_id", "document"),
+    "score": ("score",),
+}
+"""Names that the columns of a Parquet file may have."""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The entries of a run file, in its order.
+
+    Attributes:
+        path: the file.
+        queries: query id of each entry.
+        documents: document id of each entry.
+        scores: float32 ``[n]``, finite.
+        place: where an entry is, such as ``my.run:7``.
+        escaped: whether ids are in the percent-encoding of TREC files.
+    """
+
+    path: Path
+    queries: Sequence[str]
+    documents: Sequence[str]
+    scores: npt.NDArray[np.float32]
+    place: Callable[[int], str]
+    escaped: bool = False
+
+
+def read_run(path: Path, pool: Pool, depth: int, *, allow_unknown: bool = False) -> tuple[pa.Table, dict[str, int]]:
+    """Read a run of a pool. Its entries may be in any order.
+
+    Entries that the pool excludes (the query itself, papers with its title) are left out before ranks are counted.
+
+    Args:
+        path: the file; the ending says the format: ``.json``, ``.lz4``, ``.parquet``, otherwise TREC.
+        pool: the pool it ranks.
+        depth: entries kept a query.
+        allow_unknown: leave out entries of queries and documents that the pool does not have.
+
+    Returns:
+        The ranking, schema :data:`pipeline.core.schema.RANKING`, and counts: entries ``read``, ``unknown_queries`` and
+        ``unknown_documents`` (entries left out), ``excluded``, ``beyond_depth`` and ``tied``;
+        read == entries + unknown + excluded + beyond_depth.
+
+    Raises:
+        InputError: the file cannot be read, or an entry is refused; the message says where.
+    """
+    entries = read_entries(path)
+    query, row = _positions(entries, pool), _rows(entries, pool)
+    counts = {"read": len(row)}
+    for what, found in (("query", query), ("document", np.where(query < 0, 0, row))):
+        counts["unknown_queries" if what == "query" else "unknown_documents"] = int(np.count_nonzero(found < 0))
+        if not allow_unknown:
+            _refuse_unknown(entries, what, np.flatnonzero(found < 0), pool)
+    known = np.flatnonzero((query >= 0) & (row >= 0))
+    packed = pairs(query[known], row[known])
+    _refuse_repeated(entries, known, packed)
+    offsets, excluded = pool.exclusions
+    kept = ~np.isin(packed, pairs(query_of(offsets), excluded))
+    counts["excluded"] = int(np.count_nonzero(~kept))
+    ranking, counts["beyond_depth"] = _ranked(packed[kept], entries.scores[known][kept], depth)
+    share = tied_share(ranking.column("query").to_numpy(), ranking.column("score").to_numpy())
+    return ranking, counts | {"tied": round(share * ranking.num_rows)}
+
+
+def read_entries(path: Path) -> Entries:
+    """Read the entries of a run file, whatever pool they are of.
+
+    Raises:
+        InputError: the file cannot be read, has no entry, or a line or score is malformed.
+    """
+    kind = path.name.removesuffix(".gz").rpartition(".")[2]
+    reader = {"json": _json, "lz4": _ranx, "parquet": _parquet, "parq": _parquet}.get(kind, _trec)
+    try:
+        entries = reader(path)
+    except CorruptError as error:
+        raise InputError(error.what, "Write the run again") from error
+    except (OSError, EOFError, ValueError, ArithmeticError, RuntimeError, LookupError, zlib.error) as error:
+        raise InputError(
+            f"{path} cannot be read as a run ({str(error)[:200]})",
+            "Give a TREC run, or a .json, .lz4 (ranx) or .parquet file that ends so; .gz may follow",
+        ) from error
+    bad = np.flatnonzero(~np.isfinite(entries.scores))
+    if len(bad):
+        raise InputError(
+            f"{entries.place(int(bad[0]))}: a score must be a finite float32 number ({len(bad):,} are not)",
+            "Remove the entry, or give it a finite score",
+        )
+    if not len(entries.scores):
+        raise InputError(f"the run {path} must have an entry, got none", "Write the run again")
+    return entries
+
+
+def _trec(path: Path) -> Entries:
+    queries, documents, scores, numbers = [], [], [], []
+    for number, line in read_lines(path):
+        try:
+            query, _, document, _, score, _ = (line or b"").decode().split()
+            scores.append(float(score))
+        except ValueError as error:
+            raise InputError(
+                f"{path}:{number} must be 'query Q0 document rank score tag' in UTF-8, got {(line or b'')[:80]!r}",
+                "Write six columns with white space between them; %20 stands for a space in an id",
+            ) from error
+        queries.append(query)
+        documents.append(document)
+        numbers.append(number)
+    return Entries(path, queries, documents, _float32(scores), lambda entry: f"{path}:{numbers[entry]}", escaped=True)
+
+
+class _Object(list[tuple[str, Any]]):
+    """A JSON object with its repetitions."""
+
+
+def _json(path: Path) -> Entries:
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return _nested(path, json.loads(data, object_pairs_hook=_Object))
+
+
+def _ranx(path: Path) -> Entries:
+    from ranx.io import load_lz4
+
+    return _nested(path, _as_object(load_lz4(path)))
+
+
+def _as_object(found: Any) -> Any:
+    return _Object((name, _as_object(each)) for name, each in found.items()) if isinstance(found, dict) else found
+
+
+def _nested(path: Path, run: Any) -> Entries:
+    """Return the entries of ``{query: {document: score}}``."""
+    queries, documents, scores = [], [], []
+    for query, found in _members(path, run, "the run"):
+        for document, score in _members(path, found, f"query {query!r}"):
+            if not isinstance(score, int | float) or isinstance(score, bool):
+                _refuse_shape(f"{path}: the score of query {query!r}, document {document!r}", "a number", score)
+            queries.append(query)
+            documents.append(document)
+            scores.append(float(score))
+
+    "".join((*queries, *documents)).encode()  # refuses lone surrogates
+
+    def place(entry: int) -> str:
+        return f"{path}: query {queries[entry]!r}, document {documents[entry]!r}"
+
+    return Entries(path, queries, documents, _float32(scores), place)
+
+
+def _members(path: Path, found: Any, what: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(found, _Object) or not all(isinstance(name, str) for name, _ in found):
+        _refuse_shape(f"{path}: {what}", "an object, as in {query: {document: score}}", found)
+    yield from found
+
+
+def _refuse_shape(what: str, expected: str, got: Any) -> NoReturn:
+    raise InputError(f"{what} must be {expected}, got {got!r:.60}", "Write the run again")
+
+
+def _parquet(path: Path) -> Entries:
+    if path.suffix == ".gz":
+        raise InputError(f"{path} must be Parquet without gzip around it", "Unpack it: Parquet is compressed inside")
+    names = pq.read_schema(path).names
+    chosen = []
+    for what, known in COLUMNS.items():
+        found = [name for name in names if name.lower() in known]
+        if len(found) != 1:
+            raise InputError(
+                f"{path} must have one column for the {what}, got {', '.join(names)}",
+                f"Name it {known[0]}, one of {', '.join(known)}" if len(known) > 1 else f"Name it {known[0]}",
+            )
+        chosen += found
+    table = pq.read_table(path, columns=chosen).select(chosen)
+    for column in table.columns[:2]:
+        if pa.types.is_floating(column.type) or pa.types.is_nested(column.type):
+            raise InputError(f"{path}: ids must be strings or integers, got {column.type}", "Write them as strings")
+
+    def place(entry: int) -> str:
+        return f"{path} row {entry + 1}"
+
+    for column in table.columns:
+        if column.null_count:
+            entry = column.is_null().to_pylist().index(True)
+            raise InputError(f"{place(entry)}: an entry must be complete, got a missing value", "Remove it or fill it")
+    queries, documents = (column.cast(pa.large_string()).to_pylist() for column in table.columns[:2])
+    return Entries(path, queries, documents, _float32(table.column(2).cast(pa.float64()).to_numpy()), place)
+
+
+def _float32(scores: Iterable[float]) -> npt.NDArray[np.float32]:
+    """Return scores as float32 without negative zero; one that is too large becomes infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(scores, np.float64).astype(np.float32) + np.float32(0)
+
+
+def _positions(entries: Entries, pool: Pool) -> npt.NDArray[np.int64]:
+    """Return the position of each entry's query in the pool; -1 where it is unknown."""
+    place = {query_id: position for position, query_id in enumerate(pool.query_ids())}
+    plain = unescape if entries.escaped else str
+    found = {each: place.get(plain(each), place.get(each, -1)) for each in dict.fromkeys(entries.queries)}
+    return np.fromiter((found[each] for each in entries.queries), np.int64, len(entries.queries))
+
+
+def _rows(entries: Entries, pool: Pool) -> npt.NDArray[np.int64]:
+    """Return the row of each entry's document; -1 where it is not a candidate."""
+    ids = list(dict.fromkeys(entries.documents))
+    rows = _candidates(ids, pool)
+    if entries.escaped and any("%" in each for each in ids):
+        plain = _candidates([unescape(each) for each in ids], pool)
+        rows = np.where(plain < 0, rows, plain)
+    found = dict(zip(ids, rows.tolist(), strict=True))
+    return np.fromiter((found[each] for each in entries.documents), np.int64, len(entries.documents))
+
+
+def _candidates(ids: Sequence[str], pool: Pool) -> npt.NDArray[np.int64]:
+    rows = pool.corpus.rows_of(ids)
+    return np.where(np.isin(rows, pool.candidates), rows, -1)
+
+
+def _refuse_unknown(entries: Entries, what: str, unknown: npt.NDArray[np.int64], pool: Pool) -> None:
+    if not len(unknown):
+        return
+    ids = entries.queries if what == "query" else entries.documents
+    shown = ", ".join(f"{ids[each]!r} ({entries.place(each)})" for each in unknown[:_SHOWN].tolist())
+    raise InputError(
+        f"{len(unknown):,} of {len(ids):,} entries name a {what} that {pool.artifact.name} does not have: {shown}",
+        "Select the pool that the run ranks (--size, --field, --samples 1), or leave them out with --allow-unknown",
+    )
+
+
+def _refuse_repeated(entries: Entries, known: npt.NDArray[np.int64], packed: npt.NDArray[np.uint64]) -> None:
+    _, first = np.unique(packed, return_index=True)
+    if len(first) == len(packed):
+        return
+    again = np.setdiff1d(np.arange(len(packed)), first)
+    other = int(known[again[0]])
+    earlier = int(known[np.argmax(packed == packed[again[0]])])
+    raise InputError(
+        f"{entries.place(other)} repeats {entries.place(earlier)}: query {entries.queries[other]!r}, document "
+        f"{entries.documents[other]!r} ({len(again):,} entries repeat another)",
+        "Keep one entry of each query and document",
+    )
+
+
+def _ranked(packed: npt.NDArray[np.uint64], scores: npt.NDArray[np.float32], depth: int) -> tuple[pa.Table, int]:
+    """Return the ``depth`` best of each query in the total order, and how many entries are beyond."""
+    query, row = (packed >> np.uint64(32)).astype(np.uint32), packed.astype(np.uint32)
+    order = np.lexsort((row, scores))[::-1]
+    order = order[np.argsort(query[order], kind="stable")]
+    rank = np.arange(len(order)) - np.searchsorted(query[order], query[order]) + 1
+    order, rank = order[rank <= depth], rank[rank <= depth]
+    columns = [query[order], row[order], scores[order], rank.astype(np.uint16)]
+    return pa.table(columns, schema=RANKING), len(packed) - len(order)

@@ -1,0 +1,74 @@
+"""The title of a table and its provenance, made from the pools it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.core.config import canonical, format_count
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.measure.statistics import interval_kind
+from pipeline.report.model import Family, PoolFacts, Report, Scored
+
+DATASET = "dataset level"
+
+_SHARED = ("positives", "drop_same_title", "nested", "citation_direction", "min_citations", "min_abstract_chars")
+"""Rules of the pools that notes state."""
+
+
+def title(report: Report, family: Family) -> str:
+    """Return the title of a table: what the pools it shows have in common, and every rule that is not the usual one."""
+    pools = [each.pool for each in report.within(family)]
+    config = _flat(pools[0].settings)
+    depths = sorted({each.depth for each in report.within(family)})
+    told = [str(config["year"])] if config.get("year") else []
+    told += [f"{config['queries']} queries"] if config.get("queries") else []
+    told += [f"seed {config['seed']}"] if "seed" in config else []
+    told += [f"top {depths[0]:,}"] if len(depths) == 1 else []
+    told += unusual(pools[0].settings)
+    if family.kind == "fields":
+        what = "Retrieval by field" + ("" if family.size is None else f", {format_count(family.size)} candidates")
+    else:
+        what = f"Retrieval by pool size, {family.setups[0].field or DATASET}"
+    if config.get("split") == "validation":
+        what = f"Validation queries: {what[0].lower()}{what[1:]}"
+    return f"{what} ({', '.join(told)})" if told else what
+
+
+def unusual(settings: Mapping[str, Any]) -> list[str]:
+    """Return the rules of a pool that differ from the protocol's."""
+    own, usual = _flat(settings), _flat(canonical(PoolConfig()))
+    told = [
+        _rule(name, own[name]) for name in (*_SHARED, "drop_identical_id") if name in own and own[name] != usual[name]
+    ]
+    told += [f"without {name} ({digest[:6]})" for name, digest in own.get("exclude", ())]
+    return told + (["the release's queries"] if own.get("queries_are") == "texts" and "split" in own else [])
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{name: value for name, value in settings.items() if name != "prefilter"}, **settings.get("prefilter", {})}
+
+
+def _rule(name: str, value: Any) -> str:
+    return f"{name.replace('_', ' ')} {str(value).lower() if isinstance(value, bool) else value}"
+
+
+def provenance(report: Report, scored: Sequence[Scored]) -> str:
+    """Return what figures were made from, and with which settings."""
+    settings = report.settings
+    pools = sorted({each.pool.name: each.pool for each in scored}.values(), key=_place)
+    config = _flat(pools[0].settings)
+    kinds = " or ".join(sorted({interval_kind(len(each.queries)) for each in scored}))
+    rules = [_rule(name, config[name]) for name in ("year", "split", *_SHARED) if name in config]
+    seeds = sorted({each.settings["seed"] for each in pools if "seed" in each.settings})
+    drawn = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
+    stated = f" and the rules {', '.join(rules)}" if drawn and rules else ""
+    return (
+        f"Provenance: corpus {report.corpus}; pools {', '.join(each.name for each in pools)}{drawn}{stated}; ties: "
+        f"score descending, then paper id descending; bootstrap over queries: {settings.resamples:,} resamples, "
+        f"{settings.level:.0%} {kinds} interval, seed {settings.seed}."
+    )
+
+
+def _place(pool: PoolFacts) -> tuple[str, int, int]:
+    return pool.setup.field or "", pool.setup.size, pool.sample

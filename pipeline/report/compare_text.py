@@ -1,0 +1,63 @@
+"""A comparison of two systems as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from pipeline.report.compare import ComparedQuery, Comparison, Positive
+from pipeline.report.tables import label_of
+
+_TITLE = 64
+"""Characters of a title."""
+
+_POSITIVES = 10
+"""Relevant papers of a query; JSON has all."""
+
+
+def as_text(comparison: Comparison) -> str:
+    """Return a comparison for a terminal."""
+    first, second = comparison.first, comparison.second
+    pools = f"{comparison.field or 'dataset level'}, {comparison.size:,} candidates, {comparison.queries:,} queries"
+    interval = f"{comparison.level:.0%} interval ({comparison.interval})"
+    rows: list[tuple[str, ...]] = [("", first, second, "difference", interval, "p", "better", "same", "worse")]
+    rows += [
+        (
+            label_of(each.measure),
+            *(f"{100 * value:.1f}" for value in (each.first, each.second)),
+            f"{100 * each.difference:+.1f}",
+            f"[{100 * each.low:+.1f}, {100 * each.high:+.1f}]",
+            f"{each.p_value:.4f}",
+            *map(str, (each.wins, each.ties, each.losses)),
+        )
+        for each in comparison.differences
+    ]
+    lines = [f"{second} against {first} ({pools})", "", *_aligned(rows)]
+    if comparison.most_different:
+        lines += ["", f"Queries that differ most in {label_of(comparison.differences[0].measure)}:"]
+    for query in comparison.most_different:
+        where = f"  [{query.pool}]" if len(comparison.pools) > 1 else ""
+        change = f"{100 * query.first:.1f} -> {100 * query.second:.1f}"
+        lines += ["", f"{change}  {_paper(query.query_id, query)}{where}"]
+        ranks: list[tuple[str, ...]] = [(first, second, "relevant paper")]
+        ranks += [
+            (*(str(rank or "-") for rank in (each.first_rank, each.second_rank)), _paper(each.paper_id, each))
+            for each in query.positives[:_POSITIVES]
+        ]
+        lines += [f"    {line}" for line in _aligned(ranks, text=2)]
+        left = len(query.positives) - _POSITIVES
+        lines += [f"    and {left} more, ranked lower"] if left > 0 else []
+    return "\n".join(lines)
+
+
+def _paper(paper_id: str, paper: Positive | ComparedQuery) -> str:
+    year = "" if paper.year is None else f" ({paper.year})"
+    return f"{paper_id} {textwrap.shorten(paper.title, _TITLE, placeholder='...')}{year}"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]], text: int = 0) -> Iterator[str]:
+    """Yield rows with their columns aligned to the right, the one of text to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (c.ljust(w) if n == text else c.rjust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
+        yield "  ".join(cells).rstrip()

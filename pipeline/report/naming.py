@@ -1,0 +1,74 @@
+"""Names of the folders that reports are written into: the same choice has the same name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.config import digest, format_count
+from pipeline.core.workspace import CORPORA, corpus_names
+from pipeline.report.caption import unusual
+from pipeline.report.choice import Choice, option
+from pipeline.report.identity import Chosen
+
+_LONGEST = 120
+
+_IN_KIND = {
+    *("corpus", "year", "queries", "seed", "split", "nested", "positives", "drop_same_title", "exclude"),
+    *("citation_direction", "min_citations", "min_abstract_chars"),
+}
+"""Settings of a choice that the kind of pool names, whether they were chosen or not."""
+
+
+def folder_names(root: Path, groups: Sequence[Sequence[Chosen]], choice: Choice, told: Sequence[str]) -> list[str]:
+    """Return a folder name for each table: corpus and kind of pool, then what was chosen.
+
+    Args:
+        root: the workspace, which names the corpora.
+        groups: what stands in each table (:func:`pipeline.report.collect.tables`).
+        choice: what was chosen.
+        told: what else decides the tables.
+    """
+    named: dict[str, str] = {}
+    for name in corpus_names(root):
+        folder = (root / CORPORA / f"{name}.name").read_text(encoding="utf-8", errors="replace").strip()
+        named.setdefault(folder, name)
+    chosen = [
+        _part(option(name)[2:], value)
+        for name, value in vars(choice).items()
+        if value is not None and name not in _IN_KIND
+    ]
+    names: list[str] = []
+    for group in groups:
+        corpus = group[0].corpus_name
+        name = _cut("_".join([named.get(corpus, corpus), *_kind(group[0]), *chosen, *map(_plain, told)]))
+        same = sum(name == other or other.startswith(f"{name}_table-") for other in names)
+        names.append(f"{name}_table-{same + 1}" if same else name)
+    return names
+
+
+def _kind(chosen: Chosen) -> list[str]:
+    config = chosen.pool.manifest.config
+    parts = [str(config["year"])] if config.get("year") else []
+    parts += ["validation"] if config.get("split") == "validation" else []
+    parts += [_part("queries", config["queries"])] if "queries" in config else []
+    parts += [_part("seed", config["seed"])] if "seed" in config else []
+    return parts + [_plain(rule) for rule in unusual(config)]
+
+
+def _part(name: str, value: Any) -> str:
+    values = value if isinstance(value, tuple) else (value,)
+    if len(values) == 19 and name == "field":
+        return "field-all"
+    return f"{name}-{'+'.join(format_count(v) if type(v) is int and name == 'size' else _plain(v) for v in values)}"
+
+
+def _plain(value: Any) -> str:
+    return re.sub(r"[^A-Za-z0-9.=,@()+-]+", "-", str(value)).strip("-").lower()
+
+
+def _cut(name: str) -> str:
+    """Return a name that file systems take; a long one ends in a digest of all of it."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}-{digest(name)[:8]}"

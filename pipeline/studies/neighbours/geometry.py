@@ -1,0 +1,185 @@
+"""Where vectors lie: standardised vectors, similarities within a class, overlap of nearest neighbours."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.manifest import Counts
+from pipeline.core.progress import Progress
+from pipeline.core.resources import Resources
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.corpus.pool import Pool
+from pipeline.encode.base import Matrix
+from pipeline.encode.spec import EncoderSpec, Model
+from pipeline.encode.store import VectorStore, write_rows, write_shard
+from pipeline.stages.embed import store_of
+from pipeline.stages.search import open_pool, read_ranking, slug_of
+from pipeline.studies.neighbours.artifacts import TITLE
+from pipeline.studies.neighbours.pools import Members
+
+STANDARDISED = "indexes/standardised"
+SIMILARITIES = "runs/similarities"
+
+BINS = np.linspace(-1, 1, 101)
+"""Edges of the histograms of similarities."""
+
+SIMILARITY = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("papers", pa.int64(), nullable=False),
+        *(pa.field(each, pa.float64(), nullable=False) for each in ("mean", "deviation", "lowest", "highest")),
+        pa.field("above_mean", pa.float64(), nullable=False),
+        pa.field("own_mean", pa.float64(), nullable=False),
+        pa.field("pairs", pa.list_(pa.int64()), nullable=False),
+        pa.field("own", pa.list_(pa.int64()), nullable=False),
+    ]
+)
+"""Cosines of a class, ``similarities.arrow``, in order of name: of all pairs of its neighbours (``pairs``: how many in
+each of :data:`BINS`), and of each neighbour with its original (``own``)."""
+
+_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class GeometryConfig:
+    """What decides an artifact of this module beside its inputs: the encoder."""
+
+    encoder: EncoderSpec
+
+
+def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, model: Model) -> Task:
+    """Return the task that standardises the vectors of a pool (Timkey & van Schijndel 2021).
+
+    The mean of each dimension over the candidates is subtracted, and the result divided by its standard deviation over
+    the candidates, if that is not zero.
+
+    Args:
+        corpus: the corpus of the pool.
+        pool: whose candidates decide mean and deviation.
+        vectors: what embeds the pool.
+        model: the encoder, of one vector a paper.
+    """
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        opened, store = open_pool(inputs), store_of(inputs["vectors"])
+        count, total = len(opened.candidates), np.zeros(store.dimension)
+        for _, block in store.blocks(opened.candidates, _BLOCK):
+            total += block.sum(axis=0, dtype=np.float64)
+        mean, squares = total / count, np.zeros(store.dimension)
+        for _, block in store.blocks(opened.candidates, _BLOCK):
+            squares += np.square(block - mean).sum(axis=0)
+        deviation = np.sqrt(squares / count)
+        deviation[deviation == 0] = 1
+        rows = np.union1d(opened.candidates, opened.query_rows).astype(np.uint32)
+        shards = np.searchsorted(opened.corpus.starts, rows, "right") - 1
+        write_rows(out, rows, shards)
+        for shard in np.unique(shards).tolist():
+            (held,) = store.blocks(rows[shards == shard], len(rows))
+            moved = ((held.vectors - mean) / deviation).astype(np.float32)
+            write_shard(out, shard, held.rows, moved, "float32")
+        return {"papers": len(rows), "candidates": count, "dimension": store.dimension}
+
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "vectors": vectors}
+    room = f"{STANDARDISED}/{model.slug}-{slug_of(pool)}-{pool.id[:12]}"
+    return Task("standardise", 1, room, model.slug, GeometryConfig(model.spec), inputs, run)
+
+
+def similarity_task(corpus: Artifact, vectors: Task | Artifact, model: Model) -> Task:
+    """Return the task that describes the cosines within each class of a corpus of neighbours (section 6.1).
+
+    Args:
+        corpus: the corpus of neighbours.
+        vectors: what embeds its originals and neighbours.
+        model: the encoder, of one vector a paper.
+    """
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        store, members = store_of(inputs["vectors"]), Members.read(inputs["corpus"])
+        present = (members.names != TITLE) & ~np.isin(members.rows, store.missing(members.rows))
+        names = [each for each in np.unique(members.names[present]).tolist() if np.sum(members.names == each) > 1]
+        found = []
+        with Progress(len(names), f"similarities of {model.name}", "classes") as progress:
+            for name in names:
+                places = np.flatnonzero((members.names == name) & present)
+                order = np.argsort(members.of[places])
+                neighbours = unit_vectors(store, members.rows[places])
+                originals = unit_vectors(store, np.sort(members.of[places]))
+                found.append((name, len(places), *_similarities(neighbours, originals, order)))
+                progress.add(1)
+        columns = list(zip(*found, strict=True)) or [()] * len(SIMILARITY)
+        out.arrow("similarities.arrow", pa.table(list(map(list, columns)), schema=SIMILARITY), SIMILARITY)
+        return {"classes": len(names), "neighbours": int(present.sum())}
+
+    inputs = {"corpus": corpus, "vectors": vectors}
+    slug = f"{model.slug}-{corpus.manifest.slug}"
+    return Task("similarity", 1, SIMILARITIES, slug, GeometryConfig(model.spec), inputs, run)
+
+
+def unit_vectors(store: VectorStore, rows: npt.NDArray[np.integer]) -> Matrix:
+    """Return the vectors of rising rows, float32 ``[rows, dimension]``, scaled to length 1; a zero vector stays."""
+    vectors = np.concatenate([block.vectors for block in store.blocks(rows, 65_536)])
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(norms > 0, norms, 1), np.float32)
+
+
+def _similarities(neighbours: Matrix, originals: Matrix, order: npt.NDArray[np.int64]) -> tuple[object, ...]:
+    """Return the columns of :data:`SIMILARITY` after ``papers``; ``neighbours[order]`` belong to ``originals``."""
+    count, mean, squares = 0, 0.0, 0.0
+    lowest, highest = np.inf, -np.inf
+    for cosines in _pairs(neighbours):
+        new = count + len(cosines)
+        step = float(cosines.mean()) - mean
+        squares += float(np.square(cosines - cosines.mean()).sum()) + step**2 * count * len(cosines) / new
+        mean, count = mean + step * len(cosines) / new, new
+        lowest, highest = min(lowest, float(cosines.min())), max(highest, float(cosines.max()))
+    pairs, above = np.zeros(len(BINS) - 1, np.int64), 0
+    for cosines in _pairs(neighbours):
+        above += int(np.count_nonzero(cosines > mean))
+        pairs += np.histogram(np.clip(cosines, -1, 1), BINS)[0]
+    own = np.einsum("nd,nd->n", neighbours[order], originals, dtype=np.float64)
+    histogram = np.histogram(np.clip(own, -1, 1), BINS)[0]
+    deviation = (squares / count) ** 0.5
+    return (mean, deviation, lowest, highest, above / count, float(own.mean()), pairs.tolist(), histogram.tolist())
+
+
+def _pairs(unit: Matrix) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield the cosines of all pairs, each once, in blocks."""
+    for start, stop in itertools.pairwise([*range(0, len(unit), _BLOCK), len(unit)]):
+        products = unit[start:stop].astype(np.float64) @ unit[start:].astype(np.float64).T
+        upper = products[np.triu_indices(stop - start, 1, len(unit) - start)]
+        if len(upper):
+            yield upper
+
+
+def overlap(ranking: Artifact, pool: Pool, depth: int) -> npt.NDArray[np.float64]:
+    """Return the share of the nearest neighbours that each neighbour of a class has in common with its original.
+
+    Of both, the ``depth`` nearest other vectors count (AOP, section 6.3). Where each is the other's first neighbour, at
+    most ``depth - 1`` can be common.
+
+    Args:
+        ranking: a ranking of the pool, at least ``depth`` deep.
+        pool: a pool of the kind ``overlap``.
+        depth: nearest neighbours that count.
+
+    Returns:
+        float64 ``[neighbours]``, fractions, in order of the originals.
+    """
+    entries = read_ranking(ranking)
+    near = entries.rank <= depth
+    named = pool.artifact.arrow("queries.arrow").column("field").is_valid().to_numpy()
+    positives = pool.qrels.column("row").to_numpy().astype(np.int64)
+    original = np.where(named, positives, pool.query_rows)  # of each query
+    pairs = original[entries.query[near]] << 32 | entries.row[near]
+    of_neighbours = named[entries.query[near]]
+    common = np.intersect1d(pairs[of_neighbours], pairs[~of_neighbours]) >> 32
+    owners = np.unique(original)
+    return np.bincount(np.searchsorted(owners, common), minlength=len(owners)) / depth

@@ -1,0 +1,237 @@
+"""The 32 classes of textual neighbours (Singh & Singh 2022, table 1): one table of name, category and edits.
+
+A class edits the title, the abstract or both; without an edit a text stays as it is. An edit that has nothing to work
+on returns the text, so a class can leave a paper unchanged: then the paper has no neighbour of that class.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.core.rng import generator
+from pipeline.corpus.reader import Text
+from pipeline.studies.neighbours.words import (
+    ADJECTIVE,
+    ADVERB,
+    DETERMINER,
+    MARK,
+    NOUN,
+    NUMBER,
+    PRONOUN,
+    VERB,
+    Paper,
+    Words,
+)
+
+Edit = Callable[[Words, Paper, np.random.Generator], str]
+"""Returns the edited text of a title or abstract."""
+
+CATEGORIES = ("LL-HS", "LO-HS", "LL-PS", "LO-PS", "LO-DS")
+"""Lossless (LL) or lossy (LO); highly (HS), partially (PS) similar or dissimilar (DS) in meaning."""
+
+
+@dataclass(frozen=True)
+class NeighbourClass:
+    """A class of neighbours.
+
+    Attributes:
+        name: as in the paper.
+        category: one of :data:`CATEGORIES`.
+        definition: what changes, in words.
+        title: edit of the title; None leaves it.
+        abstract: edit of the abstract; None leaves it.
+    """
+
+    name: str
+    category: str
+    definition: str
+    title: Edit | None = None
+    abstract: Edit | None = None
+
+    def neighbour(self, paper: Paper, paper_id: str, seed: int) -> Text:
+        """Return what the class makes of a paper: its own text, where the class finds nothing to change.
+
+        Args:
+            paper: the paper.
+            paper_id: its id; with seed and class it decides every random choice.
+            seed: the user's seed.
+        """
+        rng = generator(seed, f"neighbour {self.name}", paper_id)
+        title = self.title(paper.title, paper, rng) if self.title else paper.title.text
+        abstract = self.abstract(paper.abstract, paper, rng) if self.abstract else paper.abstract.text
+        return Text(title, abstract)
+
+
+def _erase(_words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
+    return ""
+
+
+def _rotate(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
+    half = len(words.sentences) // 2
+    return " ".join(words.sentences[half:] + words.sentences[:half])
+
+
+def _shuffle(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
+    return " ".join(words.sentences[place] for place in rng.permutation(len(words.sentences)))
+
+
+def _sort(longest_first: bool) -> Edit:
+    def edit(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
+        return " ".join(sorted(words.sentences, key=len, reverse=longest_first))
+
+    return edit
+
+
+def _delete_third(third: int) -> Edit:
+    def edit(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
+        count = len(words.sentences)
+        if count < 3:
+            return words.text
+        first, last = round(count * third / 3), round(count * (third + 1) / 3)
+        return " ".join(words.sentences[:first] + words.sentences[last:])
+
+    return edit
+
+
+def _delete(tags: str) -> Edit:
+    def edit(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
+        return words.without(words.places(tags))
+
+    return edit
+
+
+def _keep_nouns(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
+    return " ".join(words.tokens[place] for place in words.places(NOUN))
+
+
+def _delete_random(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
+    places = [place for place, tag in enumerate(words.tags) if tag != MARK]
+    return words.without(set(rng.choice(places, round(0.3 * len(places)), replace=False).tolist()))
+
+
+def _delete_phrases(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
+    return words.without({place for span, _ in words.phrases for place in span})
+
+
+def _delete_top_phrases(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
+    phrases = list(dict.fromkeys(phrase for _, phrase in words.phrases))
+    top = set(_most_frequent_half(phrases, lambda phrase: paper.frequency.get(phrase, 0)))
+    return words.without({place for span, phrase in words.phrases if phrase in top for place in span})
+
+
+def _delete_characters(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
+    changes = {}
+    for place in words.places(NOUN):
+        word = words.tokens[place]
+        if len(word) >= 4:
+            gone = rng.choice(len(word), 1 if len(word) <= 5 else 2, replace=False)
+            changes[place] = "".join(letter for at, letter in enumerate(word) if at not in gone)
+    return words.edited(changes)
+
+
+def _repeat_noun(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
+    places = words.places(NOUN)
+    if not places:
+        return words.text
+    place = int(rng.choice(places))
+    return words.edited({place: f"{words.tokens[place]} {words.tokens[place]}"})
+
+
+def _add_nouns(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
+    counts = Counter(paper.abstract.tokens[place] for place in paper.abstract.places(NOUN))
+    return " ".join([words.text, *_most_frequent_half(list(counts), counts.__getitem__)])
+
+
+def _replace_adjectives(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
+    changes = {}
+    for place in words.places(ADJECTIVE):
+        word = words.tokens[place]
+        antonym = antonyms().get(word.casefold())
+        if antonym:
+            changes[place] = antonym[0].upper() + antonym[1:] if word[0].isupper() else antonym
+    return words.edited(changes)
+
+
+def _upper(nouns: bool) -> Edit:
+    def edit(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
+        return words.edited(
+            {place: words.tokens[place].upper() for place, tag in enumerate(words.tags) if (tag == NOUN) == nouns}
+        )
+
+    return edit
+
+
+def _widen_spaces(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
+    letters = list(words.text)
+    spaces = [place for place, letter in enumerate(letters) if letter.isspace()]
+    for place in rng.choice(spaces, -(-len(spaces) // 2), replace=False) if spaces else ():
+        letters[place] = " " * int(rng.integers(2, 6))
+    return "".join(letters)
+
+
+def _most_frequent_half(items: list[str], count: Callable[[str], int]) -> list[str]:
+    """Return the more frequent half, rounded up, of distinct items; of equal ones the first."""
+    return sorted(items, key=count, reverse=True)[: -(-len(items) // 2)]
+
+
+@functools.cache
+def antonyms() -> dict[str, str]:
+    """Return the most common WordNet antonym of each adjective that has one, both in lower case but for names."""
+    lines = Path(__file__).with_name("antonyms.tsv").read_text(encoding="utf-8").splitlines()
+    pairs = (line.partition("\t") for line in lines if not line.startswith("#"))
+    return {adjective: antonym for adjective, _, antonym in pairs}
+
+
+_TABLE = (
+    NeighbourClass("T_ARot", "LL-PS", "abstract: swap the two halves of the list of sentences", abstract=_rotate),
+    NeighbourClass("T_AShuff", "LL-PS", "abstract: shuffle the sentences", abstract=_shuffle),
+    NeighbourClass("T_ASortAsc", "LL-PS", "abstract: shortest sentence first", abstract=_sort(False)),
+    NeighbourClass("T_ASortDesc", "LL-PS", "abstract: longest sentence first", abstract=_sort(True)),
+    NeighbourClass("T_ADelRand", "LO-PS", "abstract: delete 30% of the words", abstract=_delete_random),
+    NeighbourClass("T_ADelADJ", "LO-PS", "abstract: delete adjectives", abstract=_delete(ADJECTIVE)),
+    NeighbourClass("T_ADelVB", "LO-PS", "abstract: delete verbs", abstract=_delete(VERB)),
+    NeighbourClass("T_ADelADV", "LO-PS", "abstract: delete adverbs", abstract=_delete(ADVERB)),
+    NeighbourClass("T_ADelPR", "LO-PS", "abstract: delete pronouns", abstract=_delete(PRONOUN)),
+    NeighbourClass("T_ADelNum", "LO-PS", "abstract: delete numbers", abstract=_delete(NUMBER)),
+    NeighbourClass(
+        "T_ADelTopNNPH",
+        "LO-PS",
+        "abstract: delete the half of its noun phrases that is more frequent in the corpus",
+        abstract=_delete_top_phrases,
+    ),
+    NeighbourClass("T_ADelQ1", "LO-PS", "abstract: delete the first third of the sentences", abstract=_delete_third(0)),
+    NeighbourClass("T_ADelQ2", "LO-PS", "abstract: delete the second third", abstract=_delete_third(1)),
+    NeighbourClass("T_ADelQ3", "LO-PS", "abstract: delete the last third", abstract=_delete_third(2)),
+    NeighbourClass(
+        "T_A_DelNNChar",
+        "LO-PS",
+        "both: delete 1 character of nouns of 4 or 5, 2 of longer nouns",
+        _delete_characters,
+        _delete_characters,
+    ),
+    NeighbourClass("T_ADelNN", "LO-DS", "abstract: delete nouns", abstract=_delete(NOUN)),
+    NeighbourClass("T_ADelNNPH", "LO-DS", "abstract: delete noun phrases", abstract=_delete_phrases),
+    NeighbourClass("TDelNN", "LO-DS", "title: delete nouns; no abstract", _delete(NOUN), _erase),
+    NeighbourClass("T_ADelNonNNs", "LO-DS", "abstract: keep nouns alone", abstract=_keep_nouns),
+    NeighbourClass("T_ARepADJ", "LO-DS", "abstract: adjectives become antonyms", abstract=_replace_adjectives),
+    NeighbourClass("T_ADelDT", "LO-HS", "abstract: delete determiners", abstract=_delete(DETERMINER)),
+    NeighbourClass("TDelADJ_A", "LO-HS", "title: delete adjectives", _delete(ADJECTIVE)),
+    NeighbourClass("TDelNN_A", "LO-HS", "title: delete nouns", _delete(NOUN)),
+    NeighbourClass("TDelVB_A", "LO-HS", "title: delete verbs", _delete(VERB)),
+    NeighbourClass("TDelDT_A", "LO-HS", "title: delete determiners", _delete(DETERMINER)),
+    NeighbourClass("TRepNNT_A", "LO-HS", "title: repeat one of its nouns", _repeat_noun),
+    NeighbourClass("TRepNNA_A", "LO-HS", "title: add the more frequent half of the abstract's nouns", _add_nouns),
+    NeighbourClass("TNNU_A", "LL-HS", "title: nouns in capitals", _upper(True)),
+    NeighbourClass("TNonNNU_A", "LL-HS", "title: all but nouns in capitals", _upper(False)),
+    NeighbourClass("T_ANNU", "LL-HS", "abstract: nouns in capitals", abstract=_upper(True)),
+    NeighbourClass("T_ANonNNU", "LL-HS", "abstract: all but nouns in capitals", abstract=_upper(False)),
+    NeighbourClass("T_A_WS", "LL-HS", "both: half of the spaces become 2 to 5 spaces", _widen_spaces, _widen_spaces),
+)
+CLASSES = {each.name: each for each in _TABLE}
+"""The classes by name, category by category as in the paper."""

@@ -1,0 +1,142 @@
+"""The pools of the study: titles as queries (section 5), neighbours as queries (6.2), overlap of neighbours (6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.rng import priorities, smallest
+from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, POOL_QUERIES
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import POOLS
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.reader import Corpus
+from pipeline.studies.neighbours.artifacts import TITLE
+
+Places = npt.NDArray[np.int64]
+Kind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
+
+
+@dataclass(frozen=True)
+class NeighbourPoolConfig(PoolConfig):
+    """Settings of a pool of a corpus of neighbours. Inherited settings that draw queries and candidates have no effect.
+
+    Attributes:
+        kind: ``titles``: titles as queries, originals as candidates (task I). ``titles-among-titles``: the titles of
+            all other papers are candidates too (task II). ``neighbours``: neighbours of all classes as queries,
+            originals as candidates; a query's field is its class. ``overlap``: the neighbours of one class and their
+            originals as queries; that class's neighbours and all originals as candidates.
+        name: the class, of ``overlap``.
+    """
+
+    year: int | None = None
+    size: int | Literal["all"] = "all"
+    queries: int | Literal["all"] = "all"
+    kind: Kind = "titles"
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.kind == "overlap") != bool(self.name):
+            raise InputError(
+                f"a pool of kind {self.kind} has the class {self.name!r}", "Name a class for overlap alone"
+            )
+
+    @property
+    def slug(self) -> str:
+        """Readable name: ``overlap-t-arot``."""
+        return f"{self.kind}-{self.name}".lower().replace("_", "-").strip("-")
+
+
+class Members(NamedTuple):
+    """Rows of a corpus of neighbours.
+
+    Attributes:
+        originals: rows of the originals, rising.
+        rows: rows of titles and neighbours, rising.
+        of: row of the original of each.
+        names: class of each.
+    """
+
+    originals: Places
+    rows: Places
+    of: Places
+    names: npt.NDArray[np.str_]
+
+    @classmethod
+    def read(cls, corpus: Artifact) -> Members:
+        """Read what the papers of a corpus of neighbours are."""
+        table = corpus.arrow("neighbours.arrow")
+        rows, of = (table.column(name).to_numpy().astype(np.int64) for name in ("row", "original"))
+        originals = np.setdiff1d(np.arange(len(Corpus(corpus))), rows)
+        return cls(originals, rows, of, np.array(table.column("name").to_pylist(), str))
+
+
+def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
+    """Return the task that makes a pool. The positive of a query is its original, or the original's neighbour.
+
+    A query that is a candidate is removed from its own ranking.
+
+    Raises:
+        InputError: once run: no paper has a neighbour of the class.
+    """
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        members = Members.read(inputs["corpus"])
+        chosen = _chosen(members, Corpus(inputs["corpus"]), config)
+        if not len(chosen):
+            raise InputError(f"no paper has a neighbour of {config.name or 'any class'}", "Leave the class out")
+        rows, of, names = members.rows[chosen], members.of[chosen], members.names[chosen].tolist()
+        others = np.zeros(0, np.int64)
+        if config.kind == "overlap":
+            others, names = rows, [config.name] * len(rows) + [""] * len(rows)
+            rows, of = np.concatenate([rows, of]), np.concatenate([of, rows])
+        elif config.kind == "titles-among-titles":
+            others = members.rows[members.names == TITLE]
+        return _write(out, rows, of, names, np.union1d(members.originals, others))
+
+    return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, {"corpus": corpus}, run)
+
+
+def _chosen(members: Members, corpus: Corpus, config: NeighbourPoolConfig) -> Places:
+    """Return the places, among titles and neighbours, of the queries."""
+    if config.kind == "neighbours":
+        return np.flatnonzero(members.names != TITLE)
+    if config.kind == "overlap":
+        return np.flatnonzero(members.names == config.name)
+    titles = np.flatnonzero(members.names == TITLE)
+    count = len(titles) if config.queries == "all" else int(config.queries)
+    keys = corpus.attributes["key"][members.of[titles]]
+    return titles[smallest(priorities(keys, config.seed, "title queries"), count)]
+
+
+def _write(out: Workdir, rows: Places, of: Places, names: Sequence[str], candidates: Places) -> Counts:
+    order = np.argsort(rows)
+    rows, of, fields = rows[order], of[order], [names[place] or None for place in order]
+    own = np.flatnonzero(np.isin(rows, candidates))
+    places = np.arange(len(rows))
+    out.arrow("queries.arrow", _table(POOL_QUERIES, rows, fields), POOL_QUERIES)
+    out.arrow("candidates.arrow", _table(CANDIDATES, candidates), CANDIDATES)
+    out.arrow("qrels.arrow", _table(JUDGEMENTS, places, of, np.ones(len(rows), np.int16)), JUDGEMENTS)
+    out.arrow("exclusions.arrow", _table(EXCLUSIONS, own, rows[own]), EXCLUSIONS)
+    return {
+        "queries": len(rows),
+        "queries_without_positive": 0,
+        "positives": len(rows),
+        "candidates": len(candidates),
+        "excluded_self": len(own),
+        "excluded_same_title": 0,
+    }
+
+
+def _table(schema: pa.Schema, *columns: Sequence[str | None] | npt.NDArray[np.integer]) -> pa.Table:
+    return pa.table([pa.array(c).cast(f.type) for c, f in zip(columns, schema, strict=True)], schema)

@@ -1,0 +1,168 @@
+"""S2AND (Subramanian et al. 2021): signatures clustered by author within blocks, and B-cubed F1.
+
+The published evaluation gives a pairwise model features of names, affiliations and papers; here vectors alone decide.
+Signatures of a block are clustered by average linkage of cosine distances. The distance at which the tree is cut is the
+best one on a fifth of the blocks of each data set; the others are the test blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist
+
+from pipeline.core.errors import InputError
+from pipeline.core.rng import generator, priorities
+from pipeline.core.text import id_keys
+from pipeline.studies.scirepeval.layout import Folder, beside, document
+from pipeline.studies.scirepeval.papers import Doc, read_doc
+from pipeline.studies.scirepeval.ranking import VectorsOf
+from pipeline.studies.scirepeval.tasks import Entry
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_SPLIT_SEED = 13
+_TUNE_SHARE = 5
+_CUTS = np.linspace(0, 1, 41)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One source of signatures.
+
+    Attributes:
+        name: of the source.
+        blocks: of each block the paper key and the author's number of each signature.
+    """
+
+    name: str
+    blocks: tuple[tuple[tuple[str, ...], Ints], ...]
+
+
+def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
+    """Yield the papers of all data sets; an id is that of the data set and the paper."""
+    for path in folder.authors(entry):
+        for paper, row in document(beside(path, "papers")).items():
+            yield read_doc(row, entry.fields, entry.name, _id(path, paper))
+
+
+def load(entry: Entry, folder: Folder, counts: Counter[str]) -> list[DataSet]:
+    """Return the data sets; a signature of no cluster is left out and counted.
+
+    Raises:
+        InputError: a signature has no block, or its paper no text; the task and the signature are named.
+    """
+    keys = {doc.id: doc.key for doc in docs(entry, folder)}
+    found = []
+    for path in folder.authors(entry):
+        author = {s: n for n, c in enumerate(document(beside(path, "clusters")).values()) for s in c["signature_ids"]}
+        blocks: dict[str, list[tuple[str, int]]] = {}
+        for signature, row in document(path).items():
+            block, paper = row.get("author_info", {}).get("block"), _id(path, str(row.get("paper_id")))
+            if block is None or paper not in keys:
+                raise InputError(
+                    f"signature {signature!r} of task {entry.name} must have a block and a paper with a text, "
+                    f"got {block!r} and {paper!r}",
+                    "Fetch the files again; those of another version are not read",
+                )
+            counts["signatures_without_cluster"] += signature not in author
+            if signature in author:
+                blocks.setdefault(block, []).append((keys[paper], author[signature]))
+        counts["signatures"] += sum(map(len, blocks.values()))
+        if len(blocks) < 2:
+            raise InputError(
+                f"data set {path.parent.name} of task {entry.name} must have two blocks, got {len(blocks)}", ""
+            )
+        rows = [blocks[name] for name in _ordered(list(blocks))]
+        pairs = tuple((tuple(key for key, _ in row), np.array([n for _, n in row])) for row in rows)
+        found.append(DataSet(path.parent.name, pairs))
+    return found
+
+
+def _id(path: Path, paper: str) -> str:
+    return f"{path.parent.name}/{paper}"
+
+
+def _ordered(blocks: Sequence[str]) -> list[str]:
+    """Return the blocks in random order, those for tuning first."""
+    order = np.argsort(priorities(id_keys(blocks), _SPLIT_SEED, "s2and"), kind="stable")
+    return [blocks[place] for place in order]
+
+
+def cluster(found: DataSet, vectors: VectorsOf) -> tuple[list[Ints], list[Ints]]:
+    """Return the authors and the clusters of the signatures of each test block."""
+    tuned = max(1, len(found.blocks) // _TUNE_SHARE)
+    trees = [_tree(vectors(keys, "paper")) for keys, _ in found.blocks]
+    authors = [authors for _, authors in found.blocks]
+    cut = max(_CUTS, key=lambda each: _f1(*b_cubed(authors[:tuned], [_cut(tree, each) for tree in trees[:tuned]])))
+    return authors[tuned:], [_cut(tree, cut) for tree in trees[tuned:]]
+
+
+def _tree(vectors: npt.NDArray[np.float32]) -> Floats:
+    if len(vectors) < 2:
+        return np.empty((0, 4))
+    distances = pdist(vectors.astype(np.float64), "cosine")
+    tree: Floats = linkage(np.clip(np.nan_to_num(distances, nan=1.0), 0, 2), "average")  # a zero vector has no cosine
+    return tree
+
+
+def _cut(tree: Floats, distance: float) -> Ints:
+    return fcluster(tree, distance, "distance").astype(np.int64) if len(tree) else np.ones(1, np.int64)
+
+
+def b_cubed(authors: Sequence[Ints], clusters: Sequence[Ints]) -> tuple[Floats, Floats, Ints]:
+    """Return the sums over the signatures of each block of B-cubed precision and recall, and their number.
+
+    Precision of a signature: the share of its cluster that is of its author. Recall: the share of its author's
+    signatures, in any block, that is in its cluster (Bagga and Baldwin 1998).
+
+    Args:
+        authors: author of each signature of each block.
+        clusters: cluster of each signature of each block; clusters of two blocks are distinct.
+
+    Returns:
+        float64 ``[blocks]``, float64 ``[blocks]``, int64 ``[blocks]``.
+    """
+    block = np.repeat(np.arange(len(authors)), [len(each) for each in authors])
+    author, number = np.concatenate(authors), np.concatenate(clusters)
+    _, cluster = np.unique(np.stack([block, number]), axis=1, return_inverse=True)
+    _, pair, shared = np.unique(np.stack([cluster, author]), axis=1, return_inverse=True, return_counts=True)
+    _, author = np.unique(author, return_inverse=True)
+    both = shared[pair]
+    precision, recall = both / np.bincount(cluster)[cluster], both / np.bincount(author)[author]
+    sums = [np.bincount(block, each, len(authors)).astype(np.float64) for each in (precision, recall)]
+    return sums[0], sums[1], np.bincount(block, minlength=len(authors)).astype(np.int64)
+
+
+def _f1(precision: Floats, recall: Floats, sizes: Ints) -> float:
+    return float(f1(precision, recall, sizes, np.ones((1, len(sizes))))[0])
+
+
+def f1(precision: Floats, recall: Floats, sizes: Ints, times: Floats) -> Floats:
+    """Return B-cubed F1 of each resample of blocks, float64 ``[resamples]``.
+
+    Args:
+        precision: sum of each block, as of :func:`b_cubed`.
+        recall: likewise.
+        sizes: signatures of each block.
+        times: how often each resample has each block, float64 ``[resamples, blocks]``.
+    """
+    total = times @ sizes
+    p, r = times @ precision / total, times @ recall / total
+    scores: Floats = 2 * p * r / (p + r)
+    return scores
+
+
+def resampled(blocks: int, resamples: int, seed: int, item: str) -> Floats:
+    """Return how often each resample has each block, float64 ``[resamples, blocks]``."""
+    drawn = generator(seed, "bootstrap", item).integers(0, blocks, size=(resamples, blocks))
+    times = np.zeros((resamples, blocks))
+    np.add.at(times, (np.arange(resamples)[:, None], drawn), 1)
+    return times

@@ -1,0 +1,238 @@
+"""The data of one task, by the keys of its papers: labels, judged queries, or judged reviewers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.errors import InputError
+from pipeline.core.rng import priorities, smallest
+from pipeline.core.text import id_keys
+from pipeline.studies.scirepeval import goldstandard
+from pipeline.studies.scirepeval.layout import META, TEST, Folder, rows
+from pipeline.studies.scirepeval.papers import Doc, Keys, read_doc
+from pipeline.studies.scirepeval.tasks import Entry
+
+_SPLIT_SEED = 13
+_TEST_SHARE = 3
+"""One of so many papers of a training sample is its test set."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labelled papers.
+
+    Attributes:
+        keys: key of each paper.
+        values: float64 ``[papers]`` of regression; else the tuple of labels of each paper, one where a paper has one.
+    """
+
+    keys: tuple[str, ...]
+    values: npt.NDArray[np.float64] | tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A task of classification or regression."""
+
+    train: Labels
+    test: Labels
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A ranking task.
+
+    Attributes:
+        grades: grade of each candidate of each query, by their ids in the task.
+        keys: key of each paper.
+        texts: ad-hoc queries by id; empty where queries are papers.
+        groups: papers of each reviewer; empty where candidates are papers.
+        counts: what was read, and what was left out by reason.
+    """
+
+    grades: Mapping[str, Mapping[str, int]]
+    keys: Keys
+    texts: Mapping[str, str]
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
+    """Yield every paper of a task's texts, with repeats.
+
+    Raises:
+        InputError: a row lacks an id, or the files are of another version.
+    """
+    sample = folder.sample(entry) if folder.state(entry) == "sample" else None
+    if entry.kind == "reviewers" and sample:
+        yield from goldstandard.docs(sample)
+        return
+    paths = [sample] if sample else folder.files(META, [entry.meta], "evaluation")
+    columns = ("doc_id", "corpus_id", "sha", "paper_id", *entry.fields, "query", "candidates", "pos", "neg")
+    for row in rows(paths, (), columns):
+        if "query" not in row:
+            yield read_doc(row, entry.fields, entry.name)
+            continue
+        if isinstance(row["query"], Mapping):
+            yield read_doc(row["query"], entry.fields, entry.name)
+        for paper in row["candidates"] if "candidates" in row else (row["pos"], row["neg"]):
+            yield read_doc(paper, entry.fields, entry.name)
+
+
+def queries(entry: Entry, folder: Folder) -> dict[str, str]:
+    """Return the ad-hoc queries of a task by id; empty where its queries are papers."""
+    if entry.format != "search":
+        return {}
+    if folder.state(entry) == "sample":
+        return {str(number): row["query"] for number, row in enumerate(_sample_rows(entry, folder))}
+    paths = folder.files(META, [entry.meta], "evaluation")
+    return {str(row["doc_id"]): row["query"] for row in rows(paths, ("doc_id", "query"))}
+
+
+def load_labelled(entry: Entry, folder: Folder) -> Labelled:
+    """Return a task of classification or regression.
+
+    Raises:
+        InputError: a paper has no text, or a label is missing or not a number; the task and the paper are named.
+    """
+    keys = _keys(entry, folder)
+    counts = keys.counts
+    if folder.state(entry) == "sample":
+        found = [(read_doc(row, (), entry.name).id, row[entry.label]) for row in _sample_rows(entry, folder)]
+        first = priorities(id_keys([paper for paper, _ in found]), _SPLIT_SEED, "scirepeval-sample", entry.name)
+        test = set(smallest(first, len(found) // _TEST_SHARE).tolist())
+        parts = [[pair for place, pair in enumerate(found) if (place in test) == wanted] for wanted in (False, True)]
+    else:
+        files = [folder.files(TEST, entry.test, split) for split in ("train", "test")]
+        parts = [[(str(r["paper_id"]), r["label"]) for r in rows(each, ("paper_id", "label"))] for each in files]
+    shared = {paper for paper, _ in parts[0]} & {paper for paper, _ in parts[1]}
+    counts |= Counter(train=len(parts[0]), test=len(parts[1]), test_papers_in_train=len(shared))
+    several = _multi_hot(parts) if entry.several_labels else False
+    train, test_set = (_labels(entry, keys, part, several, counts) for part in parts)
+    return Labelled(train, test_set, counts)
+
+
+def load_judged(entry: Entry, folder: Folder) -> Judged:
+    """Return a ranking task.
+
+    Of several judgements of one pair the last counts, as in the published evaluation.
+
+    Raises:
+        InputError: a judged query or candidate has no text, or a grade is not a whole number.
+    """
+    keys, texts, groups = _keys(entry, folder), queries(entry, folder), dict[str, list[str]]()
+    counts = keys.counts
+    pairs: Iterator[tuple[str, str, Any]]
+    if folder.state(entry) == "sample":
+        sample = folder.sample(entry)
+        if entry.kind == "reviewers" and sample:
+            groups, pairs = goldstandard.reviewers(sample), goldstandard.judgements(sample)
+        else:
+            pairs = _sample_pairs(entry, folder)
+    else:
+        found = rows(folder.files(TEST, entry.test, "test"), ("query_id", "cand_id", "score"))
+        pairs = ((str(row["query_id"]), str(row["cand_id"]), row["score"]) for row in found)
+        if entry.kind == "reviewers":
+            metadata = folder.needed(entry)[-1]
+            groups = {
+                str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in rows(metadata, ("r_id", "papers"))
+            }
+    grades: dict[str, dict[str, int]] = {}
+    for query, candidate, score in pairs:
+        grade = _number(entry, f"query {query!r}, candidate {candidate!r}", score)
+        if grade != int(grade):
+            raise InputError(
+                f"a grade of task {entry.name} must be whole, got {score!r} ({query!r}, {candidate!r})", ""
+            )
+        counts["judgements_repeated"] += candidate in grades.setdefault(query, {})
+        grades[query][candidate] = int(grade)
+        _require_text(entry, query if query not in groups else candidate, candidate, keys, texts, groups)
+    counts["queries"] = len(grades)
+    counts["judgements"] = sum(map(len, grades.values()))
+    return Judged(grades, keys, texts, groups, counts)
+
+
+def _require_text(
+    entry: Entry, query: str, candidate: str, keys: Keys, texts: Mapping[str, str], groups: Mapping[str, Sequence[str]]
+) -> None:
+    """Check that both sides of a pair have a text; papers of a reviewer are checked when they are scored."""
+    if entry.format == "search":
+        if query not in texts:
+            raise InputError(
+                f"query {query!r} of task {entry.name} must have a text, got none", "Fetch the texts again"
+            )
+    else:
+        keys[query]
+    if not groups:
+        keys[candidate]
+
+
+def _keys(entry: Entry, folder: Folder) -> Keys:
+    keys = Keys(entry.name)
+    for doc in docs(entry, folder):
+        keys.add(doc)
+    return keys
+
+
+def _sample_rows(entry: Entry, folder: Folder) -> Iterator[dict[str, Any]]:
+    sample = folder.sample(entry)
+    columns = ("doc_id", "corpus_id", "sha", "query", "candidates", "pos", "neg", entry.label)
+    return rows([sample], (entry.label,) if entry.label else ("query",), columns) if sample else iter(())
+
+
+def _sample_pairs(entry: Entry, folder: Folder) -> Iterator[tuple[str, str, Any]]:
+    for number, row in enumerate(_sample_rows(entry, folder)):
+        query = row["query"]
+        own = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(number)
+        judged = row.get("candidates") or [{**row["pos"], "score": 1}, {**row["neg"], "score": 0}]
+        for paper in judged:
+            yield own, read_doc(paper, (), entry.name).id, paper["score"]
+
+
+def _labels(entry: Entry, keys: Keys, part: Sequence[tuple[str, Any]], multi_hot: bool, counts: Counter[str]) -> Labels:
+    found = tuple(keys[paper] for paper, _ in part)
+    if entry.format == "regression":
+        numbers = [_number(entry, f"paper {paper!r}", label) for paper, label in part]
+        return Labels(found, np.array(numbers, np.float64))
+    values = []
+    for paper, label in part:
+        listed = _list(label) if entry.several_labels else (label,)
+        if listed is None or any(each is None or each == "" or each != each for each in listed):
+            raise InputError(f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r}", "")
+        if multi_hot:
+            listed = [place for place, held in enumerate(listed) if held]
+        counts["papers_without_label"] += not listed
+        values.append(tuple(map(str, listed)))
+    return Labels(found, tuple(values))
+
+
+def _list(label: Any) -> Sequence[Any] | None:
+    if isinstance(label, str):
+        label = msgspec.json.decode(label)
+    return label if isinstance(label, list | tuple) else None
+
+
+def _multi_hot(parts: Sequence[Sequence[tuple[str, Any]]]) -> bool:
+    """Return whether lists of labels are rows of an indicator matrix: one length above 1, and only 0 and 1."""
+    lists = [_list(label) or () for part in parts for _, label in part]
+    lengths = {len(each) for each in lists}
+    return len(lengths) == 1 and lengths.pop() > 1 and {value for each in lists for value in each} <= {0, 1}
+
+
+def _number(entry: Entry, place: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"the label of {place} of task {entry.name} must be a number, got {value!r}", "Fetch it again")
+    return number

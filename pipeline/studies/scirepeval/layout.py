@@ -1,0 +1,162 @@
+"""Where the published files of a task lie, and their rows: Parquet, JSON lines, JSON arrays or CSV.
+
+A folder holds ``scirepeval/CONFIGURATION`` and ``scirepeval_test/CONFIGURATION``, as the two data sets of the hub do,
+or the configurations themselves. A split is ``SPLIT-*.parquet``, ``SPLIT/*.parquet``, ``SPLIT.jsonl`` and their kin.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.sources.base import find_files
+from pipeline.sources.parquet import open_parquet
+from pipeline.sources.records import Tally, read_records
+from pipeline.studies.scirepeval.tasks import Entry
+
+META, TEST = "scirepeval", "scirepeval_test"
+State = Literal["whole", "sample", "missing"]
+
+_SPLITS = {"test": ("test", "test_qrel"), "metadata": ("metadata", "reviewer_metadata")}
+"""Other names of a split's file; any other split has one name."""
+_ENDINGS = (".parquet", "-*.parquet", "/*.parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv")
+_SAMPLES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".tar.gz", "")
+_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of published files.
+
+    Attributes:
+        root: the folder.
+    """
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        if not self.root.is_dir():
+            raise InputError(f"the input must be a folder, got {self.root}", "Give it with --input")
+
+    def files(self, dataset: str, names: Sequence[str], split: str) -> list[Path]:
+        """Return the files of a split, by the first configuration of ``names`` that has it; empty where none has."""
+        for name in names:
+            for folder in (self.root / dataset / name, self.root / name):
+                for stem in _SPLITS.get(split, (split,)) if folder.is_dir() else ():
+                    for ending in _ENDINGS:
+                        if any(folder.glob(stem + ending)):
+                            return find_files(folder, [stem + ending], f"files of split {split}")
+        return []
+
+    def sample(self, entry: Entry) -> Path | None:
+        """Return the training sample that stands in for a task's test files; None: there is none."""
+        places = (self.root / f"{entry.sample}{ending}" for ending in _SAMPLES) if entry.sample else ()
+        return next((place for place in places if place.exists()), None)
+
+    def authors(self, entry: Entry) -> list[Path]:
+        """Return the files of signatures of S2AND's data sets."""
+        return sorted((self.root / entry.meta).glob("*/*_signatures.json"))
+
+    def needed(self, entry: Entry) -> list[list[Path]]:
+        """Return the groups of files that a task is read from; an empty group is missing."""
+        if entry.kind == "authors":
+            return [self.authors(entry)]
+        groups = [self.files(META, [entry.meta], "evaluation"), self.files(TEST, entry.test, "test")]
+        if entry.format in ("classification", "regression"):
+            groups.append(self.files(TEST, entry.test, "train"))
+        if entry.kind == "reviewers":
+            groups.append(self.files(TEST, ["reviewers"], "metadata") or self.files(TEST, entry.test, "metadata"))
+        return groups
+
+    def state(self, entry: Entry) -> State:
+        """Return whether the folder has a task: whole, as a sample, or not."""
+        if all(self.needed(entry)):
+            return "whole"
+        return "sample" if self.sample(entry) else "missing"
+
+    def paths(self, entry: Entry) -> list[Path]:
+        """Return the files that decide a task's content."""
+        sample = self.sample(entry)
+        if self.state(entry) != "sample" or sample is None:
+            found = {path for group in self.needed(entry) for path in group}
+            if entry.kind == "authors":
+                found |= {beside(path, part) for path in list(found) for part in ("papers", "clusters")}
+            return sorted(found)
+        return [sample] if sample.is_file() else sorted(path for path in sample.rglob("*") if path.is_file())
+
+
+def beside(signatures: Path, part: str) -> Path:
+    """Return another file of the S2AND data set whose signatures are given."""
+    return signatures.with_name(signatures.name.replace("_signatures.json", f"_{part}.json"))
+
+
+class _Refusing(Tally):
+    """Refuses unreadable rows: a benchmark needs all of them."""
+
+    def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
+        raise InputError(f"{self._path}:{line} must be a readable row, got {reason} {excerpt!r:.60}", "Fetch it again")
+
+
+def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield the rows of some files, in order.
+
+    Args:
+        paths: files of one split.
+        needed: columns that every row must have.
+        optional: columns that are read where they are there.
+
+    Raises:
+        InputError: a row lacks a column, as in files of another version, or cannot be read; the place is named.
+        CorruptError: a file is damaged.
+    """
+    for path in paths:
+        for number, row in _read(path, needed, optional):
+            for column in needed:
+                if column not in row:
+                    raise InputError(
+                        f"row {number} of {path} must have a column {column!r}, got {', '.join(sorted(row))}",
+                        f"{nearest(column, row)}; files of another version are not read",
+                    )
+            yield row
+
+
+def document(path: Path) -> Any:
+    """Return what a JSON file holds, plain or gzip.
+
+    Raises:
+        CorruptError: it is missing, damaged or not JSON.
+    """
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return msgspec.json.decode(content)
+    except (OSError, EOFError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptError(f"{path} cannot be read as JSON ({error})", "Fetch it again") from error
+
+
+def _read(path: Path, needed: Sequence[str], optional: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    if path.suffix == ".parquet":
+        file = open_parquet(path)
+        names = file.schema_arrow.names
+        wanted = [name for name in (*needed, *optional) if name in names]
+        number = 0
+        for batch in file.iter_batches(_ROWS, columns=wanted if wanted and set(needed) <= set(names) else names):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, row
+    elif path.suffix == ".csv":
+        with path.open(newline="", encoding="utf-8") as lines:
+            yield from enumerate(csv.DictReader(lines), 1)
+    elif ".jsonl" in path.suffixes:
+        yield from read_records(path, dict[str, Any], _Refusing(path))
+    else:
+        found = document(path)
+        if not isinstance(found, list):
+            raise InputError(f"{path} must hold a JSON array, got {type(found).__name__}", "Fetch it again")
+        yield from enumerate(found, 1)

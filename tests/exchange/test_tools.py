@@ -1,0 +1,208 @@
+"""What is exported, read by the tools it is for: trec_eval, ranx, ir_measures, mteb; and by ourselves."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import ir_measures
+import mteb
+import numpy as np
+import polars as pl
+import pytest
+import pytrec_eval
+import ranx
+from mteb.abstasks.retrieval import AbsTaskRetrieval
+
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.reader import Corpus
+from pipeline.exchange.pools import unjudged, write_pool
+from pipeline.exchange.rankings import run_dict, to_ranx, write_ranking
+from pipeline.measure.engines import evaluate
+from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.measures import parse_measures
+from pipeline.runner import Runner
+from pipeline.sources.beir import Beir
+from pipeline.stages.corpus import corpus_task
+from pipeline.stages.pool import pool_task
+from tests.builders import made_up_paper, make_corpus, make_pool
+from tests.measure.cases import random_case, ranking_table
+
+QUERIES = 12
+NAMES = "map,ndcg,mrr,p@1,r@30"
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
+    """Queries that are papers, some of them candidates; ids with zeros in front and with white space."""
+    root = tmp_path_factory.mktemp("pool")
+    ids = [f"{n:05d}" for n in range(QUERIES)] + [f"id {n} %20" if n % 2 else f"NA!{n}" for n in range(60)] + ["null"]
+    papers = [{**made_up_paper(n), "paper_id": each} for n, each in enumerate(ids)]
+    rng = np.random.default_rng(5)
+    cited = [(ids[q], ids[int(r)]) for q in range(QUERIES) for r in rng.choice(np.arange(QUERIES, 70), 5, False)]
+    corpus = make_corpus(root, papers, cited, shard_rows=20)
+    exclusions = [(each, each) for each in ids[:4]] + [(ids[0], "null")]
+    settings = {"exclusions": exclusions, "field": "Physics"}
+    return Pool(make_pool(root, corpus, ids[:QUERIES], [*ids[:4], *ids[QUERIES:]], **settings), Corpus(corpus))
+
+
+def ranked(pool: Pool, levels: int) -> tuple[list[dict[int, float]], dict[str, np.ndarray]]:
+    """Return a run with many ties, without excluded papers, and our scores of it."""
+    run, _ = random_case(levels, queries=QUERIES, rows=len(pool.candidates), depth=50, positives=3, score_levels=levels)
+    gone = [{int(pool.query_rows[q]), *map(int, pool.excluded(q))} for q in range(QUERIES)]
+    run = [{int(pool.candidates[row]): score for row, score in each.items()} for each in run]
+    run = [{row: score for row, score in each.items() if row not in gone[q]} for q, each in enumerate(run)]
+    measures = parse_measures(NAMES)
+    qrels, ours = Qrels.from_table(pool.qrels, QUERIES), Run.from_table(ranking_table(run), QUERIES)
+    return run, dict(zip(map(str, measures), evaluate(qrels, ours, measures), strict=True))
+
+
+@pytest.fixture(scope="module")
+def beir(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("beir") / "given"
+    write_pool(folder, pool)
+    return folder
+
+
+@pytest.mark.parametrize("levels", [1, 4, 10_000])
+def test_trec_eval_ir_measures_and_ranx_give_our_figures(pool: Pool, tmp_path: Path, levels: int) -> None:
+    run, ours = ranked(pool, levels)
+    ranking = ranking_table(run)
+    write_pool(tmp_path, pool, "trec")
+    for name in ("run.trec", "run.trec.gz", "run.json", "run.lz4"):
+        write_ranking(tmp_path / name, ranking, pool, "ours", name.partition(".")[2].replace("lz4", "ranx"))
+
+    with (tmp_path / "qrels.txt").open() as qrels, (tmp_path / "run.trec").open() as file:
+        judged, theirs = pytrec_eval.parse_qrel(qrels), pytrec_eval.parse_run(file)
+    names = {"map": "map", "ndcg": "ndcg", "recip_rank": "mrr", "P_1": "precision@1", "recall_30": "recall@30"}
+    found = pytrec_eval.RelevanceEvaluator(judged, set(names)).evaluate(theirs)
+    for place, query in enumerate(pool.query_ids()):
+        if run[place]:
+            for name, own in names.items():
+                assert found[query][name] == pytest.approx(ours[own][place], abs=1e-9)
+
+    by_ir_measures = {"map": "AP", "ndcg": "nDCG", "mrr": "RR", "precision@1": "P@1", "recall@30": "R@30"}
+    for name in ("run.trec", "run.trec.gz"):
+        lines = list(ir_measures.read_trec_run(str(tmp_path / name)))
+        values = ir_measures.calc_aggregate(
+            [ir_measures.parse_measure(each) for each in by_ir_measures.values()],
+            list(ir_measures.read_trec_qrels(str(tmp_path / "qrels.txt"))), lines,
+        )  # fmt: skip
+        for own, measure in by_ir_measures.items():
+            assert values[ir_measures.parse_measure(measure)] == pytest.approx(ours[own].mean(), abs=1e-9)
+
+    plain = ranx.Qrels.from_dict({q: {d: int(g) for d, g in each.items()} for q, each in plain_qrels(pool).items()})
+    objects = [ranx.Run.from_file(str(tmp_path / name)) for name in ("run.json", "run.lz4")]
+    for each in (*objects, to_ranx(ranking, pool, "ours")):
+        by_ranx = ranx.evaluate(plain, each, ["map", "mrr", "ndcg", "precision@1", "recall@30"], make_comparable=True)
+        for own, value in by_ranx.items():
+            assert value == pytest.approx(ours[own].mean(), abs=1e-9)
+
+
+def plain_qrels(pool: Pool) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    ids, queries = pool.corpus.ids(np.arange(len(pool.corpus))), pool.query_ids()
+    for each in pool.qrels.to_pylist():
+        found[queries[each["query"]]][ids[each["row"]]] = each["grade"]
+    return dict(found)
+
+
+def test_an_exported_pool_is_built_again_as_it_was(pool: Pool, beir: Path, tmp_path: Path) -> None:
+    runner = Runner(tmp_path, Resources(2**30, 1))
+    corpus = runner.make(corpus_task("again", Beir(beir)))
+    config = PoolConfig(queries_are="texts", year=None, size="all", queries="all")
+    again = Pool(runner.make(pool_task(corpus, config)), Corpus(corpus))
+    assert again.query_ids() == pool.query_ids()
+    assert again.corpus.ids(again.candidates) == pool.corpus.ids(pool.candidates)
+    assert plain_qrels(again) == plain_qrels(pool)
+    texts = [[text for block in each.candidate_texts() for text in block] for each in (again, pool)]
+    assert texts[0] == texts[1]
+    asked = [[" ".join(text).strip() for block in each.query_texts() for text in block] for each in (again, pool)]
+    assert asked[0] == asked[1]
+    excluded = [[each.corpus.ids(each.excluded(query)) for query in range(QUERIES)] for each in (again, pool)]
+    assert excluded[0] == [sorted(each) for each in excluded[1]]
+    assert again.artifact.manifest.counts["excluded_given"] == 1
+    run, _ = ranked(pool, 4)
+    row_of = dict(zip(pool.corpus.ids(pool.candidates), again.candidates.tolist(), strict=True))
+    write_ranking(tmp_path / "run.json", ranking_table(run), pool, "x", "json")
+    found = {q: {row_of[d] for d in docs} for q, docs in json.loads((tmp_path / "run.json").read_text()).items()}
+    assert [len(found[q]) for q in again.query_ids()] == [len(each) for each in run]
+
+
+def test_mteb_loads_and_evaluates_an_exported_pool(
+    pool: Pool, beir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
+    metadata = mteb.TaskMetadata(
+        name="Exported", description="An exported pool.", type="Retrieval", category="t2t", modalities=["text"],
+        reference=None, dataset={"path": str(beir), "revision": "main"}, eval_splits=["test"], eval_langs=["eng-Latn"],
+        main_score="map_at_1000", date=None, domains=None, task_subtypes=None, license=None, annotations_creators=None,
+        dialect=None, sample_creation=None, bibtex_citation=None,
+    )  # fmt: skip
+    task = type("Exported", (AbsTaskRetrieval,), {"metadata": metadata})()
+    task.load_data()
+    split = task.dataset["default"]["test"]
+    assert sorted(split["corpus"]["id"]) == sorted(pool.corpus.ids(pool.candidates))
+    assert sorted(split["queries"]["id"]) == pool.query_ids()
+    assert split["relevant_docs"] == plain_qrels(pool)
+    titles = {each["id"]: (each["title"], each["text"]) for each in split["corpus"]}
+    texts = [text for block in pool.candidate_texts() for text in block]
+    assert [titles[each] for each in pool.corpus.ids(pool.candidates)] == texts
+    run, ours = ranked(pool, 10_000)
+    scores = run_dict(ranking_table(run), pool)
+
+    class Ours:
+        mteb_model_meta = None
+
+        def index(self, *args: object, **settings: object) -> None: ...
+
+        def search(self, queries: object, **settings: object) -> dict[str, dict[str, float]]:
+            return scores
+
+    found = task.evaluate(Ours(), "test", encode_kwargs={})["default"]
+    assert found["map_at_1000"] == pytest.approx(ours["map"].mean(), abs=1e-5)  # mteb rounds to five digits
+    assert found["recall_at_1000"] >= found["recall_at_10"] > 0
+
+
+def test_tables_of_a_pool(pool: Pool, tmp_path: Path) -> None:
+    written = write_pool(tmp_path, pool, "parquet")
+    queries, candidates, qrels, exclusions = map(pl.read_parquet, written)
+    assert queries.columns == ["query_id", "title", "abstract", "year", "field"]
+    assert queries["query_id"].to_list() == pool.query_ids()
+    assert set(queries["field"]) == {"Physics"}
+    assert candidates.columns == ["doc_id", "title", "abstract", "year"]
+    assert candidates["doc_id"].to_list() == pool.corpus.ids(pool.candidates)
+    assert candidates["year"].to_list() == pool.corpus.attributes["year"][pool.candidates].tolist()
+    assert (qrels.columns, len(qrels), len(exclusions)) == (["query_id", "doc_id", "grade"], 60, 5)
+
+
+def test_ids_that_a_beir_folder_cannot_hold(tmp_path: Path) -> None:
+    for number, paper in enumerate(("a\tb", '"quoted', "line\n")):
+        corpus = make_corpus(tmp_path / str(number), [{"paper_id": paper}, {"paper_id": "q"}])
+        bad = Pool(make_pool(tmp_path / str(number), corpus, ["q"], qrels=[("q", paper, 1)]), Corpus(corpus))
+        with pytest.raises(InputError, match="must be without tabs.*--format trec or parquet"):
+            write_pool(tmp_path / "out", bad)
+
+
+def test_queries_without_a_judgement_and_texts_that_are_no_papers(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, 5, query_texts={"q1": "one", "q2": "two"}, judgements=[("q1", "00001", 2)])
+    pool = Pool(make_pool(tmp_path, corpus), Corpus(corpus))
+    assert unjudged(pool) == 1
+    (queries, *_) = map(pl.read_parquet, write_pool(tmp_path / "tables", pool, "parquet"))
+    assert queries.select("title", "abstract", "year").rows() == [("one", "", None), ("two", "", None)]
+    assert not (write_pool(tmp_path / "beir", pool)[0].parent / "exclusions.tsv").exists()
+    with pytest.raises(InputError, match="must have an entry"):
+        to_ranx(ranking_table([{}, {}]), pool, "empty")
+
+
+def test_exclusions_that_cannot_be_read_are_named(beir: Path, tmp_path: Path) -> None:
+    (tmp_path / "exclusions.tsv").write_text("query-id\tcorpus-id\nonly\n")
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels"):
+        (tmp_path / name).symlink_to(beir / name)
+    with pytest.raises(InputError, match=r"exclusions.tsv:2 must be query-id and corpus-id"):
+        Beir(tmp_path).queries()

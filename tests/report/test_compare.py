@@ -1,0 +1,138 @@
+"""Comparison of two systems, beside the same in plain Python."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.cli import main
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
+from pipeline.measure.statistics import bootstrap_means, confidence_interval
+from pipeline.report.choice import choose
+from pipeline.report.compare import Comparison, compare
+from pipeline.report.compare_text import as_text
+from pipeline.report.model import ReportSettings
+from tests.builders import made_up_paper
+from tests.measure.cases import Run
+from tests.report import published as made
+
+CITED = {0: (3, 5), 1: (3,), 2: (7,)}
+RUNS: dict[str, list[Run]] = {
+    "bm25": [[{5: 3.0, 4: 2.0, 3: 1.0}, {6: 1.0, 3: 1.0}, {}], [{4: 2.0, 3: 1.0}, {3: 1.0}, {6: 1.0, 7: 0.5}]],
+    "lsa": [[{4: 2.0}, {6: 1.0, 3: 0.5}, {7: 1.0}], [{3: 2.0, 5: 1.0}, {6: 1.0, 5: 0.5, 3: 0.1}, {7: 1.0}]],
+}
+
+
+@pytest.fixture
+def pools(tmp_path: Path) -> list[Artifact]:
+    corpus = made.corpus(tmp_path)
+    pools = [made.pool(tmp_path, corpus, sample=number) for number in (1, 2)]
+    for system, runs in RUNS.items():
+        for pool, run in zip(pools, runs, strict=True):
+            made.score(tmp_path, corpus, pool, system, run, "map,recall@1", name=system)
+    return pools
+
+
+def ranked(run: Run, query: int) -> list[int]:
+    return [row for row, _ in sorted(run[query].items(), key=lambda item: (item[1], item[0]), reverse=True)]
+
+
+def precision(run: Run, query: int) -> float:
+    order, relevant = ranked(run, query), CITED[query]
+    found = [rank for rank, row in enumerate(order, 1) if row in relevant]
+    return sum(number / rank for number, rank in enumerate(found, 1)) / len(relevant)
+
+
+def compared(root: Path, *names: str, **options: Any) -> Comparison:
+    (found,) = compare(choose(root), *(names or ("bm25", "lsa")), ReportSettings(seed=3, resamples=200), **options)
+    return found
+
+
+def test_differences_are_those_of_plain_python(tmp_path: Path, pools: list[Artifact]) -> None:
+    found = compared(tmp_path)
+    values = {s: [np.mean([precision(run, q) for run in runs]) for q in CITED] for s, runs in RUNS.items()}
+    change = np.subtract(values["lsa"], values["bm25"])
+    first = found.differences[0]
+    assert [each.measure for each in found.differences] == ["map", "recall@1"]
+    assert (first.first, first.second) == pytest.approx([np.mean(values["bm25"]), np.mean(values["lsa"])])
+    assert first.difference == pytest.approx(change.mean())
+    assert (first.wins, first.ties, first.losses) == ((change > 0).sum(), (change == 0).sum(), (change < 0).sum())
+    low, high = confidence_interval(bootstrap_means(change[None], seed=3, resamples=200), change[None])
+    assert (first.low, first.high) == (pytest.approx(low[0]), pytest.approx(high[0]))
+    flips = [abs(sum(change * signs)) for signs in itertools.product((1, -1), repeat=3)]
+    assert first.p_value == np.mean([each >= abs(change.sum()) - 1e-12 for each in flips])
+    assert (found.pools, found.queries, found.interval) == (tuple(pool.name for pool in pools), 3, "BCa")
+    turned = compared(tmp_path, "lsa", "bm25").differences[0]
+    assert (turned.difference, turned.wins, turned.p_value) == (-first.difference, first.losses, first.p_value)
+
+
+def test_queries_that_differ_most_with_their_positives_and_ranks(tmp_path: Path, pools: list[Artifact]) -> None:
+    cases = [(sample, query) for sample in (0, 1) for query in CITED]
+    gaps = {
+        case: precision(RUNS["lsa"][case[0]], case[1]) - precision(RUNS["bm25"][case[0]], case[1]) for case in cases
+    }
+    expected = sorted(cases, key=lambda case: -abs(gaps[case]))[:4]
+    found = compared(tmp_path, most=4).most_different
+    assert [(each.pool, each.query_id) for each in found] == [(pools[s].name, f"{q:05d}") for s, q in expected]
+    for each, (sample, query) in zip(found, expected, strict=True):
+        assert each.second - each.first == pytest.approx(gaps[sample, query])
+        assert (each.title, each.year) == (made_up_paper(query)["title"], 2000 + query)
+        orders = [ranked(RUNS[system][sample], query) for system in ("bm25", "lsa")]
+        assert {(p.paper_id, p.year, p.first_rank, p.second_rank) for p in each.positives} == {
+            (f"{row:05d}", 2000 + row, *(order.index(row) + 1 if row in order else None for order in orders))
+            for row in CITED[query]
+        }
+    assert len(compared(tmp_path, most=0).most_different) == 0
+    assert len(compared(tmp_path, most=99).most_different) == 6
+
+
+def test_pools_of_several_sizes_are_compared_apart_and_shared_ones_alone(tmp_path: Path, pools: list[Artifact]) -> None:
+    corpus = made.corpus(tmp_path)
+    other = made.pool(tmp_path, corpus, candidates=7)
+    for system in RUNS:
+        made.score(tmp_path, corpus, other, system, RUNS[system][0], "map,recall@1", name=system)
+    made.score(
+        tmp_path, corpus, made.pool(tmp_path, corpus, sample=3), "lsa", RUNS["lsa"][0], "map,recall@1", name="lsa"
+    )
+    found = compare(choose(tmp_path), "bm25", "lsa", ReportSettings())
+    assert {(each.size, each.pools) for each in found} == {(7, (other.name,)), (8, tuple(p.name for p in pools))}
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path: Path, pools: list[Artifact]) -> None:
+    corpus = made.corpus(tmp_path)
+    made.score(tmp_path, corpus, pools[0], "lsa", RUNS["lsa"][1], "map,recall@1", depth=10, name="lsa")
+    made.score(tmp_path, corpus, made.pool(tmp_path, corpus, sample=3), "scincl", RUNS["lsa"][0])
+    for names, options, fault in (
+        (("bm25", "bm25"), {}, "two rows must be compared, got bm25 .* twice"),
+        (("bm25", "lsaa"), {}, "'lsaa' must be a system that was scored on these pools"),
+        (("bm25", "lsa"), {}, r"'lsa' must mean one row, got lsa \(depth .*; lsa \(depth"),
+        (("bm25", "scincl"), {}, "same pools, got none in common"),
+        (("bm25", "lsa (depth 500)"), {"measures": ["mrr"]}, "mrr must be scored for both rows. Choose from map, rec"),
+    ):
+        with pytest.raises(InputError, match=fault):
+            compared(tmp_path, *names, **options)
+
+
+def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(*words: str, code: int = 0) -> str:
+        assert main(["compare", *words, "--root", str(tmp_path)]) == code
+        out, error = capsys.readouterr()
+        return out if code == 0 else error
+
+    (usual,) = compare(choose(tmp_path), "bm25", "lsa", ReportSettings())
+    assert printed("bm25", "lsa") == printed("--a", "bm25", "--b", "lsa") == as_text(usual) + "\n"
+    (as_json,) = json.loads(printed("bm25", "lsa", "--json", "--most", "1", "--measures", "recall@1"))["comparisons"]
+    assert [each["measure"] for each in as_json["differences"]] == ["recall@1"]
+    (query,) = as_json["most_different"]
+    assert [(each["first_rank"], each["second_rank"]) for each in query["positives"]] == [(None, 1)]
+    assert "two systems must be compared, got 1" in printed("bm25", code=2)
+    assert "--year must be 2019 here, got 2018" in printed("bm25", "lsa", "--year", "2018", code=2)
+    made.score(tmp_path, made.corpus(tmp_path), made.pool(tmp_path, made.corpus(tmp_path), seed=7), "lsa")
+    assert "pools of one kind must be compared, got 2 kinds" in printed("bm25", "lsa", code=2)
+    assert printed("bm25", "lsa", "--seed", "13") == as_text(usual) + "\n"

@@ -1,0 +1,171 @@
+"""What one setting of pool or system, changed alone, does to the rows, the caption and the records."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pipeline.core.config import canonical
+from pipeline.corpus.prefilter import PrefilterConfig
+from pipeline.report import collect
+from pipeline.report.aggregate import summarise
+from pipeline.report.choice import choose
+from pipeline.report.longcsv import records, render
+from pipeline.report.model import Report, ReportSettings
+from pipeline.report.tables import build_tables
+from tests.report import published as made
+from tests.report.published import ENCODER
+
+BM25 = {"k1": 0.9, "b": 0.4}
+DENSE = {"search": "exact", "metric": "l2", "encoder": ENCODER}
+IVF = {"kind": "ivf", "cells": 1.0, "probes": 0.05, "links": 32, "build": 80, "search": 2.0, "seed": 13}
+
+
+class Case(NamedTuple):
+    """Two scores that differ in one setting, and what a user sees of it.
+
+    Attributes:
+        system: name of both.
+        base: settings of both.
+        pool: settings of the second pool.
+        changed: settings of the second ranking.
+        effect: in words, for the documentation.
+        titles: a part of the title of each table.
+        rows: labels of all rows.
+        said: what the notes say.
+        columns: of the CSV file, in which the two differ.
+    """
+
+    system: str
+    base: Mapping[str, Any]
+    pool: Mapping[str, Any]
+    changed: Mapping[str, Any]
+    effect: str
+    titles: tuple[str, ...]
+    rows: tuple[str, ...]
+    said: str
+    columns: str
+
+
+def of_pool(effect: str, title: str, said: str, columns: str = "", /, **pool: Any) -> Case:
+    return Case("bm25", BM25, pool, {}, effect, ("seed 13", title), ("bm25", "bm25"), said, columns + " pool_settings")
+
+
+def of_system(rows: str, said: str, columns: str, base: Mapping[str, Any] = BM25, /, **changed: Any) -> Case:
+    labels = tuple(rows.split(" | "))
+    effect = "another row" if len(labels) == 2 else "the newest, with a note"
+    name = labels[0].split(" (")[0]
+    return Case(name, base, {}, changed, effect, ("seed 13",), labels, said, columns + " settings")
+
+
+CASES = {
+    "seed": of_pool("another table", "seed 99", "drawn with seed 99", "seed", seed=99),
+    "split": of_pool("another table", "Validation queries: ", "split validation", "split", split="validation"),
+    "year": of_pool("another table", "(2018, ", "year 2018", "year", year=2018),
+    "queries": of_pool("another table", ", 4 queries,", "", queries=4),
+    "nested": of_pool("another table", ", nested true", "nested true", nested=True),
+    "positives": of_pool("another table", ", positives prefiltered", "positives prefiltered", positives="prefiltered"),
+    "same titles": of_pool(
+        "another table", ", drop same title false", "drop same title false", drop_same_title=False
+    ),
+    "min citations": of_pool(
+        "another table", ", min citations 5", "min citations 5", prefilter=PrefilterConfig(min_citations=5)
+    ),
+    "exclude": of_pool("another table", ", without ids.txt (abcdef)", "", exclude=(("ids.txt", "abcdef" * 8),)),
+    "field": of_pool("another table", "pool size, Art", "", "field", field="Art"),
+    "size": Case("bm25", BM25, {"candidates": 7}, {}, "another column", ("seed",), ("bm25",), "7 in 1", "size"),
+    "sample": Case("bm25", BM25, {"sample": 2}, {}, "mean over samples", ("seed",), ("bm25",), "2 samples", "sample"),
+    "depth": of_system(
+        "bm25 (depth 500) | bm25 (depth 10)", "top 10 (bm25 (depth 10)) and the top 500", "depth", depth=10
+    ),
+    "k1": of_system("bm25 (k1 0.9) | bm25 (k1 1.2)", "k1=1.2, b=0.4", "k1", k1=1.2),
+    "b": of_system("bm25 (b 0.4) | bm25 (b 0.75)", "k1=0.9, b=0.75", "b", b=0.75),
+    "tuned k1": of_system("bm25:tuned", "Of several tunings the newest: bm25:tuned.", "", k1=1.2),
+    "weights": of_system(
+        "wsum(a,b)", "0.7 a, 0.3 b. Of several tunings the newest", "",
+        {"method": "wsum", "weights": {"a": 0.5, "b": 0.5}}, weights={"a": 0.7, "b": 0.3},
+    ),
+    "fused part": of_system(
+        "rrf(a,b) (k1 0.9) | rrf(a,b) (k1 1.2)", "", "", {"parts": {"a": BM25}}, parts={"a": {**BM25, "k1": 1.2}}
+    ),
+    "precision": of_system(
+        "x (precision bfloat16) | x (precision float32)", "precision bfloat16", "precision",
+        DENSE, encoder={**ENCODER, "compute": "bfloat16"},
+    ),
+    "revision": of_system(
+        f"x (revision {'a' * 12}) | x (revision {'b' * 12})", f"revision {'b' * 12}", "revision",
+        DENSE, encoder={**ENCODER, "revision": "b" * 40},
+    ),
+    "engine": of_system("x (engine exact) | x (engine ivf)", "", "engine", DENSE, search=IVF),
+    "metric": of_system("x (metric cosine) | x (metric l2)", "", "", DENSE, metric="cosine"),
+}  # fmt: skip
+
+
+def reports(root: Path, case: Case) -> Iterator[Report]:
+    """Publish both scores of a case, and yield what a user sees."""
+    of = made.corpus(root)
+    first = made.pool(root, of)
+    second = made.pool(root, of, **case.pool) if case.pool else first
+    origins = [{"tuning": made.tuning(root, number)} if ":tuned" in case.system else {} for number in (1, 2)]
+    made.score(root, of, first, case.system, inputs=origins[0], **case.base)
+    made.score(root, of, second, case.system, inputs=origins[1], **{**case.base, **case.changed})
+    for group in collect.tables(choose(root)):
+        yield summarise(collect.load(group), ReportSettings(resamples=10))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_setting_changed_alone_is_seen(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    found = list(reports(tmp_path, case))
+    tables = [table for report in found for table in build_tables(report)]
+    assert len(tables) == len(case.titles)
+    for part in case.titles:
+        assert any(part in table.title for table in tables), [table.title for table in tables]
+    labels = [line.label for table in tables for line in table.lines]
+    assert sorted(labels) == sorted(case.rows)
+    assert case.said in " ".join(note for table in tables for note in table.notes)
+    rows = [row for report in found for row in records(report)]
+    lines = [line for report in found for line in csv.DictReader(io.StringIO(render(report)))]
+    assert [list(line) for line in lines] == [list(row) for row in rows]
+    for column in case.columns.split():
+        newest = "newest" in case.effect
+        for table in (rows, lines):
+            assert (len({str(row[column]) for row in table}) > 1) != newest, column
+
+
+@pytest.mark.parametrize("same", ["measures", "inputs"])
+def test_what_decides_nothing_is_the_same_row(tmp_path: Path, same: str) -> None:
+    of = made.corpus(tmp_path)
+    pool = made.pool(tmp_path, of)
+    made.score(tmp_path, of, pool, "bm25", measures="map,recall@2", **BM25)
+    made.score(tmp_path, of, pool, "bm25", measures="ndcg,map" if same == "measures" else "map,recall@2", **BM25)
+    (group,) = collect.tables(choose(tmp_path))
+    (scored,) = collect.load(group)
+    assert scored.measures == (("map", "ndcg", "recall@2") if same == "measures" else ("map", "recall@2"))
+    assert len(scored.scores) == (2 if same == "measures" else 1)
+
+
+def test_pools_of_two_corpora_are_two_tables(tmp_path: Path) -> None:
+    for name, papers in (("one", 8), ("other", 9)):
+        of = made.corpus(tmp_path, name, papers)
+        made.score(tmp_path, of, made.pool(tmp_path, of), "bm25")
+    groups = collect.tables(choose(tmp_path))
+    assert [collect.load(group)[0].corpus.split("-")[0] for group in groups] == ["one", "other"]
+
+
+def test_a_pool_of_all_papers_beside_one_as_large_has_its_own_table(tmp_path: Path) -> None:
+    of = made.corpus(tmp_path)
+    for size in (8, "all"):
+        made.score(tmp_path, of, made.pool(tmp_path, of, size=size), "bm25")
+    assert len(collect.tables(choose(tmp_path))) == 2
+
+
+def test_the_setting_of_every_pool_is_a_case() -> None:
+    config = canonical(made.PoolConfig())
+    covered = {name for case in CASES.values() for name in case.pool} | {"size"}
+    assert set(config) - covered == {"queries_are", "drop_identical_id"}

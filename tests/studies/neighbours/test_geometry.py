@@ -1,0 +1,112 @@
+"""Standardised vectors, similarities and overlaps, against their definitions in NumPy."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.encode.registry import resolve
+from pipeline.runner import Runner
+from pipeline.stages.dense import dense_ranking_task
+from pipeline.stages.embed import embed_tasks, store_of
+from pipeline.studies.neighbours.brittleness import correlation
+from pipeline.studies.neighbours.changes import marked
+from pipeline.studies.neighbours.geometry import BINS, overlap, similarity_task, standardised_task, unit_vectors
+from pipeline.studies.neighbours.pools import Members, NeighbourPoolConfig, pool_task
+from tests.studies.neighbours.test_artifacts import made
+
+LSA = resolve("lsa")
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    return Runner(tmp_path_factory.mktemp("geometry"), Resources(workers=1))
+
+
+@pytest.fixture(scope="module")
+def corpus(runner: Runner) -> Artifact:
+    return made(runner.root)
+
+
+def test_standardised_vectors_have_mean_0_and_deviation_1_over_the_candidates(runner: Runner, corpus: Artifact) -> None:
+    pool = pool_task(corpus, NeighbourPoolConfig())
+    vectors = embed_tasks(corpus, pool, LSA)["paper"]
+    moved = store_of(runner.make(standardised_task(corpus, pool, vectors, LSA)))
+    opened = Pool(runner.make(pool), Corpus(corpus))
+    (block,) = moved.blocks(opened.candidates, 100)
+    np.testing.assert_allclose(block.vectors.mean(axis=0), 0, atol=1e-6)
+    deviation = block.vectors.std(axis=0)
+    assert np.all(np.isclose(deviation, 1, atol=1e-5) | (deviation < 1e-6))
+    rows = np.union1d(opened.candidates, opened.query_rows)
+    (before,) = store_of(runner.make(vectors)).blocks(rows, 100)
+    held = before.vectors[np.isin(rows, opened.candidates)].astype(np.float64)
+    scale = np.where(held.std(axis=0) > 0, held.std(axis=0), 1)
+    (after,) = moved.blocks(rows, 100)
+    np.testing.assert_allclose(after.vectors, (before.vectors - held.mean(axis=0)) / scale, atol=1e-5)
+
+
+def test_similarities(runner: Runner, corpus: Artifact) -> None:
+    pool = pool_task(corpus, NeighbourPoolConfig(kind="neighbours"))
+    vectors = embed_tasks(corpus, pool, LSA)["paper"]
+    found = runner.make(similarity_task(corpus, vectors, LSA)).arrow("similarities.arrow").to_pylist()
+    members, store = Members.read(corpus), store_of(runner.make(vectors))
+    names, counts = np.unique(members.names, return_counts=True)
+    assert [row["name"] for row in found] == [n for n, c in zip(names, counts, strict=True) if c > 1 and n != "T"]
+    for row in found:
+        places = np.flatnonzero(members.names == row["name"])
+        unit = {int(at): unit_vectors(store, np.array([at]))[0] for at in [*members.rows[places], *members.of[places]]}
+        pairs = np.array([unit[a] @ unit[b] for a, b in itertools.combinations(members.rows[places].tolist(), 2)])
+        own = np.array([unit[int(members.rows[at])] @ unit[int(members.of[at])] for at in places])
+        assert (row["papers"], sum(row["pairs"]), sum(row["own"])) == (len(places), len(pairs), len(places))
+        assert len(row["pairs"]) == len(BINS) - 1
+        expected = [pairs.mean(), pairs.std(), pairs.min(), pairs.max(), np.mean(pairs > pairs.mean()), own.mean()]
+        columns = ("mean", "deviation", "lowest", "highest", "above_mean", "own_mean")
+        np.testing.assert_allclose([row[column] for column in columns], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_overlap_is_what_two_lists_have_in_common(runner: Runner, corpus: Artifact, depth: int) -> None:
+    task = pool_task(corpus, NeighbourPoolConfig(kind="overlap", name="T_ADelRand"))
+    ranking = runner.make(dense_ranking_task(corpus, task, embed_tasks(corpus, task, LSA), LSA, depth=4))
+    pool, members = Pool(runner.make(task), Corpus(corpus)), Members.read(corpus)
+    place = {int(row): query for query, row in enumerate(pool.query_rows)}
+    entries = ranking.arrow("ranking.arrow").to_pylist()
+
+    def nearest(row: int) -> set[int]:
+        return {each["row"] for each in entries if each["query"] == place[row] and each["rank"] <= depth}
+
+    chosen = np.flatnonzero(members.names == "T_ADelRand")
+    by_original = sorted(zip(members.of[chosen].tolist(), members.rows[chosen].tolist(), strict=True))
+    expected = [len(nearest(original) & nearest(neighbour)) / depth for original, neighbour in by_original]
+    assert overlap(ranking, pool, depth).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("a deep model", "a model", "a <del>deep </del>model"),
+        ("a < b", "a  < b", "a<ins> </ins> &lt; b"),
+        ("old ideas", "new ideas", "<del>old</del><ins>new</ins> ideas"),
+        ("same", "same", "same"),
+    ],
+)
+def test_changes_are_marked(before: str, after: str, expected: str) -> None:
+    assert marked(before, after) == expected
+
+
+def test_rank_correlation() -> None:
+    rising = {name: float(place) for place, name in enumerate("abcdef")}
+    found = correlation(rising, {name: -(value**3) for name, value in rising.items()} | {"other": 1.0}, seed=13)
+    assert found == pytest.approx((6, -1, -1, -1))
+    mixed = correlation(rising, dict(zip("abcdef", [2.0, 1, 4, 3, 6, 5], strict=True)), seed=13)
+    assert mixed.value == pytest.approx(1 - 6 * 6 / (6 * 35))
+    assert -1 < mixed.low < mixed.value < mixed.high <= 1 + 1e-9
+    assert mixed == correlation(rising, dict(zip("abcdef", [2.0, 1, 4, 3, 6, 5], strict=True)), seed=13)
+    for quality in ({"a": 1.0, "b": 2.0}, dict.fromkeys("abcdef", 1.0)):
+        with pytest.raises(InputError, match="3 systems"):
+            correlation(rising, quality, seed=13)

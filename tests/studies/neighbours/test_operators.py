@@ -1,0 +1,206 @@
+"""The 32 classes on the example of the paper's table 7, and their properties on any text."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.encode.aspire import split_sentences
+from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, antonyms
+from pipeline.studies.neighbours.tagging import tag, tag_papers
+from pipeline.studies.neighbours.words import NOUN, Paper, Words, is_english, tokens
+
+TITLE = "Source Code Embeddings from Language Models"
+FIRST, SECOND, THIRD = (
+    "Contextual embeddings are common in NLP.",
+    "We introduce a representation for computer programs based on language models.",
+    "We train deep robust embeddings using pytorch.",
+)
+ABSTRACT = f"{FIRST} {SECOND} {THIRD}"
+
+# Beside the paper's example: adjectives and phrases of its first sentence are found (it keeps them in three classes), a
+# phrase is as long as possible ("deep robust embeddings"), and no space is put before a full stop.
+EXAMPLE = {
+    "T_ARot": (TITLE, f"{SECOND} {THIRD} {FIRST}"),
+    "T_ASortAsc": (TITLE, f"{FIRST} {THIRD} {SECOND}"),
+    "T_ASortDesc": (TITLE, f"{SECOND} {THIRD} {FIRST}"),
+    "T_ADelADJ": (TITLE, f"embeddings are in NLP. {SECOND} We train embeddings using pytorch."),
+    "T_ADelNN": (
+        TITLE,
+        "Contextual are common in . We introduce a for based on . We train deep robust using .",
+    ),
+    "T_ADelVB": (
+        TITLE,
+        "Contextual embeddings common in NLP. We a representation for computer programs on language models. "
+        "We deep robust embeddings pytorch.",
+    ),
+    "T_ADelADV": (TITLE, ABSTRACT),
+    "T_ADelPR": (TITLE, ABSTRACT.replace("We ", "")),
+    "T_ADelDT": (TITLE, ABSTRACT.replace(" a ", " ")),
+    "T_ADelNum": (TITLE, ABSTRACT),
+    "T_ADelNNPH": (
+        TITLE,
+        "are common in NLP. We introduce a representation for based on . We train using pytorch.",
+    ),
+    "T_ADelTopNNPH": (TITLE, f"{FIRST} We introduce a representation for based on . {THIRD}"),
+    "TDelADJ_A": (TITLE, ABSTRACT),
+    "TDelNN_A": ("from", ABSTRACT),
+    "TDelVB_A": (TITLE, ABSTRACT),
+    "TDelDT_A": (TITLE, ABSTRACT),
+    "TDelNN": ("from", ""),
+    "T_ADelQ1": (TITLE, f"{SECOND} {THIRD}"),
+    "T_ADelQ2": (TITLE, f"{FIRST} {THIRD}"),
+    "T_ADelQ3": (TITLE, f"{FIRST} {SECOND}"),
+    "TNNU_A": ("SOURCE CODE EMBEDDINGS from LANGUAGE MODELS", ABSTRACT),
+    "TNonNNU_A": ("Source Code Embeddings FROM Language Models", ABSTRACT),
+    "T_ANNU": (
+        TITLE,
+        "Contextual EMBEDDINGS are common in NLP. We introduce a REPRESENTATION for COMPUTER PROGRAMS based on "
+        "LANGUAGE MODELS. We train deep robust EMBEDDINGS using PYTORCH.",
+    ),
+    "T_ANonNNU": (
+        TITLE,
+        "CONTEXTUAL embeddings ARE COMMON IN NLP. WE INTRODUCE A representation FOR computer programs BASED ON "
+        "language models. WE TRAIN DEEP ROBUST embeddings USING pytorch.",
+    ),
+    "TRepNNA_A": (f"{TITLE} embeddings NLP representation computer", ABSTRACT),
+    "T_ADelNonNNs": (TITLE, "embeddings NLP representation computer programs language models embeddings pytorch"),
+    "T_ARepADJ": (
+        TITLE,
+        f"Contextual embeddings are individual in NLP. {SECOND} We train shallow frail embeddings using pytorch.",
+    ),
+}
+RANDOM = {"T_AShuff", "T_ADelRand", "T_A_DelNNChar", "TRepNNT_A", "T_A_WS"}
+
+WORDS = st.sampled_from(
+    ["the", "deep", "model", "We", "train", "quickly", "3.5", "12", "networks", "(", ")", "well-known"]
+)
+SENTENCES = st.lists(st.lists(WORDS, min_size=1, max_size=7).map(lambda words: f"The {' '.join(words)}."), max_size=6)
+SEEDS = st.integers(0, 1_000)
+
+
+def paper(title: str, abstract: str, frequency: dict[str, int] | None = None) -> Paper:
+    return Paper(Words(title, tag(title)), Words(abstract, tag(abstract)), frequency or {})
+
+
+def make(name: str, of: Paper, seed: int = 13, paper_id: str = "1") -> tuple[str, str]:
+    return tuple(CLASSES[name].neighbour(of, paper_id, seed))
+
+
+@pytest.mark.parametrize("name", EXAMPLE)
+def test_example(name: str) -> None:
+    example = paper(TITLE, ABSTRACT, {"computer programs": 9, "language models": 8, "contextual embeddings": 7})
+    assert make(name, example) == EXAMPLE[name]
+
+
+def test_table() -> None:
+    sizes = {"LL-HS": 5, "LO-HS": 7, "LL-PS": 4, "LO-PS": 11, "LO-DS": 5}
+    assert Counter(each.category for each in CLASSES.values()) == sizes
+    assert set(sizes) == set(CATEGORIES)
+    assert set(CLASSES) == set(EXAMPLE) | RANDOM
+    preserved = {name: make(name, paper(TITLE, ABSTRACT)) for name in CLASSES}
+    assert all(preserved[name][0] == TITLE for name in CLASSES if name.startswith("T_A") and "_A_" not in name)
+    assert all(preserved[name][1] == ABSTRACT for name in CLASSES if name.endswith("_A"))
+
+
+@given(SENTENCES, SEEDS)
+def test_sentences_are_moved_or_left_out_whole(sentences: list[str], seed: int) -> None:
+    of = paper(TITLE, " ".join(sentences))
+    for name in ("T_ARot", "T_AShuff", "T_ASortAsc", "T_ASortDesc"):
+        assert Counter(split_sentences(make(name, of, seed)[1])) == Counter(sentences)
+    rising = [len(each) for each in split_sentences(make("T_ASortAsc", of)[1])]
+    assert rising == sorted(rising)
+    left = [split_sentences(make(f"T_ADelQ{third}", of)[1]) for third in (1, 2, 3)]
+    if len(sentences) < 3:
+        assert left == [sentences] * 3
+    else:
+        assert sum(map(len, left)) == 2 * len(sentences)
+        assert max(map(len, left)) - min(map(len, left)) <= 1
+
+
+@given(SENTENCES, SEEDS)
+def test_random_edits(sentences: list[str], seed: int) -> None:
+    of = paper(TITLE, " ".join(sentences))
+    words = [token for token in of.abstract.tokens if token[0].isalnum()]
+    kept = [token for token in tokens(make("T_ADelRand", of, seed)[1]) if token[0].isalnum()]
+    assert len(kept) == len(words) - round(0.3 * len(words))
+    assert not Counter(kept) - Counter(words)
+
+    wide = make("T_A_WS", of, seed)
+    assert [text.split() for text in wide] == [text.split() for text in of.text]
+    for text, before in zip(wide, of.text, strict=True):
+        runs = [len(run) for run in "".join(c if c == " " else "x" for c in text).replace("x", "|").split("|") if run]
+        assert sum(run > 1 for run in runs) == -(-before.count(" ") // 2)
+        assert all(run <= 5 for run in runs)
+
+    title, _ = make("TRepNNT_A", of, seed)
+    (added,) = (Counter(title.split()) - Counter(TITLE.split())).items()
+    assert added[1] == 1
+    assert f"{added[0]} {added[0]}" in title
+
+
+@given(SEEDS)
+def test_characters_are_deleted_from_nouns_of_four_letters_or_more(seed: int) -> None:
+    of = paper(TITLE, ABSTRACT)
+    for before, after in zip((of.title, of.abstract), make("T_A_DelNNChar", of, seed), strict=True):
+        for word, letter, found in zip(before.tokens, before.tags, tokens(after), strict=True):
+            gone = 0 if letter != NOUN or len(word) < 4 else 1 if len(word) <= 5 else 2
+            assert len(found) == len(word) - gone
+            rest = iter(word)
+            assert all(character in rest for character in found), "the letters left are in order"
+
+
+def test_random_choices_depend_on_seed_paper_and_class_alone() -> None:
+    of = paper(TITLE, ABSTRACT)
+    for name in RANDOM:
+        made = {(seed, paper_id): make(name, of, seed, paper_id) for seed in range(4) for paper_id in "abcd"}
+        assert made == {key: make(name, of, *key) for key in reversed(made)}
+        assert len({made[seed, "a"] for seed in range(4)}) > 1
+        assert len({made[0, paper_id] for paper_id in "abcd"}) > 1
+
+
+@pytest.mark.parametrize(
+    ("title", "abstract", "unchanged"),
+    [
+        ("Transformers", "The end.", {"T_ARot", "T_AShuff", "T_ADelQ1", "T_ADelQ3", "T_ADelNum", "TNonNNU_A"}),
+        ("On it", "It is.", {"TDelNN_A", "TRepNNT_A", "TRepNNA_A", "T_ADelNN", "T_ARepADJ", "TNNU_A"}),
+        ("", "", set(CLASSES)),
+        ("...", "?", set(CLASSES) - {"TDelNN", "T_ADelNonNNs"}),
+    ],
+)
+def test_a_class_can_leave_a_paper_unchanged(title: str, abstract: str, unchanged: set[str]) -> None:
+    assert unchanged <= {name for name in CLASSES if make(name, paper(title, abstract)) == (title, abstract)}
+
+
+def test_the_more_frequent_half_of_phrases_is_deleted() -> None:
+    text = "Neural networks beat linear models. Big data help neural networks."
+    of = paper("T", text, {"linear models": 5, "big data": 3, "neural networks": 1})
+    assert make("T_ADelTopNNPH", of)[1] == "Neural networks beat . help neural networks."
+
+
+def test_antonyms_keep_capitals_and_are_one_word() -> None:
+    assert make("T_ARepADJ", paper("T", "Deep models are good."))[1] == "Shallow models are bad."
+    assert len(antonyms()) > 3_000
+    assert all(" " not in word and "_" not in word for pair in antonyms().items() for word in pair)
+
+
+@pytest.mark.parametrize(
+    ("abstract", "english"),
+    [
+        (ABSTRACT, True),
+        ("我们介绍一种方法。", False),
+        ("Wir stellen ein neues Verfahren vor und zeigen, dass es besser ist als alle anderen.", False),
+        ("Este artículo presenta un método nuevo para representar textos científicos.", False),
+        ("12 + 3 = 15", False),
+        ("", False),
+    ],
+)
+def test_only_english_abstracts_are_tagged(abstract: str, english: bool) -> None:
+    assert is_english(abstract) == english
+    assert [each is not None for each in tag_papers([paper(TITLE, abstract).text])] == [english]
+
+
+@pytest.mark.parametrize("text", ["", " ", "我们" * 2_000, "x" * 5_000, "\x00 \\ $ % ^", "١٢٣ 12 3.5", "__ _a", "😀 a"])
+def test_every_token_has_a_tag(text: str) -> None:
+    assert len(tag(text)) == len(tokens(text))

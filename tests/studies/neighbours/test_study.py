@@ -1,0 +1,111 @@
+"""The study, run as users run it."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.studies.neighbours.operators import CLASSES
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+
+pytestmark = pytest.mark.slow
+SMALL = flags("study neighbours --model bm25,lsa --set titles=20 --set papers=12")
+NOUNS = ["graph", "network", "model", "theory", "cell", "market", "price", "signal", "neuron", "parser", "proof"]
+FORMS = (
+    "We study the {0} of a {1} in the deep {2}.",
+    "It is shown that the {1} depends on 3 new {0} methods.",
+    "The {2} is clearly better for all of the {3} data.",
+    "In this paper we train our {3} with a large {0} set.",
+)
+
+
+def paper(number: int) -> dict[str, str]:
+    rng = np.random.default_rng(number)
+    nouns = rng.permutation(NOUNS)
+    sentences = [FORMS[place].format(*rng.permutation(nouns[:5])) for place in rng.permutation(4)]
+    return {"id": f"p{number:03}", "title": f"The {nouns[0]} of a deep {nouns[1]}", "abstract": " ".join(sentences)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("sets")
+    with gzip.open(found / "iclr.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(paper(number)) + "\n" for number in range(60))
+    return found
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Any:
+    root = tmp_path_factory.mktemp("study")
+    return root, mdcr_json(root, *SMALL, "--corpus", "iclr", "--input", str(folder))
+
+
+def rows(found: Any, name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader((Path(found[1]["folder"]) / f"{name}.csv").open()))
+
+
+def test_it_writes_every_table_and_figure(found: Any) -> None:
+    written = {path.name for path in Path(found[1]["folder"]).iterdir()}
+    tables = ("titles", "categories", "optimality", "classes", "counts", "similarities")
+    figures = ("classes-nn1-ret", "classes-nn10-ret", "classes-aop-10", "similarities-lsa", "titles-lsa")
+    assert {f"{name}.{end}" for name in tables for end in ("md", "csv", "tex")} <= written
+    assert {f"{name}.{end}" for name in figures for end in ("svg", "pdf", "png")} <= written
+    text = (Path(found[1]["folder"]) / "titles.md").read_text()
+    page = (Path(found[1]["folder"]) / "changes.html").read_text()
+    assert page.count("<summary>") == 12 + sum(int(row["neighbours"]) for row in rows(found, "counts"))
+    assert "| iclr specter (paper, ICLR) | 58.6 | 91.5 | 22.1 | 66.5 |" in text
+
+
+def test_systems_are_measured_on_every_task_and_class(found: Any) -> None:
+    titles = {(row["system"], row["task"], row["measure"]) for row in rows(found, "titles")}
+    systems = ("bm25", "lsa", "lsa standardised")
+    assert titles == {(s, task, m) for s in systems for task in ("I", "II") for m in ("MRR", "T100")}
+    classes = rows(found, "classes")
+    counts = {row["class"].split()[1]: int(row["neighbours"]) for row in rows(found, "counts")}
+    assert set(counts) == set(CLASSES)
+    measures = ("NN1_Ret", "NN10_Ret", "AOP-10", "AOP-20")
+    assert {(row["system"], row["name"], row["measure"]) for row in classes} == {
+        (system, name, measure)
+        for system in ("bm25", "lsa")
+        for name in CLASSES
+        if counts[name]
+        for measure in measures
+    }
+    assert all(0 <= float(row["value"]) <= 100 for row in classes)
+    for row in classes:
+        assert int(row["queries"]) == counts[row["name"]]
+        same_words = CLASSES[row["name"]].category in ("LL-HS", "LL-PS")
+        if same_words and row["measure"].startswith("AOP"):
+            depth = int(row["measure"][-2:])
+            assert float(row["value"]) == pytest.approx(100 * (depth - 1) / depth), "both lists but one entry are equal"
+        if same_words and row["measure"].startswith("NN"):
+            assert float(row["value"]) == 100
+
+
+def test_nothing_is_made_twice_and_a_plan_writes_nothing(found: Any, folder: Path, tmp_path: Path) -> None:
+    arguments = [*SMALL, "--corpus", "iclr", "--input", str(folder)]
+    assert not mdcr_json(found[0], *arguments, "--dry-run")["plan"]
+    plan = mdcr_json(tmp_path, *arguments, "--dry-run")["plan"]
+    assert [row["stage"] for row in plan] == ["corpus"]
+    assert not list(tmp_path.glob("**/manifest.json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--model", "minilm:distance=l2"], "by cosine, got l2"),
+        (["--set", 'classes=["T_ARott"]'], "T_ARot"),
+        (["--corpus", "absent"], "absent.jsonl.gz"),
+        (["--set", "quality=absent.csv"], "absent.csv"),
+        (["--set", "papers=-1"], "papers"),
+    ],
+)
+def test_bad_input_is_one_line(found: Any, folder: Path, arguments: list[str], named: str) -> None:
+    result = mdcr(found[0], *SMALL, "--corpus", "iclr", "--input", str(folder), *arguments)
+    assert named in one_line_error(result)

@@ -1,0 +1,170 @@
+"""The table of tasks, the published layouts, and files that are bad."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.studies.scirepeval import authors
+from pipeline.studies.scirepeval.averages import GROUPS, average, difference, outcomes
+from pipeline.studies.scirepeval.data import load_judged, load_labelled, queries
+from pipeline.studies.scirepeval.layout import Folder
+from pipeline.studies.scirepeval.papers import read_doc
+from pipeline.studies.scirepeval.scoring import Settings, score
+from pipeline.studies.scirepeval.steps import System, multi_format
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, choose, entries
+from tests.shared import SHARED, real
+from tests.studies.scirepeval.published import PAPERS, TRAIN, paper, write
+
+TASKS = entries()
+
+
+def _figures(entry: Entry, value: float) -> list[Any]:
+    draws = np.full(10, value)
+    names = entry.measures if entry.kind in ("proximity", "search", "triplets") else ("a", "b")
+    return outcomes(entry, [(name, value, draws, 9) for name in names])
+
+
+def test_the_table_has_the_tasks_of_the_paper() -> None:
+    editions = Counter(edition for entry in TASKS.values() for edition in entry.editions)
+    assert editions == {24: 24, 25: 25}
+    of_paper = {name: entry for name, entry in TASKS.items() if 24 in entry.editions}
+    assert sum(entry.in_train for entry in of_paper.values()) == 8
+    found = [each for entry in of_paper.values() for each in _figures(entry, 0.5 + entry.in_train / 4)]
+    means = [average(found, of_paper, group) for group in GROUPS]
+    assert [mean and mean.figures for mean in means] == [7, 20, 27]
+    assert means[2] is not None
+    assert means[2].value == pytest.approx((7 * 0.75 + 20 * 0.5) / 27)
+
+
+@pytest.mark.realdata
+def test_the_published_averages_are_of_7_and_20_figures() -> None:
+    real("scirepeval-sample")
+    with (SHARED / "reference" / "scirepeval_table2_averages.csv").open() as lines:
+        for row in csv.DictReader(lines):
+            mean = (7 * float(row["in_train"]) + 20 * float(row["out_of_train"])) / 27
+            assert mean == pytest.approx(float(row["average"]), abs=0.1 + 1e-9), row["model"]  # rounded figures
+
+
+def test_two_systems_are_compared_over_figures() -> None:
+    chosen = {name: TASKS[name] for name in ("mesh", "search", "scidocs_cite", "cite_prediction")}
+    first, second = ([each for e in chosen.values() for each in _figures(e, value)] for value in (0.7, 0.5))
+    found = difference(first, second, chosen, 13)
+    assert (found.mean.figures, found.better) == (4, 4)  # citation prediction is not averaged
+    assert found.mean.value == pytest.approx(0.2)
+    assert found.p_value == 2 / 2**4
+    with pytest.raises(InputError, match="same tasks"):
+        difference(first, second[:2], chosen, 13)
+
+
+def test_formats_name_encoders_and_unknown_names_are_refused() -> None:
+    from pipeline.encode.registry import names, part_names
+
+    for row in multi_format().values():
+        assert set(row) == {*FORMATS, "published"}
+        assert {part for each in FORMATS for part in part_names(row[each])} <= set(names())
+    assert set(System.resolve("lsa").encoders) == set(FORMATS)
+    with pytest.raises(InputError, match="'serch'.*'search'"):
+        choose(["serch"])
+
+
+def test_published_layouts_are_read(tmp_path: Path) -> None:
+    folder = Folder(write(tmp_path))
+    whole = {name for name, entry in TASKS.items() if folder.state(entry) == "whole"}
+    assert whole == {"drsm", "biomimicry", "fos", "cite_count", "scidocs_cite", "trec_covid", "reviewers", "s2and"}
+    for name, classes in (("drsm", 3), ("biomimicry", 2), ("fos", 5)):  # fos: three topics, and even or not
+        data = load_labelled(TASKS[name], folder)
+        assert (len(data.train.keys), len(data.test.keys)) == (TRAIN, PAPERS - TRAIN)
+        assert len({label for each in data.train.values for label in each}) == min(classes, 4)
+    assert queries(TASKS["trec_covid"], folder) == {
+        f"q{n}": f"{t} study" for n, t in enumerate(("enzyme", "galaxy", "lattice"))
+    }
+    judged = load_judged(TASKS["reviewers"], folder)
+    assert judged.groups["r0"] == ["p10", "p13", "p16", "p19"]
+    assert judged.counts["papers"] == PAPERS
+
+
+def test_further_fields_make_another_text() -> None:
+    row = {**paper(1), "venue": "Journal", "year": 1964.0}
+    short, long = (read_doc(row, TASKS[name].fields, name) for name in ("trec_covid", "search"))
+    assert long.abstract == f"{short.abstract} Journal 1964"
+    assert short.key.partition("~")[0] == long.key.partition("~")[0] == "p1"
+    assert short.key != long.key
+
+
+LABELS = "scirepeval_test/{}/test.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("task", "file", "rows", "said"),
+    [
+        ("cite_count", LABELS, [{"paper_id": "p42", "label": None}], "paper 'p42' of task cite_count must be a number"),
+        ("cite_count", LABELS, [{"paper_id": "p42", "label": "NaN"}], "p42.*cite_count.*got 'NaN'"),
+        ("drsm", LABELS, [{"paper_id": "p999", "label": "a"}], "'p999' of task drsm must have a text"),
+        ("drsm", LABELS, [{"paper_id": "p42", "label": None}], "'p42' of task drsm must be given"),
+        ("drsm", LABELS, [{"id": "p42", "label": "a"}], "must have a column 'paper_id', got id, label"),
+        (
+            "fos",
+            "scirepeval_test/{}/test.parquet",
+            [{"id": "p42", "label": [1]}],
+            "must have a column 'paper_id', got id, label",
+        ),
+        ("trec_covid", LABELS, [{"query_id": "q9", "cand_id": "p10", "score": 1}], "'q9' of task trec_covid"),
+        ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p10", "score": 0.5}], "grade of task trec_covid.*'q0'"),
+        ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p59", "score": 1}], "'p59' of task trec_covid"),
+        ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p10", "score": 0}], "must have a query with a positive"),
+        (
+            "biomimicry",
+            "scirepeval/{}/evaluation.jsonl",
+            [{"title": "no id"}],
+            "paper of task biomimicry must have one",
+        ),
+    ],
+)
+def test_bad_rows_name_the_task_and_the_id(tmp_path: Path, task: str, file: str, rows: list[Any], said: str) -> None:
+    folder = Folder(write(tmp_path, changes={file.format(task): rows}))
+    with pytest.raises(InputError, match=said):
+        score(TASKS[task], folder, lambda keys, _: np.ones((len(keys), 2), np.float32), Settings(1, 10, 1))
+
+
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
+    folder = Folder(write(tmp_path))
+    (tmp_path / "scirepeval_test/drsm/test.jsonl").write_text('{"paper_id": "p1", "lab')
+    with pytest.raises(InputError, match="must be a readable row"):
+        load_labelled(TASKS["drsm"], folder)
+    signatures = tmp_path / "s2and/tiny/tiny_signatures.json"
+    signatures.write_text(json.dumps({"s0-0": {"paper_id": "p0", "author_info": {}}}))
+    with pytest.raises(InputError, match="'s0-0' of task s2and must have a block"):
+        authors.load(TASKS["s2and"], folder, Counter())
+    signatures.write_text("[")
+    with pytest.raises(InputError, match="cannot be read as JSON"):
+        authors.load(TASKS["s2and"], folder, Counter())
+
+
+def test_stated_rules_are_counted(tmp_path: Path) -> None:
+    rows = [{"paper_id": f"p{n}", "label": [] if n == 45 else [n % 3]} for n in range(40, 60)]
+    twice = [{"query_id": "q0", "cand_id": f"p{c}", "score": s} for c, s in ((10, 1), (11, 0), (11, 2))]
+    folder = Folder(write(tmp_path, changes={LABELS.format("fos"): rows, LABELS.format("trec_covid"): twice}))
+    (tmp_path / "scirepeval_test/fos/test.parquet").unlink()
+    train = tmp_path / "scirepeval_test/fos/train.parquet"
+    train.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:12]))
+    train.unlink()
+    data = load_labelled(TASKS["fos"], folder)
+    assert data.counts["papers_without_label"] == 2
+    assert data.counts["test_papers_in_train"] == 12
+    judged = load_judged(TASKS["trec_covid"], folder)
+    assert judged.counts["judgements_repeated"] == 1
+    assert judged.grades == {"q0": {"p10": 1, "p11": 2}}
+    figures, _ = score(
+        TASKS["trec_covid"], folder, lambda keys, _: np.eye(len(keys), 3, dtype=np.float32), Settings(1, 9, 1)
+    )
+    (one,) = outcomes(TASKS["trec_covid"], [dataclasses.astuple(figure) for figure in figures])
+    assert one.interval is None  # one query

@@ -1,0 +1,108 @@
+"""Probes against scikit-learn called plainly on the same vectors."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import f1_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import LinearSVC, LinearSVR
+
+from pipeline.core.errors import InputError
+from pipeline.studies.scirepeval import probes
+from tests.studies.scirepeval.published import vectors
+
+pytestmark = pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning")
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_one_label(classes: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "_SMALL", 1)  # two workers share the grid of so few papers, too
+    x, y = vectors(3, 240, 20, classes)
+    plain = GridSearchCV(LinearSVC(random_state=42), {"C": [0.01, 0.1, 1, 10, 100]}, cv=3)
+    expected = plain.fit(x[:180], y[:180]).predict(x[180:])
+    labels = np.eye(classes, dtype=bool)[y]
+    found = probes.classify(x[:180], labels[:180], x[180:], False, workers, Counter())
+    np.testing.assert_array_equal(found.argmax(axis=1), expected)
+    average = "positive" if classes == 2 else "classes"
+    once = np.ones((1, 60))
+    score = f1_score(y[180:], expected, average="binary" if classes == 2 else "macro")
+    assert probes.f1(labels[180:], found, once, average)[0] == pytest.approx(score, abs=1e-12)
+
+
+def test_several_labels() -> None:
+    x, y = vectors(4, 200, 20, 4)
+    labels = np.eye(4, dtype=bool)[y]
+    labels[::3, 1] = True
+    labels[5] = False  # a paper without a label
+    grid = GridSearchCV(LinearSVC(max_iter=10_000, random_state=42), {"C": [0.01, 0.1, 1, 10, 100]}, cv=3)
+    expected = OneVsRestClassifier(grid).fit(x[:150], labels[:150].astype(int)).predict(x[150:])
+    found = probes.classify(x[:150], labels[:150], x[150:], True, 1, Counter())
+    np.testing.assert_array_equal(found, expected)
+    score = probes.f1(labels[150:], found, np.ones((1, 50)), "labels")[0]
+    assert score == pytest.approx(f1_score(labels[150:], expected, average="macro", zero_division=0), abs=1e-12)
+
+
+def test_regression() -> None:
+    x, y = vectors(5, 200, 20, 9)
+    plain = GridSearchCV(LinearSVR(random_state=42), {"C": np.logspace(-4, 2, 7)}, cv=3).fit(x[:150], y[:150])
+    np.testing.assert_array_equal(probes.regress(x[:150], y[:150].astype(float), x[150:], 2), plain.predict(x[150:]))
+    assert probes.kendall(np.arange(5.0), np.ones(5)) == 0
+    with pytest.raises(InputError, match="at least 3 training papers, got 2"):
+        probes.regress(x[:2], y[:2].astype(float), x, 1)
+
+
+def test_small_classes_are_counted() -> None:
+    x, _ = vectors(6, 30, 5, 2)
+    labels = np.zeros((30, 4), bool)
+    labels[:15, 0], labels[:2, 1], labels[:, 3] = True, True, True
+    counts: Counter[str] = Counter()
+    found = probes.classify(x, labels, x, True, 1, counts)
+    assert counts == {"classes_below_folds": 1, "classes_without_contrast": 2}
+    assert found[:, 3].all()
+    assert not found[:, 2].any()
+    single = np.zeros((30, 3), bool)
+    single[:14, 0], single[14:28, 1], single[28:, 2] = True, True, True
+    counts.clear()
+    probes.classify(x, single, x, False, 1, counts)
+    assert counts == {"classes_below_folds": 1}
+    with pytest.raises(InputError, match="two classes"):
+        probes.classify(x, labels[:, 3:], x, False, 1, counts)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_few_shot_repetitions_are_seeded(several: bool) -> None:
+    x, y = vectors(7, 90, 8, 3)
+    labels = np.eye(3, dtype=bool)[y]
+
+    def run(workers: int) -> list[np.ndarray]:
+        shots = probes.few_shot(x[:60], labels[:60], x[60:], several, 12, 9, "drsm", workers)
+        return [found for found, _ in shots]
+
+    one, two = run(1), run(2)
+    assert len(one) == 9  # of five parts a round
+    np.testing.assert_array_equal(one, two)
+    assert len({found.tobytes() for found in one}) > 1
+
+
+def test_a_label_rarer_than_the_shot_is_counted_and_too_few_papers_are_refused() -> None:
+    x, y = vectors(8, 30, 8, 3)
+    labels = np.eye(3, dtype=bool)[y]
+    (_, counts), *_ = probes.few_shot(x, labels, x, True, 20, 1, "fos", 1)
+    assert counts["labels_below_shot"] == 3
+    with pytest.raises(InputError, match="drsm must have more than 40 training papers"):
+        list(probes.few_shot(x, labels, x, False, 40, 2, "drsm", 1))
+
+
+def test_resampled_f1_is_that_of_the_resample() -> None:
+    random = np.random.default_rng(9)
+    truth, predicted = (np.eye(4, dtype=bool)[random.integers(0, 4, 12)] for _ in range(2))
+    drawn = random.integers(0, 12, (20, 12))
+    times = np.stack([np.bincount(row, minlength=12) for row in drawn]).astype(float)
+    expected = [f1_score(truth[row].argmax(1), predicted[row].argmax(1), average="macro") for row in drawn]
+    np.testing.assert_allclose(probes.f1(truth, predicted, times, "classes"), expected, atol=1e-12)

@@ -1,0 +1,140 @@
+"""The study, run as users run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources
+from pipeline.runner import Runner
+from pipeline.stages.corpus import corpus_task
+from pipeline.stages.embed import store_of
+from pipeline.studies.scirepeval import steps
+from pipeline.studies.scirepeval.layout import Folder
+from pipeline.studies.scirepeval.scoring import Settings, score
+from pipeline.studies.scirepeval.steps import System, TaskPapers, Vectors, docs, vector_tasks
+from pipeline.studies.scirepeval.tasks import entries
+from tests.cli.run import mdcr, mdcr_json, one_line_error
+from tests.shared import real
+from tests.studies.scirepeval.published import TOPICS, write
+
+TASKS = ("biomimicry", "cite_count", "s2and", "reviewers", "scidocs_cite", "trec_covid")
+
+
+def _study(folder: Path, *more: str) -> list[str]:
+    chosen = "[" + ",".join(f'"{task}"' for task in TASKS) + "]"
+    return ["study", "scirepeval", "--input", str(folder), "--set", f"tasks={chosen}", "--set", "resamples=50", *more]
+
+
+def test_every_kind_of_task_from_the_published_layout(tmp_path: Path) -> None:
+    folder, root = write(tmp_path / "in"), tmp_path / "workspace"
+    root.mkdir()
+    found = mdcr_json(root, *_study(folder, "--model", "lsa:dimension=8,lsa:dimension=3,lsa:dimension=2"))
+    rows = [row for row in found["tables"]["tasks"] if row["system"] == "lsa:dimension=8"]
+    values = {(row["task"], row["measure"]): row["value"] for row in rows}
+    assert {task for task, _ in values} == set(TASKS)
+    assert values["scidocs_cite", "map"] > 0.9  # a topic has its own words
+    assert values["trec_covid", "ndcg"] > 0.9
+    assert values["s2and", "b3_f1"] > 0.9
+    assert values["biomimicry", "f1 (all, 64, 16)"] > 0.9
+    assert all(row["low"] <= row["value"] <= row["high"] for row in rows)
+    assert {row["files"] for row in rows} == {"whole"}
+    averages = {row["group"]: row for row in found["tables"]["averages"] if row["system"] == "lsa:dimension=8"}
+    assert (averages["in-train"]["figures"], averages["out-of-train"]["figures"]) == (1, 6)
+    assert averages["average"]["value"] == pytest.approx(np.mean(list(values.values())))
+    assert found["tables"]["differences"][0]["figures"] == 7
+    assert len(found["tables"]["correlations"]) == 7 * 6
+    written = {path.name for path in Path(found["folder"]).iterdir()}
+    assert {"averages.md", "tasks.csv", "formats.tex", "counts.csv", "gains.svg", "correlations.pdf"} <= written
+    # Nothing is made twice, and a choice of tasks finds what was made.
+    made = {path: path.stat().st_mtime_ns for path in root.rglob("manifest.json")}
+    again = mdcr_json(root, *_study(folder, "--model", "lsa:dimension=8", "--set", 'tasks=["s2and"]'))
+    assert again["tables"]["tasks"][0]["value"] == values["s2and", "b3_f1"]
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("manifest.json")} == made
+    assert sum("vectors" in str(path) for path in made) == 6  # papers and ad-hoc queries of three systems
+
+
+def test_fields_of_study_with_few_shots(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    entry = replace(entries()["fos"], few_shot=((5, 3),))
+    topics = dict(zip(TOPICS, np.eye(3), strict=True))
+    folder = Folder(write(tmp_path))
+
+    def vectors(keys: tuple[str, ...], _role: str) -> np.ndarray:
+        numbers = [int(key[1:].partition("~")[0]) for key in keys]
+        return np.array([[*topics[TOPICS[n % 3]], n % 2] for n in numbers], np.float32)
+
+    figures, counts = score(entry, folder, vectors, Settings(13, 20, 1))
+    assert [(figure.name, figure.value, figure.items) for figure in figures] == [
+        ("f1_macro", 1, 36),
+        ("f1_macro@5", 1, 3),
+    ]
+    assert counts["train"] == 84
+
+
+def test_listing_and_bad_input(tmp_path: Path) -> None:
+    folder = write(tmp_path / "in")
+    rows = mdcr_json(tmp_path, "study", "scirepeval", "--list", "--input", str(folder))["tasks"]
+    assert {row["task"] for row in rows if row["files"] == "whole"} >= set(TASKS)
+    assert len(rows) == 27
+    for arguments, named in (
+        (["--input", str(tmp_path / "absent")], "must be a folder"),
+        ([], "--input"),
+        (["--input", str(folder), "--set", 'tasks=["mesh"]'], "mesh"),
+        (["--input", str(folder), "--set", "baseline=bm25"], "baseline"),
+        (["--input", str(folder), "--model", "specter3"], "specter3"),
+        (["--input", str(tmp_path / "in" / "s2and" / "tiny")], "files of a task"),
+    ):
+        assert named in one_line_error(mdcr(tmp_path, "study", "scirepeval", *arguments))
+
+
+@pytest.mark.realdata
+@pytest.mark.slow
+def test_real_samples(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for source in (*real("scirepeval-sample").iterdir(), real("reviewer-matching") / "goldstandard.tar.gz"):
+        (folder / source.name).symlink_to(source)
+    chosen = 'tasks=["mesh","same_author","search","cite_prediction","reviewers"]'
+    found = mdcr_json(tmp_path, "study", "scirepeval", "--input", str(folder), "--model", "lsa", "--set", chosen)
+    values = {row["task"]: row for row in found["tables"]["tasks"]}
+    assert {row["files"] for row in values.values()} == {"sample"}
+    assert {task: row["items"] for task, row in values.items()} == {
+        "mesh": 68,
+        "same_author": 40,
+        "search": 100,
+        "cite_prediction": 200,
+        "reviewers": values["reviewers"]["items"],
+    }
+    assert values["cite_prediction"]["value"] > 0.8
+    assert found["tables"]["averages"][0]["figures"] == 3
+
+
+def test_each_format_has_the_vectors_of_its_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_format = {"classification": 2, "regression": 3, "proximity": 4, "search": 4}
+    row = {name: f"lsa:dimension={dimension}" for name, dimension in of_format.items()}
+    monkeypatch.setattr(steps, "multi_format", lambda: {"several": {**row, "published": "lsa"}})
+    folder, runner = Folder(write(tmp_path / "in")), Runner(tmp_path, Resources(workers=1))
+    there = [entry for entry in entries().values() if folder.state(entry) == "whole"]
+    corpus = runner.make(corpus_task("scirepeval", TaskPapers(folder=folder, entries=tuple(there))))
+    found = vector_tasks(corpus, folder, there, System.resolve("several"))
+    assert found["proximity"] is found["search"]
+    for entry in there:
+        made = {role: runner.make(task) for role, task in found[entry.format].items()}
+        held = Vectors(entry.name, {"corpus": corpus, "papers": made["paper"]})
+        key = next(iter(docs(entry, folder))).key
+        assert held([key, key], "paper").shape == (2, of_format[entry.format])
+        if "query" in made:
+            held = Vectors(entry.name, {"corpus": corpus, "papers": made["paper"], "queries": made["query"]})
+            assert held(["trec_covid/q1"], "query").shape == (1, 4)
+    assert [len(store_of(runner.make(found[each]["paper"])).rows) for each in ("classification", "regression")] == [
+        120
+    ] * 2
+    (search,) = (entry for entry in there if entry.format == "search")
+    reading = Vectors(search.name, {"corpus": corpus, "papers": runner.make(found["regression"]["paper"])})
+    with pytest.raises(InputError, match="'p9' must be in the corpus"):
+        reading(["p9~0"], "paper")
