@@ -109,7 +109,7 @@ def test_systems_agree_with_their_score_file(workspace: Path, folder: Path, tmp_
     expected = by_pytrec_eval(read_lists(folder, "test"), scores)  # type: ignore[arg-type]
     agrees(mdcr_json(workspace, *flags(f"score --benchmark {folder} --scores {file}"))["scores"], expected)
     found: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in evaluated["tables"]["fields-map"]:
+    for row in evaluated["tables"]["fields"]:
         found[row["field"]][row["measure"]] = row["value"]
     if system == "lsa":  # the score of a pair is the same in both fields
         for field, values in expected.items():
@@ -260,7 +260,7 @@ def test_bad_layouts_are_one_line(workspace: Path, folder: Path, tmp_path: Path,
         ("eval --model bm25 --benchmark FOLDER --split val", "mdcr_val"),
         ("eval --model bm25 --benchmark FOLDER --field Art", "--field"),
         ("eval --model bm25 --benchmark FOLDER --bm25-index pool", "pool"),
-        ("eval --model rrf(bm25,lsa) --benchmark FOLDER --bm25-index query", "fusion"),
+        ("eval --model rrf(bm25,lsa) --benchmark FOLDER --bm25-index query", "fused"),
         ("eval --model bm25,lsa --benchmark FOLDER --export-scores x.json", "bm25, lsa"),
         ("score --model bm25 --benchmark FOLDER --scores x.json", "--model"),
     ],

@@ -77,12 +77,8 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     report = summarise(scored, ReportSettings(seed=recipe.seed, baseline=baseline), _NAMES)
     fields = with_published(frame_of(report), "benchmark.")
     note = f"BM25 counts the documents of {'each list' if recipe.bm25_index == 'query' else 'all lists of a field'}."
-    built = build_tables(report)
-    names = [f"fields-{name.replace('@', '-at-')}" for name in _NAMES] if len(built) > 1 else ["fields"]
-    tables = [
-        StudyTable(name, replace(table, notes=(*table.notes, note)), fields)
-        for name, table in zip(names, built, strict=True)
-    ]
+    (table,) = build_tables(report)
+    tables = [StudyTable("fields", replace(table, notes=(*table.notes, note)), fields)]
     values = values_of(workspace, corpus, found)
     tables.append(types_table(values, baseline, recipe.seed))
     tables += published_table(fields)
@@ -90,7 +86,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
 
 
 def _scored(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> Scored:
-    """Return the scores of one system on one field; list lengths, which differ between fields, are not of the system."""
+    """Return the scores of one system on one field; its label leaves out how long the lists are."""
     score, ranking, pool = workspace.make([ranked.score, ranked.ranking, ranked.pool])
     (scored,) = collect.load([Chosen(ranked.system, (score,), ranking, pool, corpus)])
     return scored
