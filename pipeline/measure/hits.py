@@ -82,7 +82,9 @@ class Hits:
     def graded(self, least: int) -> Hits:
         """Return the hits where only papers of a grade of ``least`` or more are relevant."""
         ideal = self.ideal.graded(least)
-        return Hits(self.found.graded(least), ideal, np.bincount(ideal.query, minlength=len(self.positives)), self.counted)
+        return Hits(
+            self.found.graded(least), ideal, np.bincount(ideal.query, minlength=len(self.positives)), self.counted
+        )
 
     def share(self, percent: int) -> Hits:
         """Return the hits of the first ranks alone: a percentage of each query's, rounded down, at least one."""

@@ -3,8 +3,9 @@
 A measure is one function of :class:`pipeline.measure.hits.Hits` under the decorator :func:`measure`. The table
 :data:`MEASURES` is what the parser, the engines, ``mdcr show measures`` and the tests read.
 
-Definitions are trec_eval's: a grade of 1 or more is relevant (``precision(rel=2)@20``: 2 or more), and denominators count all positives of a query,
-retrieved or not (Medić & Šnajder 2022, section 3.3). A query that retrieved nothing scores 0.
+Definitions are trec_eval's: a grade of 1 or more is relevant, and denominators count all positives of a query,
+retrieved or not (Medić & Šnajder 2022, section 3.3). A query that retrieved nothing scores 0. A measure may ask for a
+higher grade (``precision(rel=2)@20``), or cut at a percentage of what each query retrieved (``ndcg%20``).
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def f1(hits: Hits) -> Values:
     return 2 * p * r / np.where(p + r > 0, p + r, 1)
 
 
-@measure("csfcube-r-precision", "R-Prec (CSFCube)", cuts=False)
+@measure("csfcube-r-precision", "CSF-R-Prec", cuts=False)
 def precision_at_last(hits: Hits) -> Values:
     """Precision at the rank of the last relevant paper that was retrieved, as CSFCube's authors compute it."""
     last = np.zeros(len(hits.positives), np.int64)
@@ -127,7 +128,7 @@ def precision_at_last(hits: Hits) -> Values:
     return _sums(hits) / np.maximum(last, 1)
 
 
-@measure("csfcube-ndcg", "NDCG (CSFCube)")
+@measure("csfcube-ndcg", "CSF-NDCG")
 def ndcg_of_csfcube(hits: Hits) -> Values:
     """NDCG with the discounts of CSFCube's authors: 1, 1, 1 / log2(3), 1 / log2(4), ..."""
 

@@ -12,6 +12,7 @@ STUDIES = {
     "neighbours": "neighbours.study:STUDY",
     "scirepeval": "scirepeval.study:STUDY",
     "mdcr": "mdcr.study:STUDY",
+    "facets": "facets.study:STUDY",
 }
 
 
