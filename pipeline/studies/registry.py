@@ -13,6 +13,7 @@ STUDIES = {
     "scirepeval": "scirepeval.study:STUDY",
     "mdcr": "mdcr.study:STUDY",
     "facets": "facets.study:STUDY",
+    "facet_pools": "facets.build:STUDY",
 }
 
 
