@@ -55,7 +55,7 @@ def judged_pool_task(corpus: Artifact, config: JudgedPool) -> Task:
             ``papers``, the whole paper.
 
     Raises:
-        InputError: once run: no query is of that facet.
+        InputError: once run: no query is of that facet, or none has a relevant candidate.
     """
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
@@ -73,6 +73,10 @@ def _build(corpus: Corpus, config: JudgedPool, out: Workdir) -> Counts:
     query, row, grade = (column.to_numpy().astype(np.int64) for column in corpus.judgements.columns)
     relevant = np.bincount(query[grade >= config.relevant], minlength=len(ids)) > 0
     kept = np.flatnonzero(of_facet & relevant)
+    if not len(kept):
+        raise InputError(
+            f"no query of facet {config.field} has a candidate of grade {config.relevant} or more", "Lower relevant"
+        )
     asked = kept if config.queries_are == "texts" else corpus.rows_of([ids[each].rpartition("_")[0] for each in kept])
     order = np.argsort(asked)
     number = np.full(len(ids), -1)
