@@ -82,8 +82,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
 
     compare = _command(commands, "compare", "compare two systems on the same pools, and show where they differ", "json")
     compare.add_argument("systems", nargs="*", metavar="SYSTEM", help="two: names or labels of rows of mdcr show")
-    compare.add_argument("--a", help=argparse.SUPPRESS)  # make compare A=... B=...
-    compare.add_argument("--b", help=argparse.SUPPRESS)
+    compare.add_argument("--model", help="the two systems with a comma, as make passes them")
     compare.add_argument("--most", type=int, default=5, metavar="N", help="queries that differ most (default: 5)")
     _choosing(compare, systems=False)
 

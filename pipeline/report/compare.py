@@ -101,6 +101,11 @@ class Comparison:
     differences: tuple[Difference, ...]
     most_different: tuple[ComparedQuery, ...]
 
+    def __str__(self) -> str:
+        from pipeline.report.compare_text import as_text
+
+        return as_text(self)
+
 
 class _Side(NamedTuple):
     chosen: Chosen
