@@ -39,7 +39,7 @@ help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "Variables (any of them may be left out):"
-	@echo "  which corpus   CORPUS=s2orc   to build one: SOURCE=s2orc2020|s2ag|openalex|beir|jsonl|parquet|synthetic"
+	@echo "  which corpus   CORPUS=s2orc   to build one: SOURCE=s2orc2020|s2ag|openalex|beir|csfcube|jsonl|parquet|synthetic"
 	@echo "                 INPUT=/data/... COLUMNS=paper_id=id,title=headline PAPERS=30k DUPLICATES=keep|drop|merge"
 	@echo "                 DUPLICATES_BY=doi,title FIELDS_FROM=... MIN_CONCEPT_SCORE=0.3 INCLUDE_XPAC=1 JUDGED=test"
 	@echo "                 MAX_TEXT=1M ALLOW_EMPTY=1 ALLOW_TRUNCATED=1"
