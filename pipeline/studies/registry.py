@@ -13,6 +13,10 @@ STUDIES = {
     "scirepeval": "scirepeval.study:STUDY",
     "large_scale": "large_scale.study:STUDY",
     "mdcr": "mdcr.study:STUDY",
+    "mdcr_eval": "mdcr.scores:STUDY",
+    "mdcr_checks": "mdcr.checks:STUDY",
+    "facets": "facets.study:STUDY",
+    "facet_pools": "facets.build:STUDY",
 }
 
 

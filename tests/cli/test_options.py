@@ -150,6 +150,7 @@ DRY = {
     "models": "lock",
     "report": None,
     "fetch": None,
+    "export": None,
 }
 """Words of each command that has a dry run; None: its own tests try it."""
 
