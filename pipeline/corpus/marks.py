@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 import numpy.typing as npt
 
@@ -38,3 +41,18 @@ def counted(
         name: {"papers": len(rows), **{k: int(np.count_nonzero(v)) for k, v in marked(attributes, rows).items()}}
         for name, rows in parts.items()
     }
+
+
+def sentence(pools: Iterable[Mapping[str, Mapping[str, int]]]) -> str:
+    """Return what :func:`counted` says of several pools together, in one sentence; empty if nothing was counted."""
+    totals = {kind: Counter[str]() for kind in ("positives", "negatives")}
+    for pool in pools:
+        for kind, counts in pool.items():
+            totals[kind].update(counts)
+    if not totals["positives"]["papers"]:
+        return ""
+    texts = [
+        " and ".join(f"{counts[mark] / max(counts['papers'], 1):.1%}" for counts in totals.values()) for mark in MARKS
+    ]
+    told = "; ".join(f"{mark.replace('_', ' ')} {text}" for mark, text in zip(MARKS, texts, strict=True))
+    return f"Of the positives, and of the negatives: {told}."

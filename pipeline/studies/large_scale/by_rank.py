@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from pipeline.corpus.marks import MARKS, counted
+from pipeline.corpus.marks import MARKS
 from pipeline.measure.inputs import Mask
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale import ranks
-from pipeline.studies.large_scale.data import Floats, Ranked, interval
+from pipeline.studies.large_scale.data import Floats, Ranked, interval, marks_of
 from pipeline.studies.large_scale.leakage import ALIKE, FIRST, audit
 from pipeline.studies.large_scale.marks import YEARS, precision_among, results
 from pipeline.studies.large_scale.rows import Row, share, table
@@ -89,8 +89,7 @@ def shares(ranked: Sequence[Ranked]) -> StudyTable:
     """Return the shares of positives and negatives that lack an abstract, a year or references."""
     rows = []
     for each in ranked:
-        found = counted(each.pool.corpus.attributes, np.unique(each.qrels.rows), each.pool.candidates)
-        for kind, counts in found.items():
+        for kind, counts in marks_of(each).items():
             label = f"{each.group} {kind} ({counts['papers']:,})"
             rows += [share(label, mark.replace("_", " "), counts[mark], counts["papers"]) for mark in MARKS]
     return table("marks", "What marks a positive", "candidates", rows, ["Papers count once, however many cite them."])

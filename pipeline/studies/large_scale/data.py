@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.corpus.marks import counted
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Mask, Qrels, Run, query_of
@@ -51,6 +52,11 @@ def read(group: str, chosen: Sequence[Chosen], names: Sequence[str], corpus: Cor
         for name, each in zip(names, chosen, strict=True)
     }
     return Ranked(group, pool, Qrels.from_table(pool.qrels, queries), runs)
+
+
+def marks_of(ranked: Ranked) -> dict[str, dict[str, int]]:
+    """Return how many positives and negatives of a pool have each mark (:func:`pipeline.corpus.marks.counted`)."""
+    return counted(ranked.pool.corpus.attributes, np.unique(ranked.qrels.rows), ranked.pool.candidates)
 
 
 def restricted(run: Run, kept: Mask) -> Run:

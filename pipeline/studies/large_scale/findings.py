@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
 from pipeline.api import Workspace
-from pipeline.corpus.marks import MARKS, counted
+from pipeline.corpus.marks import sentence
 from pipeline.report.aggregate import summarise
 from pipeline.report.averaging import Averaged, Key, average
 from pipeline.report.choice import choose
@@ -19,7 +17,7 @@ from pipeline.report.plots import draw_by_size
 from pipeline.stages.chain import Evaluation
 from pipeline.studies.base import Findings, StudyFigure, StudyTable
 from pipeline.studies.large_scale import by_query, by_rank, published
-from pipeline.studies.large_scale.data import Ranked, read
+from pipeline.studies.large_scale.data import Ranked, marks_of, read
 from pipeline.studies.large_scale.figures import draw_curves, draw_recall
 from pipeline.studies.large_scale.leakage import training_papers
 from pipeline.studies.large_scale.study import DATASET, Recipe
@@ -48,7 +46,8 @@ def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluatio
 
     def notes_of(family: Family) -> list[str]:
         groups = {setup.field or DATASET for setup in family.setups}
-        return [_marks_note([each for each in found.ranked if each.group in groups])]
+        own = [each for each in found.ranked if each.group in groups]
+        return [sentence(marks_of(each) for each in own)]
 
     tables = [table for report in found.reports for table in published.tables(report, notes_of)]
     trained = training_papers(recipe.training, found.ranked[0].pool.corpus)
@@ -98,25 +97,6 @@ def _read(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation])
 def _baseline(reports: Sequence[Report], recipe: Recipe) -> str:
     """Return the label of the row that others are tested against."""
     return next((base for report in reports for base in report.baselines.values()), recipe.baseline)
-
-
-def _marks_note(ranked: Sequence[Ranked]) -> str:
-    """Return how many positives and negatives of some pools lack something, in one sentence."""
-    totals = {"positives": dict.fromkeys(("papers", *MARKS), 0), "negatives": dict.fromkeys(("papers", *MARKS), 0)}
-    for each in ranked:
-        found = counted(each.pool.corpus.attributes, np.unique(each.qrels.rows), each.pool.candidates)
-        for kind, counts in found.items():
-            for name, count in counts.items():
-                totals[kind][name] += count
-    texts = [
-        f"{mark.replace('_', ' ')} {_share(totals['positives'], mark)} and {_share(totals['negatives'], mark)}"
-        for mark in MARKS
-    ]
-    return f"Share of the positives, and of the negatives, of the largest pools: {'; '.join(texts)}."
-
-
-def _share(counts: dict[str, int], mark: str) -> str:
-    return f"{counts[mark] / max(counts['papers'], 1):.1%}"
 
 
 def _figures(found: Read, tables: Sequence[StudyTable]) -> list[StudyFigure]:

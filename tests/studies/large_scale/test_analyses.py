@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.marks import counted
+from pipeline.corpus.marks import counted, sentence
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.hits import Hits
@@ -146,6 +146,9 @@ def test_marks_are_counted_once_a_paper(ranked: Ranked) -> None:
     assert found["positives"]["without_abstract"] == sum(not abstracts[row] for row in own)
     assert found["positives"]["few_references"] == sum(int(row) >= QUERIES for row in own)
     assert found["positives"]["without_year"] == 0
+    lacking = found["positives"]["without_abstract"] / len(own)
+    assert f"without abstract {lacking:.1%} and " in sentence([found, found])
+    assert sentence([]) == ""
 
 
 @pytest.mark.parametrize("seed", [1, 2])
