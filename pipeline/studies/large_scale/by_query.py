@@ -17,13 +17,14 @@ from pipeline.report.tables import Column, Line, Table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.large_scale import curve
-from pipeline.studies.large_scale.data import interval
+from pipeline.studies.large_scale.data import Floats, Interval, interval
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rows import Row, table
 from pipeline.studies.large_scale.study import DATASET
 from pipeline.studies.large_scale.variance import ENOUGH, components, share_interval
 
 _SIZES = {"200k": 200_000, "500k": 500_000, "1M": 1_000_000, "2M": 2_000_000}
+_BOUNDS = ("value", "low", "high")
 _PUBLISHED = ("bm25:tuned", "scibert", "specter", "scincl", "aspire-bm")
 """Rows of the paper's table 1."""
 
@@ -106,12 +107,12 @@ def curves(averaged: Mapping[Key, Averaged], seed: int) -> Iterator[StudyTable]:
         sizes = curve.apart(list(by_size))
         if len(sizes) > 2 and len({len(by_size[size].values) for size in sizes}) == 1:
             values = np.stack([by_size[size].values for size in sizes])
-            rows += _curve(f"{field or DATASET} {system}", sizes, values, seed)
+            rows += _curve(field or DATASET, system, sizes, values, seed)
     for system in _PUBLISHED if rows else ():
         figures = [published(system, None, size, "map") for size in _SIZES.values()]
         if None not in figures:
             known = np.array(figures, np.float64)[:, None]
-            rows += _curve(f"{system} (paper)", list(_SIZES.values()), known, seed)
+            rows += _curve("paper", system, list(_SIZES.values()), known, seed)
     if rows:
         frame = pl.DataFrame(rows, infer_schema_length=None)
         notes = (
@@ -122,31 +123,29 @@ def curves(averaged: Mapping[Key, Averaged], seed: int) -> Iterator[StudyTable]:
         yield StudyTable("curves", _curve_table(frame, notes), frame)
 
 
-def _curve(label: str, sizes: list[int], values: np.ndarray, seed: int) -> Iterator[dict[str, object]]:
+def _curve(group: str, system: str, sizes: list[int], values: Floats, seed: int) -> Iterator[dict[str, object]]:
     """Yield measured points, the prediction of the largest size, and the extrapolations of each form."""
-    known = values.shape[1] > 1
     means = bootstrap_means(values, seed=seed, item="curve")
     low, high = confidence_interval(means, values)
-    for size, value, a, b in zip(sizes, values.mean(axis=1).tolist(), low.tolist(), high.tolist(), strict=True):
-        yield _point(label, "measured", size, (value, a, b), known)
+
+    def point(kind: str, size: int, found: Interval) -> dict[str, object]:
+        own = found if values.shape[1] > 1 else (found[0], None, None)
+        return {
+            "group": group, "system": system, "kind": kind, "size": size, **dict(zip(_BOUNDS, own, strict=True))
+        }  # fmt: skip
+
+    measured = zip(values.mean(axis=1).tolist(), low.tolist(), high.tolist(), strict=True)
+    yield from (point("measured", size, found) for size, found in zip(sizes, measured, strict=True))
     for form in curve.FORMS:
-        (left_out,) = curve.extrapolate(sizes[:-1], values[:-1], sizes[-1:], form, seed, "curve")
-        yield _point(label, f"{form}, left out", sizes[-1], left_out, known)
-        for size, found in zip(
-            curve.SIZES, curve.extrapolate(sizes, values, curve.SIZES, form, seed, "curve"), strict=True
-        ):
-            yield _point(label, form, size, found, known)
-
-
-def _point(label: str, kind: str, size: int, found: tuple[float, float, float], known: bool) -> dict[str, object]:
-    value, low, high = found
-    own = (low, high) if known else (None, None)
-    return {"curve": label, "kind": kind, "size": size, "value": value, "low": own[0], "high": own[1]}
+        left_out = curve.extrapolate(sizes[:-1], values[:-1], sizes[-1:], form, seed, "curve")
+        beyond = curve.extrapolate(sizes, values, curve.SIZES, form, seed, "curve")
+        yield point(f"{form}, left out", sizes[-1], left_out[0])
+        yield from (point(form, size, found) for size, found in zip(curve.SIZES, beyond, strict=True))
 
 
 def _curve_table(frame: pl.DataFrame, notes: tuple[str, ...]) -> Table:
     lines = []
-    for (label,), own in frame.group_by("curve", maintain_order=True):
+    for (group, system), own in frame.group_by("group", "system", maintain_order=True):
         largest = own.filter(pl.col("kind") == "measured")["size"].max()
         for form in curve.FORMS:
             cells = [
@@ -157,7 +156,7 @@ def _curve_table(frame: pl.DataFrame, notes: tuple[str, ...]) -> Table:
                     *((form, each) for each in curve.SIZES),
                 )
             ]
-            lines.append(Line(f"{label}, {form}", (f"{format_count(cells[0]['size'])}", *map(_cell, cells))))
+            lines.append(Line(f"{group} {system}, {form}", (f"{format_count(cells[0]['size'])}", *map(_cell, cells))))
     labels = ("largest", "measured", "predicted", *(format_count(size) for size in curve.SIZES))
     return Table(
         "MAP against pool size", "system, form", tuple(Column("", each) for each in labels), tuple(lines), notes
@@ -165,7 +164,7 @@ def _curve_table(frame: pl.DataFrame, notes: tuple[str, ...]) -> Table:
 
 
 def _cell(point: Mapping[str, float | None]) -> str:
-    value, low, high = (point[name] for name in ("value", "low", "high"))
+    value, low, high = (point[name] for name in _BOUNDS)
     own = "" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
     return f"{100 * (value or 0.0):.1f}{own}"
 

@@ -15,7 +15,7 @@ from pipeline.studies.large_scale.leakage import ALIKE, FIRST, audit
 from pipeline.studies.large_scale.marks import YEARS, precision_among, results
 from pipeline.studies.large_scale.rows import Row, share, table
 from pipeline.studies.large_scale.study import DATASET
-from pipeline.studies.large_scale.winners import facts, rank_correlation, within
+from pipeline.studies.large_scale.winners import between, facts, rank_correlation, within
 
 _CUTOFF = 30
 _POOLS = "Largest pool of each field, first sample; every query counts once."
@@ -127,12 +127,15 @@ def winners(ranked: Sequence[Ranked], baseline: str, seed: int) -> Iterator[Stud
             system: [precision_among(each, each.runs[system], everything) for each in pools]
             for system in _systems(pools)
         }
-        for name, fact in by_fact.items():
-            for system in values:
-                if system != baseline:
-                    gains = [mine - base for mine, base in zip(values[system], values[baseline], strict=True)]
-                    found = rank_correlation(np.concatenate(list(map(within, gains))), fact, seed, scope)
-                    rows.append(Row(f"{scope}: {name}", system, *found))
+        for system in values:
+            if system == baseline:
+                continue
+            gains = [mine - base for mine, base in zip(values[system], values[baseline], strict=True)]
+            ranked_gains = np.concatenate([within(each) for each in gains])
+            for name, fact in by_fact.items():
+                rows.append(Row(f"{scope}: {name}", system, *rank_correlation(ranked_gains, fact, seed, scope)))
+            if len(pools) > 1:
+                rows.append(Row(f"{scope}: field (share of variance)", system, *between(gains, seed)))
     if rows:
         notes = (
             f"Spearman's correlation of the gain in average precision over {baseline} with a fact about the query. "

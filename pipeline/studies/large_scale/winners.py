@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -62,6 +62,28 @@ def within(values: Floats) -> Floats:
     known = max(int(np.count_nonzero(~np.isnan(values))), 1)
     ranks: Floats = rankdata(values, nan_policy="omit") / known
     return ranks
+
+
+def between(groups: Sequence[Floats], seed: int, resamples: int = RESAMPLES) -> Interval:
+    """Return the share of the variance of some values that lies between groups (epsilon squared), with its interval.
+
+    Each group is resampled by itself for the 95% percentile interval. NaN of fewer than two groups.
+    """
+    if len(groups) < 2:
+        return np.nan, np.nan, np.nan
+    random = generator(seed, "between")
+    sizes = np.array([len(each) for each in groups])
+    drawn = [
+        np.concatenate([each[None, :], each[random.integers(0, len(each), (resamples, len(each)))]]) for each in groups
+    ]
+    means = np.stack([each.mean(axis=1) for each in drawn])
+    mean = (sizes[:, None] * means).sum(axis=0) / sizes.sum()
+    inside = sum(((each - own[:, None]) ** 2).sum(axis=1) for each, own in zip(drawn, means, strict=True))
+    total = inside + (sizes[:, None] * (means - mean) ** 2).sum(axis=0)
+    error = inside / max(sizes.sum() - len(groups), 1)
+    shares = 1 - error * (sizes.sum() - 1) / np.where(total > 0, total, np.inf)
+    low, high = np.quantile(shares[1:], [0.025, 0.975])
+    return float(shares[0]), float(low), float(high)
 
 
 def rank_correlation(one: Floats, other: Floats, seed: int, item: str = "", resamples: int = RESAMPLES) -> Interval:

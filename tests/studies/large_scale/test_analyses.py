@@ -197,6 +197,17 @@ def test_correlations_are_scipys_and_leave_unknown_queries_out() -> None:
     assert np.isnan(winners.rank_correlation(one, np.ones(80), seed=13)).all()
 
 
+def test_the_share_between_groups_is_epsilon_squared() -> None:
+    groups = [np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0, 8.0])]
+    every = np.concatenate(groups)
+    inside = sum(((each - each.mean()) ** 2).sum() for each in groups)
+    total = ((every - every.mean()) ** 2).sum()
+    value, low, high = winners.between(groups, seed=13)
+    assert value == pytest.approx((total - inside - inside / 5) / total)
+    assert low < value < high
+    assert np.isnan(winners.between(groups[:1], seed=13)).all()
+
+
 def test_facts_of_queries(ranked: Ranked) -> None:
     found = winners.facts(ranked)
     corpus = ranked.pool.corpus
