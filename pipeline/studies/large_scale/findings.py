@@ -42,7 +42,7 @@ class Read(NamedTuple):
 def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation]) -> Findings:
     """Return all tables and figures of rankings that were scored."""
     found = _read(workspace, recipe, evaluated)
-    seed = recipe.seed
+    seed, baseline = recipe.seed, _baseline(found.reports, recipe)
 
     def notes_of(family: Family) -> list[str]:
         groups = {setup.field or DATASET for setup in family.setups}
@@ -58,10 +58,10 @@ def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluatio
         *by_query.fusions(found.averaged, seed),
         by_rank.recall(found.ranked, seed),
         by_rank.shares(found.ranked),
-        by_rank.without_marks(found.ranked, seed),
+        *by_rank.without_marks(found.ranked, baseline, seed),
         by_rank.popularity(found.ranked, seed),
         by_rank.losses(found.ranked, seed, recipe.depth),
-        *by_rank.winners(found.ranked, _baseline(found.reports, recipe), seed),
+        *by_rank.winners(found.ranked, baseline, seed),
         by_rank.leakage(found.ranked, trained, bool(recipe.training)),
     ]
     sources = dict.fromkeys(name for report in found.reports for name in (report.corpus, *report.pools))
