@@ -15,6 +15,10 @@ import polars as pl
 import pytest
 
 import pipeline
+from pipeline.stages.systems import system_names
+from pipeline.studies.base import RECIPES
+from pipeline.studies.large_scale.study import Recipe
+from pipeline.studies.recipe import read_recipe
 from tests.cli.run import COMMAND, flags, mdcr, mdcr_json, one_line_error, scores_of
 from tests.shared import real
 
@@ -137,10 +141,21 @@ def test_bad_settings_are_one_line(root: Path, recipe: list[str], setting: str, 
     assert named in one_line_error(mdcr(root, *recipe, "--set", setting))
 
 
-@pytest.mark.parametrize("name", ["large_scale", "dataset_level", "field_level", "s2orc_real"])
-def test_the_recipes_of_the_project_are_complete(root: Path, name: str) -> None:
-    file = f"runs/recipes/{name}.toml"
-    assert "the only" not in one_line_error(mdcr(root, "study", "large_scale", "--recipe", file, "--dry-run"))
+@pytest.mark.parametrize(
+    ("name", "pools", "queries", "systems"),
+    [
+        ("large_scale", 3 * 3 + 2, {50, 20}, 4),
+        ("dataset_level", 4 * 3, {3800}, 6),
+        ("field_level", 16 * 3 + 3, {200}, 6),
+        ("s2orc_real", (3 * 3 + 1) + (2 * 3 + 1) * 2 + 1 + (3 + 1), {100, 200, 110, 45}, 5),
+        ("synthetic_1m", 4, {1000}, 2),
+    ],
+)
+def test_the_recipes_of_the_project(name: str, pools: int, queries: set[int], systems: int) -> None:
+    recipe = read_recipe(RECIPES / f"{name}.toml", Recipe, {})
+    configs = [config for group in recipe.groups for config in recipe.selection(group).configs(None)]
+    assert (len(configs), {config.queries for config in configs}) == (pools, queries)
+    assert len(system_names(recipe.systems)) == systems
 
 
 @pytest.mark.realdata
