@@ -45,13 +45,14 @@ def _pooled(
                 yield Row(f"{scope} {system}", column, *interval(row, seed, scope))
 
 
-def recall(ranked: Sequence[Ranked], seed: int) -> StudyTable:
+def recall(ranked: Sequence[Ranked], seed: int, depth: int) -> StudyTable:
     """Return recall by depth."""
+    depths = [each for each in ranks.DEPTHS if each <= depth]
 
     def of(pool: Ranked, system: str) -> Floats:
-        return ranks.recall_by_depth(ranks.ranks_of(pool.runs[system], pool.qrels), pool.qrels, ranks.DEPTHS)
+        return ranks.recall_by_depth(ranks.ranks_of(pool.runs[system], pool.qrels), pool.qrels, depths)
 
-    rows = _pooled(ranked, seed, of, [str(depth) for depth in ranks.DEPTHS])
+    rows = _pooled(ranked, seed, of, list(map(str, depths)))
     return table("recall-by-depth", "Recall by depth", "system", rows, [_POOLS])
 
 
@@ -61,7 +62,7 @@ def losses(ranked: Sequence[Ranked], seed: int, depth: int) -> StudyTable:
     def of(pool: Ranked, system: str) -> Floats:
         return ranks.loss_by_band(ranks.ranks_of(pool.runs[system], pool.qrels), pool.qrels)
 
-    rows = _pooled(ranked, seed, of, ranks.band_names(depth))
+    rows = [row for row in _pooled(ranked, seed, of, ranks.band_names(depth)) if row.column]
     note = "Points of MAP that the positives at these ranks lack; they sum to 100 less MAP."
     return table("losses", "What the rank of positives costs", "system", rows, [note, _POOLS])
 

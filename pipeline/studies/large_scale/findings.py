@@ -56,7 +56,7 @@ def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluatio
         *by_query.variances(found.scored, seed),
         *by_query.curves(found.averaged, seed),
         *by_query.fusions(found.averaged, seed),
-        by_rank.recall(found.ranked, seed),
+        by_rank.recall(found.ranked, seed, recipe.depth),
         by_rank.shares(found.ranked),
         *by_rank.without_marks(found.ranked, baseline, seed),
         by_rank.popularity(found.ranked, seed),
@@ -77,10 +77,11 @@ def _read(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation])
         setup = each.pool.setup
         largest[setup.field] = max(setup, largest.get(setup.field, setup), key=lambda one: one.size)
     several = {each.pool.setup.field for each in scored if each.pool.setup != largest[each.pool.setup.field]} | {None}
+    several |= {name for name in largest if len(set(largest) - {None}) == 1}
     by_size = [each for each in scored if each.pool.setup.field in several]
     by_field = [each for each in scored if each.pool.setup in largest.values() and each.pool.setup.field is not None]
     fields = {each.pool.setup.field for each in by_field}
-    parts = [by_size, by_field if len(fields) > 1 or not by_size else []]
+    parts = [by_size, by_field if len(fields) > 1 else []]
     reports = tuple(summarise(part, recipe.settings, published.MEASURES) for part in parts if part)
     ranked = []
     for setup in largest.values():

@@ -54,10 +54,10 @@ def band_of(ranks: Integers) -> Integers:
 
 
 def band_names(depth: int) -> list[str]:
-    """Return the names of the bands, in order."""
+    """Return the names of the bands, in order; empty for those below the ranking."""
     starts = [1, *(last + 1 for last in BANDS)]
-    named = [f"{first} to {last}" for first, last in zip(starts, (*BANDS, depth), strict=True)]
-    return [*named, "not retrieved"]
+    ends = zip(starts, (*BANDS, depth), strict=True)
+    return [*(f"{first} to {min(last, depth)}" if first <= depth else "" for first, last in ends), "not retrieved"]
 
 
 def loss_by_band(ranks: Integers, qrels: Qrels) -> Floats:

@@ -100,6 +100,12 @@ def test_thirds_never_part_equal_counts(counts: list[int], bounds: list[int], si
     assert (found, np.bincount(classes, minlength=3).tolist()) == (bounds, sizes)
 
 
+def test_bands_end_with_the_ranking() -> None:
+    assert ranks.band_names(500) == ["1 to 10", "11 to 30", "31 to 100", "101 to 500", "not retrieved"]
+    assert ranks.band_names(20) == ["1 to 10", "11 to 20", "", "", "not retrieved"]
+    assert ranks.band_of(np.array([1, 10, 11, 101, 0])).tolist() == [0, 0, 1, 3, 4]
+
+
 def test_a_ranking_without_entries_finds_nothing(ranked: Ranked) -> None:
     empty = Run(np.zeros(QUERIES + 1, np.int64), np.empty(0, np.uint32))
     assert not ranks.ranks_of(empty, ranked.qrels).any()

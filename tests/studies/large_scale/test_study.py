@@ -76,6 +76,13 @@ def test_its_figures_are_those_of_the_scores(root: Path, found: Any) -> None:
         assert float(row["value"]) == pytest.approx(expected[row["system"], int(row["size"]), row["measure"]])
 
 
+def test_one_field_beside_the_dataset_has_a_table(root: Path, recipe: list[str], found: Any) -> None:
+    own = "own={Medicine={sizes=['all'],queries='5'}}"
+    one = mdcr_json(root, *recipe, "--set", "fields=dataset,Medicine", "--set", own)["tables"]
+    assert {"table-1", "table-1-medicine"} <= set(one)
+    assert {row["column"] for row in one["recall-by-depth"]} == {"1", "5", "10", "20", "30", "50", "100"}
+
+
 def test_losses_and_gains_agree_with_the_scores(found: Any) -> None:
     tables = found["tables"]
     largest = max(row["size"] for row in tables["table-1"])
