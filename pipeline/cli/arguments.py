@@ -264,10 +264,11 @@ def _benchmark(command: argparse.ArgumentParser) -> None:
 
 
 def _export(command: argparse.ArgumentParser) -> None:
-    command.add_argument("what", help="pool, run (the rankings of --model) or scores")
+    command.add_argument("what", help="pool, run (the rankings of --model), scores or benchmark")
     about = "pool: beir (default), trec or parquet; run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
     command.add_argument("--format", help=about + "scores: csv (default), csv.gz or parquet")
     command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
+    command.add_argument("--benchmark", type=Path, help="benchmark: its folder in the MDCR layout (docs/mdcr.md)")
     _systems(command, required=False)
     _strict(command)
 

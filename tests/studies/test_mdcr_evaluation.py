@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,35 @@ def test_bad_layouts_are_one_line(workspace: Path, folder: Path, tmp_path: Path,
 )
 def test_bad_commands_are_one_line(workspace: Path, folder: Path, arguments: str, named: str) -> None:
     assert named in one_line_error(mdcr(workspace, *flags(arguments.replace("FOLDER", str(folder)))))
+
+
+def test_mteb_runs_the_exported_tasks(
+    workspace: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It loads each field with the candidates of each query, and measures what we measure."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    exported = mdcr_json(workspace, *flags(f"export benchmark --benchmark {folder} --output {tmp_path / 'beir'}"))
+    assert [Path(path).name for path in exported["exported"]] == ["art", "physics", "mteb_tasks.py"]
+    lists, file = read_lists(folder, "test"), tmp_path / "scores.json"
+    mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model lsa --export-scores {file}"))
+    scores = json.loads(file.read_text())
+    expected = by_pytrec_eval(lists, scores)
+    for task, (field, queries) in zip(runpy.run_path(exported["exported"][-1])["tasks"](), lists.items(), strict=True):
+        task.load_data()
+        split = task.dataset["default"]["test"]
+        listed = {query: sorted(candidates_of(by_type)) for query, by_type in queries.items()}
+        assert {query: sorted(ids) for query, ids in split["top_ranked"].items()} == listed
+        run = {query: {each: scores[f"{query}_{each}"] for each in ids} for query, ids in listed.items()}
+
+        class Ours:
+            mteb_model_meta = None
+
+            def index(self, *args: object, **settings: object) -> None: ...
+
+            def search(self, queries: object, *, run: Any = run, **settings: object) -> Any:
+                return run
+
+        found = task.evaluate(Ours(), "test", encode_kwargs={})["default"]
+        assert found["map_at_1000"] == pytest.approx(expected[field]["map"], abs=1e-5)
+        assert found["recall_at_5"] == pytest.approx(expected[field]["recall@5"], abs=1e-5)
