@@ -300,3 +300,20 @@ def test_mteb_runs_the_exported_tasks(
         found = task.evaluate(Ours(), "test", encode_kwargs={})["default"]
         assert found["map_at_1000"] == pytest.approx(expected[field]["map"], abs=1e-5)
         assert found["recall_at_5"] == pytest.approx(expected[field]["recall@5"], abs=1e-5)
+
+
+def test_a_run_of_another_tool_is_scored_on_every_field(workspace: Path, folder: Path, tmp_path: Path) -> None:
+    file, run = tmp_path / "scores.json", tmp_path / "theirs.trec"
+    mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model lsa --export-scores {file}"))
+    scores = json.loads(file.read_text())
+    lines = [f"{key.replace('_', ' Q0 ')} 1 {score!r} theirs\n" for key, score in scores.items()]
+    run.write_text("".join(lines))
+    rows = mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model run:{run}"))["tables"]["fields"]
+    expected = by_pytrec_eval(read_lists(folder, "test"), scores)
+    assert {row["field"] for row in rows} == set(expected)
+    for row in rows:
+        assert row["value"] == pytest.approx(expected[row["field"]][row["measure"]], abs=5e-7)
+    run.write_text("".join(lines[1:]))
+    query, candidate = next(iter(scores)).split("_")
+    line = one_line_error(mdcr(workspace, *flags(f"eval --benchmark {folder} --model run:{run}")))
+    assert f"query {query} and candidate {candidate}" in line
