@@ -83,8 +83,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
 
     compare = _command(commands, "compare", "compare two systems on the same pools, and show where they differ", "json")
     compare.add_argument("systems", nargs="*", metavar="SYSTEM", help="two: names or labels of rows of mdcr show")
-    compare.add_argument("--a", help=argparse.SUPPRESS)  # make compare A=... B=...
-    compare.add_argument("--b", help=argparse.SUPPRESS)
+    compare.add_argument("--model", help="the two systems with a comma, as make passes them")
     compare.add_argument("--most", type=int, default=5, metavar="N", help="queries that differ most (default: 5)")
     _choosing(compare, systems=False)
 
@@ -264,9 +263,11 @@ def _benchmark(command: argparse.ArgumentParser) -> None:
 
 
 def _export(command: argparse.ArgumentParser) -> None:
-    command.add_argument("what", help="pool, run (the rankings of --model), scores or benchmark")
+    command.add_argument("what", help="pool, run (the rankings of --model), scores, vectors (of --model) or benchmark")
     about = "pool: beir (default), trec or parquet; run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
-    command.add_argument("--format", help=about + "scores: csv (default), csv.gz or parquet")
+    command.add_argument(
+        "--format", help=about + "scores: csv (default), csv.gz or parquet; vectors: npy (default) or parquet"
+    )
     command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
     command.add_argument("--benchmark", type=Path, help="benchmark: its folder in the MDCR layout (docs/mdcr.md)")
     _systems(command, required=False)

@@ -14,6 +14,8 @@ STUDIES = {
     "mdcr": "mdcr.study:STUDY",
     "mdcr_eval": "mdcr.scores:STUDY",
     "mdcr_checks": "mdcr.checks:STUDY",
+    "facets": "facets.study:STUDY",
+    "facet_pools": "facets.build:STUDY",
 }
 
 
