@@ -135,6 +135,6 @@ _KINDS: dict[str, tuple[dict[str, str], Callable[[argparse.Namespace, Path], Ite
     "pool": (dict.fromkeys(pools.FORMATS, ""), _pools),
     "run": (rankings.FORMATS, _runs),
     "scores": (frames.FORMATS, _scores),
-    "benchmark": ({"beir": ""}, _benchmark),
     "vectors": ({"npy": "npy", "parquet": "parquet"}, _vectors),
+    "benchmark": ({"beir": ""}, _benchmark),
 }
