@@ -263,12 +263,13 @@ def _benchmark(command: argparse.ArgumentParser) -> None:
 
 
 def _export(command: argparse.ArgumentParser) -> None:
-    command.add_argument("what", help="pool, run (the rankings of --model), scores or vectors (of --model)")
+    command.add_argument("what", help="pool, run (the rankings of --model), scores, vectors (of --model) or benchmark")
     about = "pool: beir (default), trec or parquet; run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
     command.add_argument(
         "--format", help=about + "scores: csv (default), csv.gz or parquet; vectors: npy (default) or parquet"
     )
     command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
+    command.add_argument("--benchmark", type=Path, help="benchmark: its folder in the MDCR layout (docs/mdcr.md)")
     _systems(command, required=False)
     _strict(command)
 

@@ -78,7 +78,8 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     fields = with_published(frame_of(report), "benchmark.")
     note = f"BM25 counts the documents of {'each list' if recipe.bm25_index == 'query' else 'all lists of a field'}."
     (table,) = build_tables(report)
-    tables = [StudyTable("fields", replace(table, notes=(*table.notes, note)), fields)]
+    title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
+    tables = [StudyTable("fields", replace(table, title=title, notes=(*table.notes, note)), fields)]
     values = values_of(workspace, corpus, found)
     tables.append(types_table(values, baseline, recipe.seed))
     tables += published_table(fields)
