@@ -25,7 +25,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study models plan doctor gc
+COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study benchmark models plan doctor gc
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -57,7 +57,8 @@ help:  ## this list
 	@echo "                 SORT=map MISSING_POSITIVES=ignore|count OUTPUT=folder WHAT=corpora CHECK=golden.csv TOLERANCE=0.01"
 	@echo "                 SPOT=3 MOST=5 (compare)"
 	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET=name=value LIST=1"
-	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   WHAT=pool|run|scores FORMAT=beir|trec|json|ranx|parquet|csv"
+	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=corpus|query"
+	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   WHAT=pool|run|scores|vectors FORMAT=beir|trec|json|ranx|parquet|csv|npy"
 	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
 	@echo "                 SLICE=0/4"
 	@echo "  how it runs    MEMORY=8G WORKERS=2 DEVICE=cuda ROOT=/scratch/mdcr DRY_RUN=1 REPAIR=1 JSON=1 QUIET=1"
@@ -124,6 +125,7 @@ embed index search: ## embed the pools, build their indexes, rank their candidat
 score eval: ## score rankings; eval: whatever of the chain is missing, then the table
 submit: ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval NODES GPUS PARTITION TIME
 jobs: ## what was submitted: progress, papers a second, failures
+benchmark: ## build the MDCR benchmark from field-level rankings: CORPUS YEAR MODEL (docs/mdcr.md)
 export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores FORMAT OUTPUT MODEL
 report show: ## write tables and plots of what was scored; print them (WHAT=corpora, pools, ...)
 compare: ## compare two systems, query by query: MODEL=bm25,scincl FIELD SIZE YEAR
@@ -133,7 +135,7 @@ doctor: ## what this machine has, and what is missing
 study: ## run an experiment of the papers, with its tables and figures; without a name: list them: STUDY
 gc: ## list what no named corpus needs, with sizes; remove it with DELETE=1
 $(COMMANDS): $(VENV)/.installed
-	@$(MDCR) $@
+	@$(MDCR) $(if $(filter benchmark,$@),study mdcr,$@)
 
 clean:  ## remove the environment and the demo's artifacts (not your corpora)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,11 +1,5 @@
 """The Python interface: open a workspace; make pools, rankings and scores; read them as polars frames.
 
-    import pipeline as mdcr
-
-    ws = mdcr.open("/data/workspace")
-    pool = ws.pool(field="Medicine", size="100k", year=2019)
-    ws.evaluate(pool, ["bm25", "scincl"])
-
 It makes and reads the same artifacts as the command line.
 """
 
@@ -28,6 +22,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.runner import Runner, with_inputs
+from pipeline.stages.search import DEFAULT_DEPTH
 from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
 from pipeline.views import PoolView, RankingView
 
@@ -35,11 +30,11 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pipeline.encode.base import Matrix
+    from pipeline.encode.spec import Model
     from pipeline.report.choice import Choice
-    from pipeline.report.compare import Comparison
+    from pipeline.report.comparison import Comparison
     from pipeline.stages.chain import Evaluation
 
-DEFAULT_DEPTH = 500
 Names = str | Sequence[str]
 """One name, several separated by commas, or a list of them."""
 
@@ -112,7 +107,7 @@ class Workspace:
         """
         tasks = selection(**settings).pools(find_corpus(self.root, corpus))
         self.make(tasks)
-        return [self._view(task) for task in tasks]
+        return [self.view(task) for task in tasks]
 
     def pool(self, corpus: str | None = None, **settings: Any) -> PoolView:
         """Make one pool where it is missing, and open it. Its sample is the first unless ``sample`` is given.
@@ -131,7 +126,7 @@ class Workspace:
             names = ", ".join(task.slug for task in chosen)
             raise InputError(f"the settings must select one pool, got {len(chosen)}: {names}", "Use ws.pools(...)")
         self.make(chosen)
-        return self._view(chosen[0])
+        return self.view(chosen[0])
 
     def evaluations(
         self,
@@ -241,19 +236,41 @@ class Workspace:
     def vectors(self, pool: PoolView, system: str, *, precision: str | None = None) -> tuple[list[str], Matrix]:
         """Return the vectors of a pool's papers: their ids in order, and float32 ``[papers, dimension]`` memory-mapped.
 
-        The papers are the candidates and, where queries are papers, the queries. They are written once to a file below
-        ``runs/exports``.
+        They are written once to a file below ``runs/exports``; what they are is said at :meth:`write_vectors`.
+        """
+        from pipeline.encode.export import open_vectors
+
+        (model,) = self._encoders(system, precision)
+        path = self.root / EXPORTS / f"{pool.name}-{model.slug}.npy"
+        return open_vectors(path if path.is_file() else self.write_vectors(pool, system, path, precision=precision))
+
+    def write_vectors(self, pool: PoolView, system: str, path: Path, *, precision: str | None = None) -> Path:
+        """Write the vectors of a pool's papers, in order of id, and return the path.
+
+        The papers are the candidates and, where queries are papers, the queries; those without a vector are left out.
 
         Args:
             pool: the pool.
             system: an encoder.
+            path: a file that ends in ``.npy`` (ids beside it in ``.ids.txt``) or ``.parquet``.
             precision: compute precision of the encoder; None: its own.
 
         Raises:
             InputError: the system is no encoder with one vector a paper, or has not embedded the pool.
         """
-        from pipeline.encode.export import export_vectors, open_vectors
+        from pipeline.encode.export import export_vectors
         from pipeline.stages.embed import embed_tasks, store_of
+
+        (model,) = self._encoders(system, precision)
+        task = embed_tasks(self._corpus_of(pool.task), pool.task, model)["paper"]
+        if not self.runner.published(task):
+            raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened, store = pool.pool, store_of(self.runner.make(task))
+        rows = np.union1d(opened.candidates, opened.query_rows) if opened.queries_are_papers else opened.candidates
+        return export_vectors(store, np.setdiff1d(rows, store.missing(rows)), opened.corpus.ids, path)
+
+    def _encoders(self, system: str, precision: str | None) -> list[Model]:
         from pipeline.stages.systems import encoders, parse_systems
 
         models = encoders(parse_systems(system, precision))
@@ -261,17 +278,7 @@ class Workspace:
             raise InputError(
                 f"the system must be one encoder, got {system}", 'Write it like ws.vectors(pool, "scincl")'
             )
-        task = embed_tasks(self._corpus_of(pool.task), pool.task, models[0])["paper"]
-        if not self.runner.published(task):
-            raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
-        path = self.root / EXPORTS / f"{task.name}-{models[0].slug}.npy"
-        if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            opened = pool.pool
-            rows = np.union1d(opened.candidates, opened.query_rows) if opened.queries_are_papers else opened.candidates
-            store = store_of(self.runner.make(task))
-            export_vectors(store, np.setdiff1d(rows, store.missing(rows)), opened.corpus.ids, path)
-        return open_vectors(path)
+        return models
 
     def make(self, tasks: Sequence[Task]) -> list[Artifact]:
         """Make what is missing of some tasks, pools first, and return their artifacts.
@@ -286,7 +293,8 @@ class Workspace:
         self.runner.make_all([task for task in with_inputs(tasks) if task.stage == "pool"])
         return self.runner.make_all(tasks)
 
-    def _view(self, task: Task) -> PoolView:
+    def view(self, task: Task) -> PoolView:
+        """Make the pool of a task where it is missing, and open it."""
         return PoolView(Pool(self.runner.make(task), Corpus(self._corpus_of(task))), task)
 
     def _corpus_of(self, pool: Task) -> Artifact:

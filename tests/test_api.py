@@ -101,6 +101,12 @@ def test_vectors_are_those_that_were_ranked_by(workspace: mdcr.Workspace) -> Non
     query, paper = (vectors[place[first[name]]].astype(np.float64) for name in ("query_id", "paper_id"))
     cosine = query @ paper / np.linalg.norm(query) / np.linalg.norm(paper)
     assert first["score"] == pytest.approx(cosine, abs=1e-5)
+    written = mdcr_json(
+        workspace.root, *flags(f"export vectors {COMMAND[5:].replace('bm25,lsa', 'lsa')} --format parquet")
+    )
+    (exported,) = (pl.read_parquet(path) for path in written["exported"])
+    assert exported["id"].to_list() == ids
+    assert np.array_equal(np.stack(exported["vector"].to_list()), vectors)
     with pytest.raises(InputError, match="one encoder"):
         workspace.vectors(pool, "bm25")
 

@@ -59,6 +59,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
         command.add_argument("--run", type=Path, action="append", default=[], metavar="FILE", help=about)
         _scoring(command, required=False)
         _shown(command, _FORMATS)
+        _benchmark(command)
     on_machine = "memory workers device repair"
     _batch(_command(commands, "submit", "submit what is missing as Slurm jobs", f"{on_machine} dry-run"))
     collecting = "verify and publish what slices made, and submit what they lost"
@@ -91,6 +92,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     study.add_argument("--recipe", type=Path, help="TOML file with its settings (default: runs/recipes/NAME.toml)")
     study.add_argument("--corpus", help="corpus in place of the recipe's")
     study.add_argument("--model", help="systems in place of the recipe's")
+    study.add_argument("--year", type=int, help="publication year in place of the recipe's")
     study.add_argument("--input", type=Path, help="folder in place of the recipe's")
     study.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting's value")
     study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
@@ -252,10 +254,20 @@ def _batch(command: argparse.ArgumentParser) -> None:
     _scoring(command)
 
 
+def _benchmark(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("a benchmark in the MDCR layout, in place of pools (docs/mdcr.md)")
+    group.add_argument("--benchmark", type=Path, help="folder with mdcr_SPLIT.json and mdcr_SPLIT_data.jsonl")
+    group.add_argument("--scores", type=Path, help="score this score file instead of systems; needs no texts")
+    group.add_argument("--export-scores", type=Path, metavar="FILE", help="write the scores of the one system")
+    group.add_argument("--bm25-index", help="BM25 counts the documents of the field's corpus (default) or each query's")
+
+
 def _export(command: argparse.ArgumentParser) -> None:
-    command.add_argument("what", help="pool, run (the rankings of --model) or scores")
+    command.add_argument("what", help="pool, run (the rankings of --model), scores or vectors (of --model)")
     about = "pool: beir (default), trec or parquet; run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
-    command.add_argument("--format", help=about + "scores: csv (default), csv.gz or parquet")
+    command.add_argument(
+        "--format", help=about + "scores: csv (default), csv.gz or parquet; vectors: npy (default) or parquet"
+    )
     command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
     _systems(command, required=False)
     _strict(command)

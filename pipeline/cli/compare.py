@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.report.choice import choose
 from pipeline.report.collect import tables
 from pipeline.report.compare import compare as compared
-from pipeline.report.compare_text import as_text
+from pipeline.report.comparison import as_text
 from pipeline.report.model import ReportSettings
 from pipeline.stages.systems import system_names
 

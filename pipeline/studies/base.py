@@ -56,12 +56,14 @@ class Findings:
         figures: in the order shown.
         sources: folder names of the artifacts that the figures come from.
         files: further files of the study, text by name.
+        copies: further files of the study, copied from artifacts, by name.
     """
 
     tables: Sequence[StudyTable]
     figures: Sequence[StudyFigure] = ()
     sources: Sequence[str] = ()
     files: dict[str, str] = field(default_factory=dict)
+    copies: dict[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

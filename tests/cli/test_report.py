@@ -261,6 +261,7 @@ def test_every_option_is_tried() -> None:
         "measure-engine",
         "missing-positives",
         "allow-unknown",
+        "run",
     }
 
 

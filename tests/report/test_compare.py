@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.report.choice import choose
 from pipeline.report.compare import Comparison, compare
-from pipeline.report.compare_text import as_text
+from pipeline.report.comparison import as_text
 from pipeline.report.model import ReportSettings
 from tests.builders import made_up_paper
 from tests.measure.cases import Run
