@@ -126,7 +126,7 @@ def test_queries_without_results_score_zero_and_those_without_positives_are_refu
     values = evaluate(*inputs([{}, {}], [{1: 1}, {2: 1}]), ALL, engine)
     assert values.shape == (len(ALL), 2)
     assert not values.any()
-    with pytest.raises(InputError, match="grade 2 or more of each query, got none of 1 queries, first query 1"):
+    with pytest.raises(InputError, match="1 queries have no relevant paper, first query 1"):
         evaluate(*inputs([{1: 1.0}, {1: 1.0}], [{1: 1}, {1: 0}]), ALL, engine)
     with pytest.raises(InputError, match="the qrels have 1 queries, the ranking 2"):
         evaluate(*inputs([{1: 1.0}, {}], [{1: 1}]), ALL, engine)
