@@ -159,7 +159,7 @@ def _measures(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]
 
     return [
         {
-            "measure": each.name + "[@k]" * each.cuts,
+            "measure": each.name + "[@k|%p]" * each.cuts,
             "label": each.label,
             "also": " ".join(each.aliases) or "-",
             "definition": each.text,

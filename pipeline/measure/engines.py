@@ -33,8 +33,14 @@ def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = 
     """
     check_engine(engine)
     check_measurable(qrels, run)
-    for least in {each.relevant for each in measures} - {1}:
-        check_measurable(qrels.graded(least), run)
+    for each in (measure for measure in measures if measure.relevant > 1):
+        without = np.flatnonzero(qrels.graded(each.relevant).positives() == 0)
+        if len(without):
+            raise InputError(
+                f"{each} needs a paper of grade {each.relevant} or more of each query, got none of {len(without):,} "
+                f"queries, first query {without[0]}",
+                "Leave the measure out",
+            )
     if engine == "ranx":
         from pipeline.measure import ranx_engine
 

@@ -130,7 +130,7 @@ def precision_at_last(hits: Hits) -> Values:
 
 @measure("csfcube-ndcg", "CSF-NDCG")
 def ndcg_of_csfcube(hits: Hits) -> Values:
-    """NDCG with the discounts of CSFCube's authors: 1, 1, 1 / log2(3), 1 / log2(4), ..."""
+    """NDCG with the discounts of CSFCube's authors: 1, 1, 1 / log2(3), 1 / log2(4) and so on."""
 
     def dcg(papers: Relevant) -> Values:
         gains = papers.grade / np.maximum(np.log2(papers.rank), 1)

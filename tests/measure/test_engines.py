@@ -106,7 +106,7 @@ def test_ranx_refuses_what_it_lacks(measure: str) -> None:
 
 
 def test_a_query_without_a_paper_of_the_grade_is_refused() -> None:
-    with pytest.raises(InputError, match="1 queries have no relevant paper, first query 1"):
+    with pytest.raises(InputError, match="grade 2 or more of each query, got none of 1 queries, first query 1"):
         evaluate(*inputs([{1: 1.0}, {1: 1.0}], [{1: 2}, {1: 1}]), parse_measures("map(rel=2)"))
 
 

@@ -7,6 +7,7 @@ So every engine ranks within judged pools, and the scores are those of any other
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,8 @@ class JudgedPool(PoolConfig):
     """
 
     year: int | None = None
+    size: int | Literal["all"] = "all"
+    queries: int | Literal["all"] = "all"
     relevant: int = 2
 
     def __post_init__(self) -> None:

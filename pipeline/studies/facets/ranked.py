@@ -5,14 +5,17 @@ A pool counts whole: a candidate that an engine does not find, or that has no te
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core import order
 from pipeline.core.artifact import Artifact
@@ -24,12 +27,15 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
+from pipeline.encode.aspire import split_sentences
 from pipeline.encode.spec import Model
 from pipeline.retrieve.base import MAX_DEPTH, Ranking
+from pipeline.retrieve.canonical import canonical_scores
 from pipeline.sources.base import fingerprint
-from pipeline.sources.csfcube import checked_facet
+from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
+from pipeline.studies.facets.collection import Collection
 from pipeline.studies.facets.pools import facet_query_ids, judged_rows, without_text
 
 _LAST = np.finfo(np.float32).min
@@ -74,11 +80,25 @@ def tfidf_task(corpus: Artifact, pool: Task) -> Task:
     return _task(f"tfidf-{slug_of(pool)}", PairConfig("tfidf"), corpus, pool, {}, score_of)
 
 
-def transport_task(corpus: Artifact, pool: Task, model: Model) -> Task:
-    """Return the task that ranks judged pools by the optimal transport of sentence vectors (Mysore et al. 2022).
+def sentences_task(
+    corpus: Artifact,
+    pool: Task,
+    model: Model,
+    method: Literal["best pair", "transport"],
+    collection: Task | None = None,
+) -> Task:
+    """Return the task that ranks judged pools by the sentence vectors of an encoder.
 
-    As in ASPIRE's released code: entropic transport of L2 distances with regularisation 0.05; a sentence weighs the
-    softmax of its negated smallest distance. POT solves it.
+    ``transport`` is that of ASPIRE's released code (Mysore et al. 2022): entropic, of L2 distances, with regularisation
+    0.05; a sentence weighs the softmax of its negated smallest distance. POT solves it.
+
+    Args:
+        corpus: the corpus of the pool.
+        pool: the judged pools.
+        model: the encoder.
+        method: ``best pair`` (canonical scores) or ``transport``.
+        collection: of queries that are papers: what says which of their sentences are of the facet. So a sentence is
+            encoded in its abstract. None: the queries are the sentences alone.
 
     Raises:
         InputError: the encoder has one vector a paper.
@@ -87,23 +107,55 @@ def transport_task(corpus: Artifact, pool: Task, model: Model) -> Task:
         raise InputError(
             f"{model.name} must have several vectors a paper, got one", "Write ot(sentences:encoder=minilm)"
         )
-    vectors: dict[str, Task | Artifact] = {str(role): task for role, task in embed_tasks(corpus, pool, model).items()}
+    more: dict[str, Task | Artifact] = {str(role): task for role, task in embed_tasks(corpus, pool, model).items()}
+    if collection is not None:
+        more["collection"] = collection
 
     def score_of(inputs: Inputs, pool: Pool) -> Score:
         from pipeline.studies.facets.transport import transport_score
 
         queries = store_of(inputs.get("query", inputs["paper"])).grouped(pool.query_rows)
         papers = store_of(inputs["paper"]).grouped(pool.candidates)
+        asked = [queries.vectors[start:end] for start, end in itertools.pairwise(queries.offsets)]
+        if "collection" in inputs:
+            kept = facet_sentences(pool, Collection(inputs["collection"]))
+            asked = [
+                own[mine[: len(own)]] if mine[: len(own)].any() else own for own, mine in zip(asked, kept, strict=True)
+            ]
 
         def score(query: int, rows: Rows) -> Scores:
-            own = queries.vectors[queries.offsets[query] : queries.offsets[query + 1]]
             places = np.searchsorted(pool.candidates, rows)
             others = (papers.vectors[papers.offsets[place] : papers.offsets[place + 1]] for place in places)
-            return np.array([transport_score(own, other) for other in others], np.float32)
+            if method == "transport":
+                return np.array([transport_score(asked[query], other) for other in others], np.float32)
+            pairs = ((canonical_scores(own, other, model.distance) for own in asked[query]) for other in others)
+            return np.array([max(float(each.max()) for each in scores) for scores in pairs], np.float32)
 
         return score
 
-    return _task(f"ot-{model.slug}-{slug_of(pool)}", PairConfig("transport"), corpus, pool, vectors, score_of)
+    name = "ot" if method == "transport" else "sentences"
+    return _task(f"{name}-{model.slug}-{slug_of(pool)}", PairConfig(method), corpus, pool, more, score_of)
+
+
+def facet_sentences(pool: Pool, collection: Collection) -> list[npt.NDArray[np.bool_]]:
+    """Return which sentences of each query paper, as the encoder splits them, are of the pool's facet.
+
+    Where the split differs from the collection's, a sentence has the label of the one that holds its middle.
+    """
+    labels = FACETS[pool.artifact.manifest.config["field"]]
+    found = []
+    texts = (text for block in pool.query_texts() for text in block)
+    for paper, text in zip(pool.query_ids(), texts, strict=True):
+        given = collection.sentences[paper]
+        ends = np.cumsum([len(sentence) + 1 for _, sentence in given])
+        middles, start = [], 0
+        for sentence in split_sentences(text.abstract):
+            start = text.abstract.index(sentence, start)
+            middles.append(start + len(sentence) // 2)
+            start += len(sentence)
+        owners = np.minimum(np.searchsorted(ends, middles, "right"), len(given) - 1)
+        found.append(np.array([given[owner][0] in labels for owner in owners], bool))
+    return found
 
 
 def file_task(corpus: Artifact, pool: Task, system: str, path: Path) -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,11 @@ from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.encode import registry
 from pipeline.retrieve.base import MAX_DEPTH
 from pipeline.sources.csfcube import FACETS, Csfcube, checked_facet
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.score import score_task
-from pipeline.stages.systems import system_names
+from pipeline.stages.systems import Dense, parse_systems, system_names
 from pipeline.studies.base import Findings, Study
 from pipeline.studies.facets import report
 from pipeline.studies.facets.collection import Collection, collection_task
@@ -31,8 +31,8 @@ from pipeline.studies.facets.ranked import (
     file_task,
     ranked_files,
     ranked_json,
+    sentences_task,
     tfidf_task,
-    transport_task,
 )
 from pipeline.studies.facets.scoring import summaries, values_of
 
@@ -96,6 +96,8 @@ class Run(NamedTuple):
         pool: the judged pools.
         ranking: of every judged candidate.
         scores: of the ranking.
+
+    A contextual encoder with the form :data:`FACET` ranks the pools of whole papers by the facet's sentences alone.
     """
 
     system: str
@@ -131,25 +133,38 @@ def runs(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Run]:
         whole = JudgedPool(field=facet, queries_are="papers", relevant=recipe.relevant)
         for form, config, systems in ((FACET, asked, recipe.systems), (WHOLE, whole, recipe.whole)):
             pool = judged_pool_task(corpus, config)
-            rankings = [_ranking(workspace, corpus, pool, name) for name in system_names(systems)]
+            rankings = [_ranking(workspace, recipe, corpus, pool, name) for name in system_names(systems)]
             if form == WHOLE and recipe.ranked:
                 for system, by_facet in ranked_files(Path(recipe.ranked).expanduser()).items():
                     if facet not in by_facet:
                         raise InputError(f"{recipe.ranked} must rank facet {facet} by {system}", "Add the file")
-                    rankings.append((f"{system} (file)", file_task(corpus, pool, system, by_facet[facet])))
-            for system, ranking in rankings:
-                scores = score_task(ranking, pool, corpus, system=system, sample=1, measures=recipe.measures)
-                found.append(Run(system, form, facet, pool, ranking, scores))
+                    rankings.append((f"{system} (file)", pool, file_task(corpus, pool, system, by_facet[facet])))
+            for system, own, ranking in rankings:
+                scores = score_task(ranking, own, corpus, system=system, sample=1, measures=recipe.measures)
+                found.append(Run(system, form, facet, own, ranking, scores))
     return found
 
 
-def _ranking(workspace: Workspace, corpus: Artifact, pool: Task, name: str) -> tuple[str, Task]:
+def _ranking(workspace: Workspace, recipe: Recipe, corpus: Artifact, pool: Task, name: str) -> tuple[str, Task, Task]:
+    """Return the name of a system, the pool that it ranks and the ranking.
+
+    A contextual encoder reads the facet's sentences in their abstract, so its queries are papers.
+    """
     if name == "tfidf":
-        return name, tfidf_task(corpus, pool)
-    if transport := re.fullmatch(r"ot\((.+)\)", name):
-        return name, transport_task(corpus, pool, registry.resolve(transport[1]))
+        return name, pool, tfidf_task(corpus, pool)
+    transport = re.fullmatch(r"ot\((.+)\)", name)
+    (system,) = parse_systems(transport[1] if transport else name)
+    model = system.model if isinstance(system, Dense) else None
+    if model is not None and model.spec.kind == "aspire" and pool.config.queries_are == "texts":
+        pool = judged_pool_task(corpus, dataclasses.replace(pool.config, queries_are="papers"))
+        collection = collection_task(corpus, recipe.release)
+        return name, pool, sentences_task(corpus, pool, model, "transport" if transport else "best pair", collection)
+    if transport:
+        if model is None:
+            raise InputError(f"{name} must name an encoder, got {system.name}", "Write ot(sentences)")
+        return name, pool, sentences_task(corpus, pool, model, "transport")
     (evaluation,) = workspace.evaluations(pool, [name], depth=MAX_DEPTH)
-    return evaluation.scores[0].config.system, completed_task(corpus, pool, evaluation.ranking)
+    return evaluation.scores[0].config.system, pool, completed_task(corpus, pool, evaluation.ranking)
 
 
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:

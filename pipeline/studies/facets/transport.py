@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import ot
 from scipy.spatial.distance import cdist
 from scipy.special import softmax
+
+from pipeline.core.errors import InputError
 
 REGULARISATION = 0.05
 """Of the entropic problem: the authors' blur, at power 1."""
@@ -18,7 +19,14 @@ def transport_score(query: npt.NDArray[np.floating], paper: npt.NDArray[np.float
     Args:
         query: vectors ``[m, d]``.
         paper: vectors ``[n, d]``.
+
+    Raises:
+        InputError: POT is not installed.
     """
+    try:
+        import ot
+    except ImportError as error:
+        raise InputError(f"optimal transport needs POT ({error})", "pip install 'mdcr-pipeline[facets]'") from error
     distances = cdist(query, paper)
     weights = [softmax(-distances.min(axis=axis)) for axis in (1, 0)]
     plan = ot.sinkhorn(*weights, distances, REGULARISATION, method="sinkhorn_log", warn=False)

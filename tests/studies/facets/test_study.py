@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
 import shutil
@@ -13,8 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.core.resources import Resources
+from pipeline.corpus.reader import Text
+from pipeline.encode import kinds, registry
 from pipeline.studies.facets.transport import transport_score
 from tests.cli.run import mdcr, mdcr_json, one_line_error
+from tests.encode.tiny import save_in_cache
 from tests.shared import SHARED, real
 from tests.studies.facets.collection import QUERIES, TEXTLESS, annotations, edit, write
 
@@ -120,6 +125,32 @@ def test_sentences_rank_by_best_pair_and_by_transport(tmp_path: Path) -> None:
     }
 
 
+def test_contextual_sentences_are_those_of_the_facet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The method of query 100 is two sentences of the splitting rule, so they are vectors 1 and 2 of its five."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    save_in_cache(tmp_path / "cache", registry._entry("aspire-bm")["hub"], "0123456789abcdef0123456789abcdef01234567")
+    folder = write(tmp_path / "in")
+    papers = [json.loads(line) for line in gzip.decompress((folder / "docs.jsonl.gz").read_bytes()).splitlines()]
+    (query,) = (paper for paper in papers if paper["corpusid"] == 100)
+    query["sents"][1] = "We w1 w2. They w3."
+    (folder / "docs.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, papers)).encode()))
+    (tmp_path / "workspace").mkdir()
+    found = mdcr_json(tmp_path / "workspace", *study(folder, "aspire-bm,ot(aspire-bm)", "aspire-bm"))
+    model = registry.resolve("aspire-bm")
+    encoder = kinds.find("aspire").load(model, None, Resources(workers=1, device="cpu"))
+    vectors = {
+        str(paper["corpusid"]): encoder.encode([Text(paper["title"], " ".join(paper["sents"]))]) for paper in papers
+    }
+    for system, kept in (("aspire_bm", slice(1, 3)), ("aspire_bm_whole", slice(0, 5)), ("ot_aspire_bm", slice(1, 3))):
+        path = Path(found["folder"]) / f"test-pid2pool-mine-{system}-method-ranked.json"
+        for paper, distance in json.loads(path.read_text())["100"][:-1]:
+            own = vectors["100"][kept]
+            pairs = ((own[:, None] - vectors[paper][None]) ** 2).sum(axis=2)
+            expected = -transport_score(own, vectors[paper]) if system.startswith("ot") else pairs.min()
+            assert distance == pytest.approx(expected, rel=1e-3)
+
+
 def test_transport_of_single_sentences_is_their_distance() -> None:
     chance = np.random.default_rng(1)
     one, other = chance.normal(size=(1, 5)), chance.normal(size=(1, 5))
@@ -163,6 +194,7 @@ def spoil_ranked(change: Callable[[dict[str, list[list[object]]]], object]) -> C
         (lambda f: None, 'shown=["map"]', "shown be of measures"),
         (lambda f: None, "relevant=4", "no query .* of grade 4"),
         (lambda f: None, 'systems="ot(lsa)"', "lsa must have several vectors a paper, got one"),
+        (lambda f: None, 'systems="ot(bm25)"', "must name an encoder, got bm25"),
         (lambda f: (f / "test-pid2anns-mine-result.json").unlink(), "", "facet must be one of background, method, got"),
     ],
 )
