@@ -1,7 +1,9 @@
 "use strict";
 // Text that may come from a paper is only ever set as textContent.
 (() => {
-const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888", "#B2A400"];
+// Okabe and Ito (2008), and lighter tones of it for a dark page.
+const LIGHT = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777", "#B2A400"];
+const DARK = ["#4DA6E0", "#F08A3C", "#2FC79A", "#E3A0C6", "#F2BC4B", "#9AD4F5", "#B0B0B0", "#D9CB3A"];
 const SHAPES = ["circle", "rect", "triangle", "rectRot", "star", "crossRot", "cross", "dash"];
 const PAGE = 20;
 const $ = (selector, root = document) => root.querySelector(selector);
@@ -38,8 +40,8 @@ async function unpack(id) {
 // Theme.
 const charts = [];
 function colours() {
-  const style = getComputedStyle(document.body);
-  return { text: style.color, grid: getComputedStyle($("footer")).borderTopColor, page: style.backgroundColor };
+  const text = getComputedStyle(document.body).color, light = Number(/\d+/.exec(text)[0]) < 128;
+  return { text, grid: getComputedStyle($("footer")).borderTopColor, series: light ? LIGHT : DARK };
 }
 function theme() {
   const button = $("#theme"), order = ["system", "light", "dark"];
@@ -177,7 +179,7 @@ function drawn(element, spec) {
         return across ? { x: value, y: x + apart, ...span } : { x, y: value, ...span };
       }),
       showLine: !across, intervals: across ? "x" : "y", borderWidth: 1.5, pointRadius: 3.5, pointHoverRadius: 6,
-      borderColor: COLOURS[number % 8], backgroundColor: COLOURS[number % 8], pointStyle: SHAPES[number % 8],
+      borderColor: look.series[number % 8], backgroundColor: look.series[number % 8], pointStyle: SHAPES[number % 8],
     }));
     const values = `${view} (${spec.unit})`;
     const place = value => across ? spec.categories[Math.round(value)] : ticks.get(value) ?? value.toLocaleString("en");
@@ -306,7 +308,7 @@ class Browser {
     const known = this.rows.filter(row => !Number.isNaN(row.difference)), [a, b] = this.sides.map(side => this.pool.systems[side]);
     const mean = name => known.reduce((sum, row) => sum + row[name], 0) / known.length;
     const count = test => known.filter(row => test(row.difference)).length;
-    $(".summary", this.root).textContent = known.length
+    $(".comparison", this.root).textContent = known.length
       ? `${this.pool.measures[this.form.measure.value]} of ${known.length.toLocaleString("en")} queries: ${a} ${percent(mean("a"))}, ${b} ${percent(mean("b"))}, ` +
         `difference ${signed(mean("difference"))}. ${b} is better on ${count(d => d > 0)}, the same on ${count(d => d === 0)}, worse on ${count(d => d < 0)}.`
       : "No query fits.";
@@ -321,7 +323,7 @@ class Browser {
       return {
         type: "scatter",
         data: { datasets: [
-          { data: this.points, backgroundColor: `${COLOURS[0]}88`, pointRadius: 3, pointHoverRadius: 6 },
+          { data: this.points, backgroundColor: `${look.series[0]}99`, pointRadius: 3, pointHoverRadius: 6 },
           { data: [{ x: 0, y: 0 }, { x: 100, y: 100 }], showLine: true, borderColor: look.grid, borderWidth: 1, pointRadius: 0, pointHitRadius: 0 },
         ] },
         options: {

@@ -177,7 +177,7 @@ def _hash(text: str) -> str:
 
 def _short(part: Part, title: str) -> str:
     """Return the name of a section in the navigation."""
-    return title.partition(" (")[0].partition(",")[0] if isinstance(part, TablePart) else title.partition(" (")[0]
+    return title.partition(" (")[0] if isinstance(part, TablePart) else title
 
 
 def _facts(facts: Mapping[str, str]) -> str:
@@ -268,13 +268,14 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
             cells += "<td>–</td>" if found is None else _opening(part, found, start, wins)
         some = part.records[next(iter(numbers.values()))]
         count = "" if size is None else format_count(size)
-        place = f'<td class="label">{escape(field)}</td>'
+        where = f'<td class="label">{escape(field)}</td>'
         lines.append(
-            f'<tr><th scope="row">{escape(label)}</th>{place if several else ""}'
+            f'<tr><th scope="row">{escape(label)}</th>{where if several else ""}'
             f'<td data-v="{size or 0}">{count}</td>{cells}<td data-v="{some["queries"]}">{some["queries"]:,}</td></tr>'
         )
     return (
-        f'<div class="scroll"><table class="sortable"><caption class="hidden">{escape(part.title)}</caption>'
+        '<div class="scroll"><table class="sortable leaderboard">'
+        f'<caption class="hidden">{escape(part.title)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
         '<p class="note">Percent [interval over queries]. Bold: best of its pools. † differs from the baseline. '
         "Each figure opens its provenance.</p>"
