@@ -20,7 +20,8 @@ function make(tag, text, options = {}) {
 
 // Blocks of packed data (pack.py).
 async function unpack(id) {
-  const bytes = Uint8Array.from(atob($(`script#${id}`).textContent), letter => letter.charCodeAt(0));
+  const text = $(`script#${id}`).textContent;
+  const bytes = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const data = new Uint8Array(await new Response(stream).arrayBuffer());
   const end = data.indexOf(10), decoder = new TextDecoder();
@@ -430,8 +431,12 @@ async function start() {
     $$("[data-heat]").forEach(element => heated(element, header.heats[element.dataset.heat]));
     $$("button[data-file]").forEach(button => button.addEventListener("click", () => download(button.dataset.file, header.files[button.dataset.file])));
     $$("button[data-record]").forEach(button => button.addEventListener("click", () => provenance(header.records[button.dataset.record])));
+    performance.mark("charts");
+    // The rest of the page is painted before the first pool is unpacked.
+    await new Promise(painted => requestAnimationFrame(() => setTimeout(painted)));
     for (const root of $$("[data-browser]")) await new Browser(root, header.pools.slice(root.dataset.first, root.dataset.end)).open();
   }
+  performance.mark("ready");
   document.documentElement.dataset.ready = "yes";
 }
 start();
