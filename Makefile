@@ -25,7 +25,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study models plan doctor gc
+COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study benchmark models plan doctor gc
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -33,13 +33,13 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick torture check format bench clean $(COMMANDS)
+.PHONY: help setup demo test quick torture check format bench docs notebooks clean $(COMMANDS)
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "Variables (any of them may be left out):"
-	@echo "  which corpus   CORPUS=s2orc   to build one: SOURCE=s2orc2020|s2ag|openalex|beir|jsonl|parquet|synthetic"
+	@echo "  which corpus   CORPUS=s2orc   to build one: SOURCE=s2orc2020|s2ag|openalex|beir|csfcube|jsonl|parquet|synthetic"
 	@echo "                 INPUT=/data/... COLUMNS=paper_id=id,title=headline PAPERS=30k DUPLICATES=keep|drop|merge"
 	@echo "                 DUPLICATES_BY=doi,title FIELDS_FROM=... MIN_CONCEPT_SCORE=0.3 INCLUDE_XPAC=1 JUDGED=test"
 	@echo "                 MAX_TEXT=1M ALLOW_EMPTY=1 ALLOW_TRUNCATED=1"
@@ -54,9 +54,11 @@ help:  ## this list
 	@echo "                 ivf|ivf:cells=2,probes=0.1|hnsw|hnsw:links=16,search=4, on a GPU ivf-gpu|cagra"
 	@echo "                 PRECISION=fp32|fp16|bf16   BM25_ENGINE=postings|lucene   PROBE=5 (seconds of plan)"
 	@echo "  which tables   MEASURES=map,ndcg@10 MEASURE_ENGINE=numpy|ranx BASELINE=bm25 FORMAT=terminal|markdown|csv|latex"
-	@echo "                 OUTPUT=folder WHAT=corpora CHECK=golden.csv TOLERANCE=0.01 SPOT=3"
-	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET=name=value"
-	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   WHAT=pool|run|scores FORMAT=beir|trec|json|ranx|parquet|csv"
+	@echo "                 SORT=map MISSING_POSITIVES=ignore|count OUTPUT=folder WHAT=corpora CHECK=golden.csv TOLERANCE=0.01"
+	@echo "                 SPOT=3 MOST=5 (compare)"
+	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET=name=value LIST=1"
+	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=corpus|query"
+	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   WHAT=pool|run|scores|vectors FORMAT=beir|trec|json|ranx|parquet|csv|npy"
 	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
 	@echo "                 SLICE=0/4"
 	@echo "  how it runs    MEMORY=8G WORKERS=2 DEVICE=cuda ROOT=/scratch/mdcr DRY_RUN=1 REPAIR=1 JSON=1 QUIET=1"
@@ -92,6 +94,13 @@ test quick: $(VENV)/.dev  ## lint, types and tests; quick: no Slurm, no Ray, no 
 	$(BIN)/pytest -n 2 $(if $(filter quick,$@),-m "not (slurm or ray or kill or slow)"); tests=$$?; \
 	wait $$check; checked=$$?; cat $$said; rm $$said; exit $$((tests || checked))
 
+docs: $(VENV)/.dev  ## write docs/api.md from the docstrings of the Python interface
+	@$(BIN)/python docs/api.py > docs/api.md
+
+notebooks: $(VENV)/.installed  ## open the notebooks in JupyterLab
+	@$(PIP) -e ".[$(FAISS),notebook]"
+	$(BIN)/jupyter lab notebooks
+
 torture: $(VENV)/.dev  ## kill, flip bits, feed hostile input: KILLS=200
 	MDCR_KILLS=$(or $(KILLS),200) $(BIN)/pytest tests/faults -n 2 --dist load
 
@@ -116,16 +125,17 @@ embed index search: ## embed the pools, build their indexes, rank their candidat
 score eval: ## score rankings; eval: whatever of the chain is missing, then the table
 submit: ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval NODES GPUS PARTITION TIME
 jobs: ## what was submitted: progress, papers a second, failures
+benchmark: ## build the MDCR benchmark from field-level rankings: CORPUS YEAR MODEL (docs/mdcr.md)
 export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores FORMAT OUTPUT MODEL
 report show: ## write tables and plots of what was scored; print them (WHAT=corpora, pools, ...)
-compare: ## compare two systems, query by query: A=bm25 B=scincl FIELD SIZE YEAR
+compare: ## compare two systems, query by query: MODEL=bm25,scincl FIELD SIZE YEAR
 models: ## the encoders known, and what of them is here (WHAT=scincl: all of one; WHAT=lock: write their commits)
 plan: ## time, disk and memory of embedding, from a probe of seconds: MODEL SIZE
 doctor: ## what this machine has, and what is missing
 study: ## run an experiment of the papers, with its tables and figures; without a name: list them: STUDY
 gc: ## list what no named corpus needs, with sizes; remove it with DELETE=1
 $(COMMANDS): $(VENV)/.installed
-	@$(MDCR) $@
+	@$(MDCR) $(if $(filter benchmark,$@),study mdcr,$@)
 
 clean:  ## remove the environment and the demo's artifacts (not your corpora)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

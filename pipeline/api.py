@@ -1,11 +1,5 @@
 """The Python interface: open a workspace; make pools, rankings and scores; read them as polars frames.
 
-    import pipeline as mdcr
-
-    ws = mdcr.open("/data/workspace")
-    pool = ws.pool(field="Medicine", size="100k", year=2019)
-    ws.evaluate(pool, ["bm25", "scincl"])
-
 It makes and reads the same artifacts as the command line.
 """
 
@@ -13,8 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,20 +17,24 @@ from pipeline.core.config import from_mapping
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources, parse_memory
 from pipeline.core.task import Task
-from pipeline.core.workspace import JOBS, TUNINGS, corpus_names, find_corpus
+from pipeline.core.workspace import EXPORTS, JOBS, TUNINGS, corpus_names, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.runner import Runner, with_inputs
+from pipeline.stages.search import DEFAULT_DEPTH
 from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
+from pipeline.views import PoolView, RankingView
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from pipeline.encode.base import Matrix
+    from pipeline.encode.spec import Model
     from pipeline.report.choice import Choice
+    from pipeline.report.comparison import Comparison
     from pipeline.stages.chain import Evaluation
 
-DEFAULT_DEPTH = 500
 Names = str | Sequence[str]
 """One name, several separated by commas, or a list of them."""
 
@@ -66,87 +62,6 @@ def open(  # noqa: A001
     if workers is not None:
         resources = dataclasses.replace(resources, workers=workers)
     return Workspace(Runner(folder, resources))
-
-
-@dataclass(frozen=True)
-class PoolView:
-    """A pool as frames.
-
-    Attributes:
-        pool: the pool by row numbers, as the stages read it.
-        task: what makes it; gives the pool to :meth:`Workspace.evaluate`.
-    """
-
-    pool: Pool
-    task: Task
-
-    @property
-    def name(self) -> str:
-        """Folder name of its artifact."""
-        return self.pool.artifact.name
-
-    @cached_property
-    def queries(self) -> pl.DataFrame:
-        """Queries in order: ``query_id``, ``title`` (an ad-hoc query's text), ``year`` (null for ad-hoc queries)."""
-        import polars as pl
-
-        if self.pool.queries_are_papers:
-            return self._papers(self.pool.query_rows).rename({"paper_id": "query_id"})
-        texts = [text.title for block in self.pool.query_texts() for text in block]
-        years = pl.Series("year", [None] * len(texts), pl.Int16)
-        return pl.DataFrame({"query_id": self.pool.query_ids(), "title": texts}).with_columns(years)
-
-    @cached_property
-    def candidates(self) -> pl.DataFrame:
-        """Candidates in order of id: ``paper_id``, ``title``, ``year``."""
-        return self._papers(self.pool.candidates)
-
-    @cached_property
-    def qrels(self) -> pl.DataFrame:
-        """Judgements: ``query_id``, ``paper_id``, ``grade``."""
-        import polars as pl
-
-        table = self.pool.qrels
-        query, row = (table.column(name).to_numpy() for name in ("query", "row"))
-        ids = np.array(self.pool.query_ids(), object)[query]
-        grades = table.column("grade").to_numpy()
-        return pl.DataFrame({"query_id": ids.tolist(), "paper_id": self.pool.corpus.ids(row), "grade": grades})
-
-    def _papers(self, rows: Any) -> pl.DataFrame:
-        import polars as pl
-
-        frame: pl.DataFrame = pl.from_arrow(self.pool.corpus.take(rows, ["paper_id", "title", "year"]))
-        return frame
-
-
-@dataclass(frozen=True)
-class RankingView:
-    """A ranking as a frame.
-
-    Attributes:
-        artifact: where it is.
-        pool: what it ranks.
-        system: what made it.
-    """
-
-    artifact: Artifact
-    pool: PoolView
-    system: str
-
-    @cached_property
-    def frame(self) -> pl.DataFrame:
-        """Entries in order: ``query_id, paper_id, rank`` (from 1), ``score`` (higher is better), ``grade`` (or 0)."""
-        import polars as pl
-
-        table = self.artifact.arrow("ranking.arrow")
-        query, row = (table.column(name).to_numpy() for name in ("query", "row"))
-        ids = np.array(self.pool.pool.query_ids(), object)[query]
-        names = {"query_id": ids.tolist(), "paper_id": self.pool.pool.corpus.ids(row)}
-        entries = pl.DataFrame(names).with_columns(
-            pl.Series("rank", table.column("rank").to_numpy()), pl.Series("score", table.column("score").to_numpy())
-        )
-        judged = entries.join(self.pool.qrels, on=["query_id", "paper_id"], how="left", maintain_order="left")
-        return judged.with_columns(pl.col("grade").fill_null(0))
 
 
 Pools = PoolView | Task | Iterable[PoolView | Task]
@@ -192,7 +107,7 @@ class Workspace:
         """
         tasks = selection(**settings).pools(find_corpus(self.root, corpus))
         self.make(tasks)
-        return [self._view(task) for task in tasks]
+        return [self.view(task) for task in tasks]
 
     def pool(self, corpus: str | None = None, **settings: Any) -> PoolView:
         """Make one pool where it is missing, and open it. Its sample is the first unless ``sample`` is given.
@@ -211,7 +126,7 @@ class Workspace:
             names = ", ".join(task.slug for task in chosen)
             raise InputError(f"the settings must select one pool, got {len(chosen)}: {names}", "Use ws.pools(...)")
         self.make(chosen)
-        return self._view(chosen[0])
+        return self.view(chosen[0])
 
     def evaluations(
         self,
@@ -318,6 +233,53 @@ class Workspace:
             raise InputError(f"{system} has not ranked {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
         return RankingView(self.runner.make(evaluation.ranking), pool, system)
 
+    def vectors(self, pool: PoolView, system: str, *, precision: str | None = None) -> tuple[list[str], Matrix]:
+        """Return the vectors of a pool's papers: their ids in order, and float32 ``[papers, dimension]`` memory-mapped.
+
+        They are written once to a file below ``runs/exports``; what they are is said at :meth:`write_vectors`.
+        """
+        from pipeline.encode.export import open_vectors
+
+        (model,) = self._encoders(system, precision)
+        path = self.root / EXPORTS / f"{pool.name}-{model.slug}.npy"
+        return open_vectors(path if path.is_file() else self.write_vectors(pool, system, path, precision=precision))
+
+    def write_vectors(self, pool: PoolView, system: str, path: Path, *, precision: str | None = None) -> Path:
+        """Write the vectors of a pool's papers, in order of id, and return the path.
+
+        The papers are the candidates and, where queries are papers, the queries; those without a vector are left out.
+
+        Args:
+            pool: the pool.
+            system: an encoder.
+            path: a file that ends in ``.npy`` (ids beside it in ``.ids.txt``) or ``.parquet``.
+            precision: compute precision of the encoder; None: its own.
+
+        Raises:
+            InputError: the system is no encoder with one vector a paper, or has not embedded the pool.
+        """
+        from pipeline.encode.export import export_vectors
+        from pipeline.stages.embed import embed_tasks, store_of
+
+        (model,) = self._encoders(system, precision)
+        task = embed_tasks(self._corpus_of(pool.task), pool.task, model)["paper"]
+        if not self.runner.published(task):
+            raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened, store = pool.pool, store_of(self.runner.make(task))
+        rows = np.union1d(opened.candidates, opened.query_rows) if opened.queries_are_papers else opened.candidates
+        return export_vectors(store, np.setdiff1d(rows, store.missing(rows)), opened.corpus.ids, path)
+
+    def _encoders(self, system: str, precision: str | None) -> list[Model]:
+        from pipeline.stages.systems import encoders, parse_systems
+
+        models = encoders(parse_systems(system, precision))
+        if len(models) != 1:
+            raise InputError(
+                f"the system must be one encoder, got {system}", 'Write it like ws.vectors(pool, "scincl")'
+            )
+        return models
+
     def make(self, tasks: Sequence[Task]) -> list[Artifact]:
         """Make what is missing of some tasks, pools first, and return their artifacts.
 
@@ -331,12 +293,39 @@ class Workspace:
         self.runner.make_all([task for task in with_inputs(tasks) if task.stage == "pool"])
         return self.runner.make_all(tasks)
 
-    def _view(self, task: Task) -> PoolView:
+    def view(self, task: Task) -> PoolView:
+        """Make the pool of a task where it is missing, and open it."""
         return PoolView(Pool(self.runner.make(task), Corpus(self._corpus_of(task))), task)
 
     def _corpus_of(self, pool: Task) -> Artifact:
         corpus = pool.inputs["corpus"]
         return self.runner.make(corpus) if isinstance(corpus, Task) else corpus
+
+
+def compare(workspace: Workspace, pool: PoolView, first: str, second: str, *, most: int = 10) -> Comparison:
+    """Compare two systems that were scored on a pool.
+
+    Args:
+        workspace: where they were scored.
+        pool: the pool.
+        first: name of a system.
+        second: of another; differences are second less first.
+        most: number of queries shown that differ most.
+
+    Returns:
+        Differences with intervals and p-values, and those queries with the ranks of their positives. ``print`` shows
+        them.
+
+    Raises:
+        InputError: a system was not scored on the pool, or several rows have its name; the message lists them.
+    """
+    from pipeline.report.choice import scored
+    from pipeline.report.compare import compare as compared
+    from pipeline.report.model import ReportSettings
+
+    chosen = [each for each in scored(workspace.root) if each.pool.id == pool.pool.artifact.id]
+    seed = pool.pool.artifact.manifest.config.get("seed", ReportSettings.seed)
+    return compared(chosen, first, second, ReportSettings(seed=seed), most=most)[0]
 
 
 def selection(

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+import pytrec_eval
 
 import pipeline as mdcr
 from pipeline.core.errors import InputError
@@ -65,6 +67,76 @@ def test_a_ranking_has_its_grades(workspace: mdcr.Workspace) -> None:
     for _, entries in frame.group_by("query_id", maintain_order=True):
         assert entries["rank"].to_list() == list(range(1, len(entries) + 1))
         assert entries["score"].is_sorted(descending=True)
+
+
+def test_a_ranking_goes_to_other_tools(workspace: mdcr.Workspace, tmp_path: Path) -> None:
+    pool = workspace.pool(**SETTINGS)
+    values = {
+        row[0]: row[1]
+        for row in workspace.evaluate(pool, "bm25").filter(measure="map")["query_id", "value"].iter_rows()
+    }
+    ranking = workspace.ranking(pool, "bm25")
+    qrels: dict[str, dict[str, int]] = {}
+    for query, paper, grade in pool.qrels.iter_rows():
+        qrels.setdefault(query, {})[paper] = grade
+    lines = [line.split() for line in ranking.to_trec(tmp_path / "bm25.trec").read_text().splitlines()]
+    written: dict[str, dict[str, float]] = {}
+    for query, _, paper, _, score, _ in lines:
+        written.setdefault(query, {})[paper] = float(score)
+    for run in (ranking.to_dict(), written):
+        found = pytrec_eval.RelevanceEvaluator(qrels, {"map"}).evaluate(run)
+        assert {query: each["map"] for query, each in found.items()} == pytest.approx(values, abs=1e-9)
+    own = ranking.frame.filter(query_id=lines[0][0])["paper_id"].to_list()
+    assert list(ranking.to_ranx().run[lines[0][0]]) == own
+
+
+def test_vectors_are_those_that_were_ranked_by(workspace: mdcr.Workspace) -> None:
+    pool = workspace.pool(**SETTINGS)
+    workspace.evaluate(pool, "lsa")
+    ids, vectors = workspace.vectors(pool, "lsa")
+    assert set(ids) == {*pool.candidates["paper_id"], *pool.queries["query_id"]}
+    assert isinstance(vectors, np.memmap)
+    place = {paper: number for number, paper in enumerate(ids)}
+    first = workspace.ranking(pool, "lsa").frame.filter(rank=1).row(0, named=True)
+    query, paper = (vectors[place[first[name]]].astype(np.float64) for name in ("query_id", "paper_id"))
+    cosine = query @ paper / np.linalg.norm(query) / np.linalg.norm(paper)
+    assert first["score"] == pytest.approx(cosine, abs=1e-5)
+    written = mdcr_json(
+        workspace.root, *flags(f"export vectors {COMMAND[5:].replace('bm25,lsa', 'lsa')} --format parquet")
+    )
+    (exported,) = (pl.read_parquet(path) for path in written["exported"])
+    assert exported["id"].to_list() == ids
+    assert np.array_equal(np.stack(exported["vector"].to_list()), vectors)
+    with pytest.raises(InputError, match="one encoder"):
+        workspace.vectors(pool, "bm25")
+
+
+def test_two_systems_are_compared(workspace: mdcr.Workspace) -> None:
+    pool = workspace.pool(**SETTINGS)
+    frame = workspace.evaluate(pool, ["bm25", "lsa"])
+    found = mdcr.compare(workspace, pool, "bm25", "lsa", most=2)
+    (difference,) = (each for each in found.differences if each.measure == "map")
+    means = dict(frame.filter(measure="map").group_by("system").agg(pl.col("value").mean()).iter_rows())
+    assert difference.difference == pytest.approx(means["lsa"] - means["bm25"], abs=1e-12)
+    assert difference.low <= difference.difference <= difference.high
+    assert len(found.most_different) == 2
+    assert "lsa" in str(found)
+
+
+def test_plots_show_the_means(workspace: mdcr.Workspace) -> None:
+    scores = workspace.evaluate(workspace.pools(**SETTINGS | {"size": "300,400", "samples": 2}), ["bm25", "lsa"])
+    summary = mdcr.plot.summary(scores).filter(measure="ndcg")
+    assert set(summary["samples"]) == {2}
+    (axes,) = mdcr.plot.by_size(scores, "ndcg").axes
+    drawn = [tuple(line.get_ydata()) for line in axes.lines]
+    expected = [tuple(100 * part.sort("size")["value"]) for _, part in summary.group_by("system", maintain_order=True)]
+    assert drawn == expected
+    (axes,) = mdcr.plot.by_field(scores.filter(size=300), "ndcg").axes
+    assert [each.get_text() for each in axes.get_yticklabels()] == ["Medicine"]
+    with pytest.raises(InputError, match="one pool size"):
+        mdcr.plot.by_field(scores, "ndcg")
+    with pytest.raises(InputError, match="one that was scored"):
+        mdcr.plot.by_size(scores, "err")
 
 
 def test_a_choice_that_is_not_one_lists_what_there_is(workspace: mdcr.Workspace, tmp_path: Path) -> None:

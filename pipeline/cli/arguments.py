@@ -12,6 +12,7 @@ from pipeline.sources.registry import SOURCES, all_options
 
 _SELECTION = "which pools"
 _FORMATS = "terminal (default), markdown, csv or latex"
+_FILES = "with commas: page, markdown, csv, latex, figures (default: all)"
 
 _ALL = "memory workers device repair dry-run verbose json"
 """Options of how a command runs; those it takes are named with it. Every command takes --root and --quiet."""
@@ -59,6 +60,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
         command.add_argument("--run", type=Path, action="append", default=[], metavar="FILE", help=about)
         _scoring(command, required=False)
         _shown(command, _FORMATS)
+        _benchmark(command)
     on_machine = "memory workers device repair"
     _batch(_command(commands, "submit", "submit what is missing as Slurm jobs", f"{on_machine} dry-run"))
     collecting = "verify and publish what slices made, and submit what they lost"
@@ -76,14 +78,13 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     show.add_argument("--spot", type=int, help="vectors: papers of each store to encode again (default: 3)")
     show.add_argument("--check", type=Path, metavar="CSV", help="table: exit with 3 if figures differ from this table")
     show.add_argument("--tolerance", type=float, help="difference --check allows (default: 0.01)")
-    for command, formats in ((report, "with commas: markdown, csv, latex, figures (default: all)"), (show, _FORMATS)):
+    for command, formats in ((report, _FILES), (show, _FORMATS)):
         _choosing(command)
         _shown(command, formats)
 
     compare = _command(commands, "compare", "compare two systems on the same pools, and show where they differ", "json")
     compare.add_argument("systems", nargs="*", metavar="SYSTEM", help="two: names or labels of rows of mdcr show")
-    compare.add_argument("--a", help=argparse.SUPPRESS)  # make compare A=... B=...
-    compare.add_argument("--b", help=argparse.SUPPRESS)
+    compare.add_argument("--model", help="the two systems with a comma, as make passes them")
     compare.add_argument("--most", type=int, default=5, metavar="N", help="queries that differ most (default: 5)")
     _choosing(compare, systems=False)
 
@@ -92,6 +93,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     study.add_argument("--recipe", type=Path, help="TOML file with its settings (default: runs/recipes/NAME.toml)")
     study.add_argument("--corpus", help="corpus in place of the recipe's")
     study.add_argument("--model", help="systems in place of the recipe's")
+    study.add_argument("--year", type=int, help="publication year in place of the recipe's")
     study.add_argument("--input", type=Path, help="folder in place of the recipe's")
     study.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting's value")
     study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
@@ -253,10 +255,20 @@ def _batch(command: argparse.ArgumentParser) -> None:
     _scoring(command)
 
 
+def _benchmark(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("a benchmark in the MDCR layout, in place of pools (docs/mdcr.md)")
+    group.add_argument("--benchmark", type=Path, help="folder with mdcr_SPLIT.json and mdcr_SPLIT_data.jsonl")
+    group.add_argument("--scores", type=Path, help="score this score file instead of systems; needs no texts")
+    group.add_argument("--export-scores", type=Path, metavar="FILE", help="write the scores of the one system")
+    group.add_argument("--bm25-index", help="BM25 counts the documents of the field's corpus (default) or each query's")
+
+
 def _export(command: argparse.ArgumentParser) -> None:
-    command.add_argument("what", help="pool, run (the rankings of --model) or scores")
+    command.add_argument("what", help="pool, run (the rankings of --model), scores or vectors (of --model)")
     about = "pool: beir (default), trec or parquet; run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
-    command.add_argument("--format", help=about + "scores: csv (default), csv.gz or parquet")
+    command.add_argument(
+        "--format", help=about + "scores: csv (default), csv.gz or parquet; vectors: npy (default) or parquet"
+    )
     command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
     _systems(command, required=False)
     _strict(command)

@@ -124,9 +124,13 @@ def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -
 
 def score(options: argparse.Namespace) -> None:
     """Score rankings (eval: after making whatever is missing) and print the table."""
+    from pipeline.cli import benchmark
     from pipeline.cli.approximate import compared
     from pipeline.cli.results import print_scores
 
+    if benchmark.asked(options):
+        benchmark.score(options)
+        return
     runner = repaired(options)
     evaluations = read.evaluations(options, runner.root)
     tasks = [task for evaluation in evaluations for task in evaluation.scores]

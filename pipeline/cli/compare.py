@@ -12,8 +12,9 @@ from pipeline.core.errors import InputError
 from pipeline.report.choice import choose
 from pipeline.report.collect import tables
 from pipeline.report.compare import compare as compared
-from pipeline.report.compare_text import as_text
+from pipeline.report.comparison import as_text
 from pipeline.report.model import ReportSettings
+from pipeline.stages.systems import system_names
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -22,7 +23,7 @@ def compare(options: argparse.Namespace) -> None:
     Raises:
         InputError: not two systems are named, or nothing that both were scored on fits the options.
     """
-    named = [*options.systems, *(each for each in (options.a, options.b) if each)]
+    named = options.systems or system_names(options.model or "")
     if len(named) != 2:
         raise InputError(f"two systems must be compared, got {len(named)}", "Write it like mdcr compare bm25 lsa")
     choice = choice_of(options)

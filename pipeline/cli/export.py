@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange import frames, pools, rankings
 from pipeline.stages.selection import parse_count_or_all
+from pipeline.stages.systems import system_names
 
 _CHOOSING = (
     *("corpus", "field", "size", "year", "queries", "samples", "seed", "split", "nested", "positives", "depth"),
@@ -98,8 +100,25 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     yield path
 
 
+def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
+    """Write the vectors of each pool's papers by each encoder as a file."""
+    runner = repaired(options)
+    found = read.evaluations(options, runner.root)
+    make(runner, [task for evaluation in found for task in evaluation.embed], options, stores=True)
+    if options.dry_run:
+        return
+    workspace = Workspace(runner)
+    for task in read.selection(options).pools(find_corpus(runner.root, options.corpus)):
+        pool = workspace.view(task)
+        for name in system_names(options.model):
+            slug = re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")
+            path = folder / f"{pool.name}-{slug}.{options.format}"
+            yield workspace.write_vectors(pool, name, path, precision=options.precision)
+
+
 _KINDS: dict[str, tuple[dict[str, str], Callable[[argparse.Namespace, Path], Iterable[Path]]]] = {
     "pool": (dict.fromkeys(pools.FORMATS, ""), _pools),
     "run": (rankings.FORMATS, _runs),
     "scores": (frames.FORMATS, _scores),
+    "vectors": ({"npy": "npy", "parquet": "parquet"}, _vectors),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 from pipeline.api import Workspace
@@ -25,8 +26,6 @@ def study(options: argparse.Namespace) -> None:
     Raises:
         InputError: no study has that name, or its recipe is invalid.
     """
-    from pipeline.studies.run import run, write
-
     workspace = Workspace(read.runner(options))
     if options.name is None:
         studies = [registry.find(name) for name in registry.STUDIES]
@@ -41,10 +40,19 @@ def study(options: argparse.Namespace) -> None:
         print_rows("tasks", chosen.listing(recipe), options)
         return
     if options.dry_run:
-        _print_plan(workspace, chosen, recipe, options)
+        print_plan(workspace, chosen, recipe, options)
         return
+    present(workspace, chosen, path.stem, recipe, options, options.output)
+
+
+def present(
+    workspace: Workspace, chosen: Study, name: str, recipe: Any, options: argparse.Namespace, output: Path | None
+) -> None:
+    """Run a study, write its files and print its tables."""
+    from pipeline.studies.run import run, write
+
     findings = run(workspace, chosen, recipe)
-    folder = write(workspace, chosen, path.stem, recipe, findings, options.output)
+    folder = write(workspace, chosen, name, recipe, findings, output)
     if options.json:
         tables = {each.name: each.frame.to_dicts() for each in findings.tables}
         print_json({"study": chosen.name, "folder": str(folder), "recipe": canonical(recipe), "tables": tables})
@@ -62,12 +70,15 @@ def _changes(options: argparse.Namespace) -> dict[str, Any]:
         found["corpus"] = options.corpus
     if options.model:
         found["systems"] = options.model
+    if options.year:
+        found["year"] = options.year
     if options.input:
         found["input"] = str(options.input)
     return found
 
 
-def _print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argparse.Namespace) -> None:
+def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argparse.Namespace) -> None:
+    """Print what a study would make, with time and disk."""
     from pipeline.studies.estimate import estimate
     from pipeline.studies.run import plan
 

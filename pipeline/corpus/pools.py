@@ -67,9 +67,9 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
     pairs = np.concatenate([np.stack([query, identical[query]]).T, np.stack([c.to_numpy() for c in given.columns]).T])
     excluded = np.unique(pairs.astype(np.int64), axis=0)
     rows = np.arange(len(query_ids), dtype=np.uint32)
-    out.arrow("queries.arrow", _table(POOL_QUERIES, rows, pa.nulls(len(rows), pa.string())), POOL_QUERIES)
-    out.arrow("candidates.arrow", _table(CANDIDATES, np.arange(len(corpus), dtype=np.uint32)), CANDIDATES)
-    out.arrow("exclusions.arrow", _table(EXCLUSIONS, *excluded.T), EXCLUSIONS)
+    out.arrow("queries.arrow", table(POOL_QUERIES, rows, pa.nulls(len(rows), pa.string())), POOL_QUERIES)
+    out.arrow("candidates.arrow", table(CANDIDATES, np.arange(len(corpus), dtype=np.uint32)), CANDIDATES)
+    out.arrow("exclusions.arrow", table(EXCLUSIONS, *excluded.T), EXCLUSIONS)
     out.arrow("qrels.arrow", judgements, JUDGEMENTS)
     out.arrow("missing.arrow", corpus.missing, MISSING)
     judged = np.unique(judgements.column("query").to_numpy()[grades > 0])
@@ -135,14 +135,15 @@ def _write(
     out: Workdir, queries: Queries, field: str | None, candidates: Rows, exclusions: npt.NDArray[np.int64]
 ) -> None:
     names = pa.array([field] * len(queries.rows), pa.string())
-    out.arrow("queries.arrow", _table(POOL_QUERIES, queries.rows, names), POOL_QUERIES)
-    out.arrow("candidates.arrow", _table(CANDIDATES, candidates), CANDIDATES)
+    out.arrow("queries.arrow", table(POOL_QUERIES, queries.rows, names), POOL_QUERIES)
+    out.arrow("candidates.arrow", table(CANDIDATES, candidates), CANDIDATES)
     grades = np.ones(len(queries.positives), np.int16)
-    out.arrow("qrels.arrow", _table(JUDGEMENTS, queries.owner, queries.positives, grades), JUDGEMENTS)
+    out.arrow("qrels.arrow", table(JUDGEMENTS, queries.owner, queries.positives, grades), JUDGEMENTS)
     exclusions = exclusions[np.lexsort((exclusions[:, 1], exclusions[:, 0]))]
-    out.arrow("exclusions.arrow", _table(EXCLUSIONS, exclusions[:, 0], exclusions[:, 1]), EXCLUSIONS)
+    out.arrow("exclusions.arrow", table(EXCLUSIONS, exclusions[:, 0], exclusions[:, 1]), EXCLUSIONS)
 
 
-def _table(schema: pa.Schema, *columns: Any) -> pa.Table:
+def table(schema: pa.Schema, *columns: Any) -> pa.Table:
+    """Return columns as a table of a schema."""
     arrays = [pa.array(c).cast(f.type) for c, f in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)

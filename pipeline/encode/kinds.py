@@ -25,8 +25,10 @@ from pipeline.encode.spec import (
     LsaSpec,
     MeanSpec,
     Model,
+    SentencesSpec,
     TransformerSpec,
     VectorsSpec,
+    WordsSpec,
 )
 
 if TYPE_CHECKING:
@@ -258,6 +260,47 @@ def _fit_lsa(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
     return fit(spec, corpus, out)
 
 
+def _resolve_words(name: str, settings: Mapping[str, Any]) -> Model:
+    return Model(name, build_spec(WordsSpec, settings), "cosine")
+
+
+def _load_words(_model: Model, fit: Artifact | None, _resources: Resources) -> Encoder:
+    from pipeline.encode.words import WordsEncoder
+
+    if fit is None:
+        raise TypeError("word vectors are loaded from the artifact of their fit")
+    return WordsEncoder.open(fit)
+
+
+def _fit_words(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
+    from pipeline.encode.words import fit
+
+    return fit(spec, corpus, out)
+
+
+def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
+    from pipeline.encode import registry
+
+    values = dict(settings)
+    encoder = values.pop("encoder")
+    part = registry.resolve(encoder)
+    if part.several or not isinstance(part.spec, TransformerSpec):
+        raise InputError(
+            f"encoder of {name} must be a transformer with one vector a text, got {encoder!r}",
+            "Write sentences:encoder=minilm",
+        )
+    distance = cast("Distance", checked_choice("distance", values.pop("distance", part.distance)))
+    spec = build_spec(SentencesSpec, {**values, "encoder": part.spec})
+    return Model(name, spec, distance, part.checkpoint, parts=(part,), several=True)
+
+
+def _load_sentences(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
+    from pipeline.encode.sentences import SentencesEncoder
+
+    (part,) = model.parts
+    return SentencesEncoder(find(part.spec.kind).load(part, None, resources))
+
+
 def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:
     from pipeline.encode import vectorfiles
 
@@ -278,3 +321,5 @@ register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelera
 register(Kind("mean", MeanSpec, _resolve_mean, _load_mean, accelerated=True))
 register(Kind("lsa", LsaSpec, _resolve_lsa, _load_lsa, _fit_lsa))
 register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors))
+register(Kind("words", WordsSpec, _resolve_words, _load_words, _fit_words))
+register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_sentences, accelerated=True))

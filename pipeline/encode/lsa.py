@@ -11,7 +11,7 @@ one machine give the same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -56,15 +56,19 @@ class LsaEncoder(Encoder):
     """
 
     def __init__(self, terms: Sequence[str], idf: npt.NDArray[np.float32], components: Matrix) -> None:
-        self._counter, self._idf, self._components = _counter(vocabulary=terms), idf, components
+        self._counter, self.idf, self._components = counter_of(vocabulary=terms), idf, components
 
     @classmethod
-    def open(cls, fit: Artifact) -> LsaEncoder:
+    def open(cls, fit: Artifact) -> Self:
         """Open a published fit."""
         terms = fit.arrow("terms.arrow")
         components = fit.arrow("components.arrow").column("vector").chunk(0)
         matrix = components.flatten().to_numpy().reshape(len(terms), -1)
         return cls(terms.column("term").to_pylist(), terms.column("idf").to_numpy(), matrix)
+
+    def weighted(self, counts: csr_matrix) -> csr_matrix:
+        """Return the weights of terms, float32 CSR ``[texts, terms]``."""
+        return tfidf_weights(counts, self.idf)
 
     @property
     def dimension(self) -> int:
@@ -79,14 +83,14 @@ class LsaEncoder(Encoder):
         """Return the term counts of texts block by block; ad-hoc queries are projected like papers."""
         del role
         blocks = (texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK))
-        return [self._counter.transform(_joined(block)) for block in blocks]
+        return [self._counter.transform(joined(block)) for block in blocks]
 
     def finish(self, prepared: Sequence[csr_matrix]) -> Iterator[Encoded]:
         """Yield vectors block by block."""
         start = 0
         for counts in prepared:
             tokens, texts = int(counts.sum()), counts.shape[0]
-            vectors = np.asarray(_weights(counts, self._idf) @ self._components, np.float32)
+            vectors = np.asarray(self.weighted(counts) @ self._components, np.float32)
             yield Encoded(np.arange(start, start + texts), vectors, texts, tokens, padded=tokens)
             start += texts
 
@@ -98,10 +102,10 @@ def fit(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
         InputError: the corpus has no two papers that share a term.
     """
     chosen = smallest(priorities(corpus.attributes["key"], spec.seed, "lsa sample"), spec.sample)
-    counter = _counter(min_df=2, max_features=spec.vocabulary)
+    counter = counter_of(min_df=2, max_features=spec.vocabulary)
     with Progress(len(chosen), "lsa: terms", "papers") as progress:
         try:
-            counts = counter.fit_transform(_sample(corpus, np.sort(chosen), progress))
+            counts = counter.fit_transform(joined_sample(corpus, np.sort(chosen), progress))
         except ValueError as error:
             raise InputError(
                 "no two papers of the corpus share a term", "lsa needs a corpus with titles or abstracts"
@@ -111,30 +115,44 @@ def fit(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
     dimension = min(spec.dimension, *counts.shape)
     seed = int(generator(spec.seed, "lsa svd").integers(2**31))
     with threadpoolctl.threadpool_limits(1):
-        components = randomized_svd(_weights(counts, idf), dimension, n_iter=2, random_state=seed)[2]
-    out.arrow("terms.arrow", pa.table([pa.array(counter.get_feature_names_out()), frequency, idf], _TERMS), _TERMS)
-    flat = pa.array(np.ascontiguousarray(components.T, np.float32).reshape(-1))
-    schema = pa.schema([pa.field("vector", pa.list_(pa.float32(), dimension), nullable=False)])
-    out.arrow("components.arrow", pa.table([pa.FixedSizeListArray.from_arrays(flat, dimension)], schema), schema)
+        components = randomized_svd(tfidf_weights(counts, idf), dimension, n_iter=2, random_state=seed)[2]
+    write_fit(out, counter.get_feature_names_out(), frequency, idf, components.T)
     return {"papers": len(chosen), "terms": len(idf), "dimension": dimension}
 
 
-def _counter(**options: Any) -> CountVectorizer:
+def write_fit(
+    out: Workdir,
+    terms: npt.NDArray[Any],
+    frequency: npt.NDArray[np.int64],
+    idf: npt.NDArray[Any],
+    vectors: npt.NDArray[Any],
+) -> None:
+    """Write terms, how many papers have each, their weights and their vectors ``[terms, dimension]``."""
+    out.arrow("terms.arrow", pa.table([pa.array(terms), frequency, idf.astype(np.float32)], _TERMS), _TERMS)
+    flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
+    schema = pa.schema([pa.field("vector", pa.list_(pa.float32(), vectors.shape[1]), nullable=False)])
+    column = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+    out.arrow("components.arrow", pa.table([column], schema), schema)
+
+
+def counter_of(**options: Any) -> CountVectorizer:
     """Return a counter of terms: runs of letters and digits in lower case."""
     return CountVectorizer(token_pattern=_TERM, dtype=np.float32, **options)
 
 
-def _joined(texts: Iterable[Text]) -> Iterator[str]:
+def joined(texts: Iterable[Text]) -> Iterator[str]:
+    """Yield each text as one string."""
     return (f"{text.title} {text.abstract}" for text in texts)
 
 
-def _sample(corpus: Corpus, rows: npt.NDArray[np.int64], progress: Progress) -> Iterator[str]:
+def joined_sample(corpus: Corpus, rows: npt.NDArray[np.int64], progress: Progress) -> Iterator[str]:
+    """Yield the papers at rising rows, each as one string."""
     for texts in corpus.texts(rows, _BLOCK):
-        yield from _joined(texts)
+        yield from joined(texts)
         progress.add(len(texts))
 
 
-def _weights(counts: csr_matrix, idf: npt.NDArray[np.float32]) -> csr_matrix:
+def tfidf_weights(counts: csr_matrix, idf: npt.NDArray[np.float32]) -> csr_matrix:
     """Return TF-IDF weights of length 1, float32 CSR ``[texts, terms]``."""
     counts.data = (1 + np.log(counts.data)) * idf[counts.indices]
     return normalize(counts, copy=False)

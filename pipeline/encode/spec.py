@@ -26,6 +26,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "storage": ("float32", "float16", "bfloat16"),
     "template": ("title-sep-abstract", "title-space-abstract"),
     "missing": ("error", "skip"),
+    "weights": ("uniform", "tfidf"),
 }
 """Values of the settings that have a fixed set of them."""
 
@@ -176,6 +177,46 @@ class CrossModel:
     name: str
     spec: CrossSpec
     checkpoint: Checkpoint
+
+
+@dataclass(frozen=True)
+class WordsSpec:
+    """Averaged word vectors trained on a corpus (:mod:`pipeline.encode.words`).
+
+    Attributes:
+        weights: ``uniform``, or ``tfidf``: each term by its inverse document frequency.
+        dimension: components of a vector.
+        epochs: passes over the sample.
+        sample: maximum number of papers that are read.
+        vocabulary: maximum number of terms kept: those in the most papers of the sample.
+        seed: seed of the sample and of the training.
+        storage: data type the vectors are stored in.
+    """
+
+    weights: Literal["uniform", "tfidf"] = "uniform"
+    dimension: int = 200
+    epochs: int = 5
+    sample: int = 200_000
+    vocabulary: int = 50_000
+    seed: int = 13
+    storage: Storage = "float32"
+    kind: str = "words"
+
+
+@dataclass(frozen=True)
+class SentencesSpec:
+    """One vector a sentence by an encoder of texts (:mod:`pipeline.encode.sentences`).
+
+    Attributes:
+        encoder: specification of the encoder.
+        storage: data type the vectors are stored in.
+        sentences: version of the rule that splits a text.
+    """
+
+    encoder: EncoderSpec
+    storage: Storage = "float32"
+    sentences: int = 1
+    kind: str = "sentences"
 
 
 @dataclass(frozen=True)

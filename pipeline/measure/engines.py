@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError, nearest
 from pipeline.measure.hits import Hits
 from pipeline.measure.inputs import Qrels, Run, check_measurable
-from pipeline.measure.measures import MEASURES, Measure
+from pipeline.measure.measures import Measure
 
 ENGINES = ("numpy", "ranx")
 """``numpy``: the definitions of the table. ``ranx``: the same values within 1e-12, after it compiled its kernels."""
@@ -33,12 +33,14 @@ def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = 
     """
     check_engine(engine)
     check_measurable(qrels, run)
+    for least in {each.relevant for each in measures} - {1}:
+        check_measurable(qrels.graded(least), run)
     if engine == "ranx":
         from pipeline.measure import ranx_engine
 
         return ranx_engine.evaluate(qrels, run, measures)
     hits = Hits.of(qrels, run)
-    return np.stack([MEASURES[each.name].compute(hits.at(each.cutoff)) for each in measures])
+    return np.stack([each.compute(hits) for each in measures])
 
 
 def check_engine(engine: str) -> None:

@@ -29,9 +29,15 @@ class Relevant(NamedTuple):
     rank: Integers
     grade: Integers
 
-    def at(self, cutoff: int) -> Relevant:
-        """Return those at a rank up to a cutoff."""
-        kept = self.rank <= cutoff
+    def at(self, cutoff: int | Integers) -> Relevant:
+        """Return those at a rank up to a cutoff, one for all queries or one each."""
+        return self._of(self.rank <= (cutoff if isinstance(cutoff, int) else cutoff[self.query]))
+
+    def graded(self, least: int) -> Relevant:
+        """Return those of a grade of ``least`` or more."""
+        return self._of(self.grade >= least)
+
+    def _of(self, kept: npt.NDArray[np.bool_]) -> Relevant:
         return Relevant(self.query[kept], self.rank[kept], self.grade[kept])
 
     def nth(self) -> Integers:
@@ -73,7 +79,18 @@ class Hits:
         ideal = Relevant(query_of(qrels.offsets), _ranks(qrels.offsets), qrels.grades.astype(np.int64))
         return cls(found, ideal, qrels.positives(), run.retrieved())
 
-    def at(self, cutoff: int | None) -> Hits:
+    def graded(self, least: int) -> Hits:
+        """Return the hits where only papers of a grade of ``least`` or more are relevant."""
+        ideal = self.ideal.graded(least)
+        return Hits(
+            self.found.graded(least), ideal, np.bincount(ideal.query, minlength=len(self.positives)), self.counted
+        )
+
+    def share(self, percent: int) -> Hits:
+        """Return the hits of the first ranks alone: a percentage of each query's, rounded down, at least one."""
+        return self.at(np.maximum(self.counted * percent // 100, 1))
+
+    def at(self, cutoff: int | Integers | None) -> Hits:
         """Return the hits of the first ranks alone; None: of the whole run."""
         if cutoff is None:
             return self

@@ -101,6 +101,11 @@ class Qrels:
         """Return how many relevant papers each query has, int64 ``[queries]``."""
         return np.diff(self.offsets)
 
+    def graded(self, least: int) -> Qrels:
+        """Return the papers of a grade of ``least`` or more."""
+        kept = self.grades >= least
+        return Qrels(np.concatenate([[0], np.cumsum(kept)])[self.offsets], self.rows[kept], self.grades[kept])
+
 
 def check_measurable(qrels: Qrels, run: Run) -> None:
     """Check that run and qrels have the same queries, and that each query has a relevant paper.

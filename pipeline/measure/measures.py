@@ -4,7 +4,8 @@ A measure is one function of :class:`pipeline.measure.hits.Hits` under the decor
 :data:`MEASURES` is what the parser, the engines, ``mdcr show measures`` and the tests read.
 
 Definitions are trec_eval's: a grade of 1 or more is relevant, and denominators count all positives of a query,
-retrieved or not (Medić & Šnajder 2022, section 3.3). A query that retrieved nothing scores 0.
+retrieved or not (Medić & Šnajder 2022, section 3.3). A query that retrieved nothing scores 0. A measure may ask for a
+higher grade (``precision(rel=2)@20``), or cut at a percentage of what each query retrieved (``ndcg%20``).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Definition:
         name: canonical name.
         label: what tables print.
         compute: the definition: hits, cut already, to a value for each query.
-        ranx: name of the function of ``ranx.metrics`` that computes the same.
+        ranx: name of the function of ``ranx.metrics`` that computes the same; empty without one.
         aliases: other names users may type.
         cuts: whether it takes a cutoff; the whole ranking counts without one.
     """
@@ -54,7 +55,7 @@ MEASURES: dict[str, Definition] = {}
 
 
 def measure(
-    name: str, label: str, *, ranx: str, aliases: tuple[str, ...] = (), cuts: bool = True
+    name: str, label: str, *, ranx: str = "", aliases: tuple[str, ...] = (), cuts: bool = True
 ) -> Callable[[Callable[[Hits], Values]], Callable[[Hits], Values]]:
     """Enter a definition into the table; see :class:`Definition` for the arguments."""
 
@@ -119,12 +120,34 @@ def f1(hits: Hits) -> Values:
     return 2 * p * r / np.where(p + r > 0, p + r, 1)
 
 
+@measure("csfcube-r-precision", "CSF-R-Prec", cuts=False)
+def precision_at_last(hits: Hits) -> Values:
+    """Precision at the rank of the last relevant paper that was retrieved, as CSFCube's authors compute it."""
+    last = np.zeros(len(hits.positives), np.int64)
+    np.maximum.at(last, hits.found.query, hits.found.rank)
+    return _sums(hits) / np.maximum(last, 1)
+
+
+@measure("csfcube-ndcg", "CSF-NDCG")
+def ndcg_of_csfcube(hits: Hits) -> Values:
+    """NDCG with the discounts of CSFCube's authors: 1, 1, 1 / log2(3), 1 / log2(4), ..."""
+
+    def dcg(papers: Relevant) -> Values:
+        gains = papers.grade / np.maximum(np.log2(papers.rank), 1)
+        return np.bincount(papers.query, gains, len(hits.positives)).astype(np.float64)
+
+    return dcg(hits.found) / dcg(hits.ideal)
+
+
 def _sums(hits: Hits, weights: npt.NDArray[np.generic] | None = None) -> Values:
     """Return the sum of a weight over the hits of each query, rank by rank; without weights, their number."""
     return np.bincount(hits.found.query, weights, len(hits.positives)).astype(np.float64)
 
 
-_SPELLING = re.compile(r"(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<cutoff>[1-9][0-9]{0,8}))?")
+_SPELLING = re.compile(
+    r"(?P<name>[a-z][a-z0-9_-]*)(?:\(rel=(?P<relevant>[1-9][0-9]?)\))?"
+    r"(?:@(?P<cutoff>[1-9][0-9]{0,8})|%(?P<share>[1-9][0-9]?))?"
+)
 
 
 @dataclass(frozen=True)
@@ -134,24 +157,37 @@ class Measure:
     Attributes:
         name: a key of :data:`MEASURES`.
         cutoff: ranks that count, or None for the whole ranking.
+        relevant: the least grade that is relevant.
+        share: percentage of each query's retrieved papers that counts, rounded down; None: all.
     """
 
     name: str
     cutoff: int | None = None
+    relevant: int = 1
+    share: int | None = None
 
     def __str__(self) -> str:
-        return self.name if self.cutoff is None else f"{self.name}@{self.cutoff}"
+        return self.name + self._suffix
+
+    @property
+    def _suffix(self) -> str:
+        grade = f"(rel={self.relevant})" if self.relevant > 1 else ""
+        return grade + (f"@{self.cutoff}" if self.cutoff else f"%{self.share}" if self.share else "")
+
+    def compute(self, hits: Hits) -> Values:
+        """Return the value of each query from its hits, not yet cut."""
+        graded = hits if self.relevant == 1 else hits.graded(self.relevant)
+        return MEASURES[self.name].compute(graded.at(self.cutoff) if self.share is None else graded.share(self.share))
 
     @property
     def label(self) -> str:
         """What tables print: ``MAP``, ``R@30``."""
-        label = MEASURES[self.name].label
-        return label if self.cutoff is None else f"{label}@{self.cutoff}"
+        return MEASURES[self.name].label + self._suffix
 
     @property
-    def order(self) -> tuple[int, int]:
-        """Sort key: canonical order of names, then rising cutoff, uncut first."""
-        return list(MEASURES).index(self.name), self.cutoff or 0
+    def order(self) -> tuple[int, ...]:
+        """Sort key: canonical order of names, then rising grade and cutoff, uncut first."""
+        return list(MEASURES).index(self.name), self.relevant, self.cutoff or 0, self.share or 0
 
 
 DEFAULT = (
@@ -213,9 +249,10 @@ def parse_measures(text: str | Iterable[str]) -> tuple[Measure, ...]:
 def _parse(word: str) -> Measure | None:
     match = _SPELLING.fullmatch(word.casefold())
     name = _canonical(match["name"]) if match else None
-    if match is None or name is None or (match["cutoff"] and not MEASURES[name].cuts):
+    if match is None or name is None or ((match["cutoff"] or match["share"]) and not MEASURES[name].cuts):
         return None
-    return Measure(name, int(match["cutoff"]) if match["cutoff"] else None)
+    cutoff, share = (int(match[each]) if match[each] else None for each in ("cutoff", "share"))
+    return Measure(name, cutoff, int(match["relevant"] or 1), share)
 
 
 def _canonical(typed: str) -> str | None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import StageError
+from pipeline.core.errors import InputError, StageError
 from pipeline.measure.inputs import Qrels, Run, check_measurable
 from pipeline.measure.measures import MEASURES, Measure
 
@@ -39,10 +39,13 @@ def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> npt.NDArray
     """Return the value of each measure for each query; see :func:`pipeline.measure.engines.evaluate`.
 
     Raises:
-        InputError: a query has no positive, or qrels and run are of different queries.
+        InputError: a query has no positive, qrels and run are of different queries, or ranx lacks a measure.
         StageError: numba finds no folder to cache its kernels in.
     """
     check_measurable(qrels, run)
+    for each in measures:
+        if each.share or each.relevant > 1 or not MEASURES[each.name].ranx:
+            raise InputError(f"the measure must be one of ranx's, got {each}", "Leave out --measure-engine ranx")
     values = np.zeros((len(measures), len(qrels.offsets) - 1))
     for members in _blocks(qrels, run):
         judged, ranked = _qrels_lists(qrels, members), _run_lists(run, members)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,89 +16,9 @@ from pipeline.measure.statistics import bootstrap_means, confidence_interval, in
 from pipeline.report.averaging import average
 from pipeline.report.choice import is_called
 from pipeline.report.collect import load
+from pipeline.report.comparison import ComparedQuery, Comparison, Difference, Positive
 from pipeline.report.identity import Chosen
 from pipeline.report.model import ReportSettings, Scored, Setup, unique
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One measure of both systems; values are fractions.
-
-    Attributes:
-        first: mean over queries, each with its mean over samples.
-        second: likewise.
-        difference: second less first.
-        low: lower end of the bootstrap interval of the difference, over queries.
-        high: upper end.
-        p_value: of the paired permutation test, not corrected for several measures.
-        wins: queries where the second is better.
-        ties: queries where both are the same.
-        losses: queries where the first is better.
-    """
-
-    measure: str
-    first: float
-    second: float
-    difference: float
-    low: float
-    high: float
-    p_value: float
-    wins: int
-    ties: int
-    losses: int
-
-
-@dataclass(frozen=True)
-class Positive:
-    """A relevant paper, with its ranks from 1; None where it was not retrieved."""
-
-    paper_id: str
-    title: str
-    year: int | None
-    first_rank: int | None
-    second_rank: int | None
-
-
-@dataclass(frozen=True)
-class ComparedQuery:
-    """A query on one pool, with the value of the leading measure in both rankings."""
-
-    query_id: str
-    title: str
-    year: int | None
-    pool: str
-    first: float
-    second: float
-    positives: tuple[Positive, ...]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two systems on the samples of one pool.
-
-    Attributes:
-        first: label of a row.
-        second: label of another.
-        field: of the pools; None at the dataset level.
-        size: candidates.
-        pools: folder names.
-        queries: number of queries.
-        interval: kind of interval (:func:`pipeline.measure.statistics.interval_kind`).
-        level: of its confidence.
-        differences: measure by measure.
-        most_different: queries by falling difference of the first measure.
-    """
-
-    first: str
-    second: str
-    field: str | None
-    size: int
-    pools: tuple[str, ...]
-    queries: int
-    interval: str
-    level: float
-    differences: tuple[Difference, ...]
-    most_different: tuple[ComparedQuery, ...]
 
 
 class _Side(NamedTuple):

@@ -75,6 +75,7 @@ SOURCES: Mapping[str, Source] = {
         "a BEIR or TREC folder: corpus, queries, qrels",
         (Option("judged", "split of the qrels (default: test)"),),
     ),
+    "csfcube": Source("csfcube:Csfcube", "CSFCube, or pools judged by facet in its layout"),
     "jsonl": Source("collection:open_jsonl", "your own JSON lines, with --columns", (_COLUMNS, _TRUNCATED)),
     "parquet": Source("collection:open_parquet_files", "your own Parquet files, with --columns", (_COLUMNS,)),
     "synthetic": Source(

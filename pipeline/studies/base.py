@@ -58,6 +58,7 @@ class Findings:
         sources: folder names of the artifacts that the figures come from.
         files: further files of the study, text by name.
         parts: what its page shows below the tables: charts, heat maps, query browsers.
+        copies: further files of the study, copied from artifacts, by name.
     """
 
     tables: Sequence[StudyTable]
@@ -65,6 +66,7 @@ class Findings:
     sources: Sequence[str] = ()
     files: dict[str, str] = field(default_factory=dict)
     parts: Sequence[Part] = ()
+    copies: dict[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,10 @@ STUDIES = {
     "neighbours": "neighbours.study:STUDY",
     "scirepeval": "scirepeval.study:STUDY",
     "mdcr": "mdcr.study:STUDY",
+    "mdcr_eval": "mdcr.scores:STUDY",
+    "mdcr_checks": "mdcr.checks:STUDY",
+    "facets": "facets.study:STUDY",
+    "facet_pools": "facets.build:STUDY",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,9 @@ def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: 
             files.write_text(folder / f"{each.name}.csv", each.frame.write_csv())
         for file, text in findings.files.items():
             files.write_text(folder / file, text)
+        for file, path in findings.copies.items():
+            with files.replacing(folder / file) as temporary:
+                shutil.copyfile(path, temporary)
         _draw(findings, folder, f"study {study.name}; {', '.join(findings.sources)}")
         record = {**facts, "provenance": provenance.describe()}
         files.write_text(folder / "study.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")

@@ -95,6 +95,8 @@ RUNS = {
 def test_every_option_is_read(root: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """``--root``, ``--quiet`` and ``--verbose`` are read for all commands at their entry."""
     read = {"root", "quiet", "verbose", "help"}
+    if command in ("score", "eval"):
+        read |= {"scores", "export_scores", "bm25_index"}  # of a benchmark: tests/studies/test_mdcr_evaluation.py
     run = commands.run
     monkeypatch.setattr(commands, "run", lambda options: run(Recorder(options, read)))  # type: ignore[arg-type]
     monkeypatch.setattr("pipeline.cluster.ray_engine.ray_executor", lambda _address: None)
@@ -150,6 +152,7 @@ DRY = {
     "models": "lock",
     "report": None,
     "fetch": None,
+    "export": None,
 }
 """Words of each command that has a dry run; None: its own tests try it."""
 

@@ -79,7 +79,7 @@ def test_two_evaluations_at_once_share_the_work_and_results_alone_go_to_stdout(o
     assert [result.returncode for result in both] == [0, 0]
     assert both[0].stdout == both[1].stdout
     assert "MAP" in both[0].stdout
-    said = [line.split(": ")[0] for result in both for line in result.stderr.splitlines()]
+    said = [line.split("] ")[-1].split(": ")[0] for result in both for line in result.stderr.splitlines()]
     assert [said.count(stage) for stage in ("fit", "embed", "terms", "search", "score")] == [1, 1, 1, 2, 2]
     assert len(scores_of(own)) == 4
     machine = ended(start(own, *EVALUATE, "--json", "--depth", "100"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -19,7 +20,10 @@ from pipeline.measure.ranks import average_precision
 from tests.measure.cases import Grades, Run, inputs, random_case, trec_eval
 
 ALL = tuple(
-    Measure(each.name, cutoff) for each in MEASURES.values() for cutoff in ((None, 5) if each.cuts else (None,))
+    Measure(each.name, cutoff)
+    for each in MEASURES.values()
+    for cutoff in ((None, 5) if each.cuts else (None,))
+    if each.ranx
 )
 
 
@@ -71,6 +75,39 @@ def test_by_hand() -> None:
     assert found["precision"] == pytest.approx(2 / 4)
     assert found["r-precision"] == pytest.approx(2 / 3)
     assert found["mrr"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("measure", "value"),
+    [
+        ("precision(rel=2)@5", 2 / 5),
+        ("recall(rel=2)@3", 1 / 2),
+        ("r-precision(rel=2)", 1 / 2),
+        ("map(rel=2)", (1 / 2 + 2 / 5) / 2),
+        ("csfcube-r-precision", 4 / 6),
+        ("csfcube-r-precision(rel=2)", 2 / 5),
+        ("csfcube-ndcg@3", (1 + 3 + 1 / np.log2(3)) / (3 + 2 + 1 / np.log2(3))),
+        ("csfcube-ndcg%50", (1 + 3 + 1 / np.log2(3)) / (3 + 2 + 1 / np.log2(3))),
+        ("ndcg%34", (1 + 3 / np.log2(3)) / (3 + 2 / np.log2(3))),
+        ("precision%1", 1.0),
+    ],
+)
+def test_graded_measures_by_hand(measure: str, value: float) -> None:
+    """Grades 1, 3, 1, 0, 2, 1 at ranks 1 to 6; the last is retrieved at rank 6, so all positives are found."""
+    run, grades = [{row: 1.0 - row / 10 for row in range(6)}], [dict(enumerate((1, 3, 1, 0, 2, 1)))]
+    grades[0].pop(2) if measure == "csfcube-r-precision" else None
+    assert evaluate(*inputs(run, grades), parse_measures(measure))[0, 0] == pytest.approx(value)
+
+
+@pytest.mark.parametrize("measure", ["ndcg%20", "map(rel=2)", "csfcube-ndcg"])
+def test_ranx_refuses_what_it_lacks(measure: str) -> None:
+    with pytest.raises(InputError, match=re.escape(f"must be one of ranx's, got {measure}")):
+        evaluate(*inputs([{1: 1.0}], [{1: 2}]), parse_measures(measure), "ranx")
+
+
+def test_a_query_without_a_paper_of_the_grade_is_refused() -> None:
+    with pytest.raises(InputError, match="1 queries have no relevant paper, first query 1"):
+        evaluate(*inputs([{1: 1.0}, {1: 1.0}], [{1: 2}, {1: 1}]), parse_measures("map(rel=2)"))
 
 
 def test_a_new_measure_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:

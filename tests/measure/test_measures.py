@@ -46,9 +46,10 @@ def test_spellings(typed: str | list[str], canonical: list[str]) -> None:
     assert [str(measure) for measure in parse_measures(typed)] == canonical
 
 
-@given(st.sampled_from(sorted(MEASURES)), st.none() | st.integers(1, 10**6))
-def test_what_is_printed_is_parsed(name: str, cutoff: int | None) -> None:
-    measure = Measure(name, cutoff if MEASURES[name].cuts else None)
+@given(st.sampled_from(sorted(MEASURES)), st.none() | st.integers(1, 10**6), st.integers(1, 99), st.booleans())
+def test_what_is_printed_is_parsed(name: str, cutoff: int | None, number: int, shared: bool) -> None:
+    share = number if shared and cutoff is None and MEASURES[name].cuts else None
+    measure = Measure(name, cutoff if MEASURES[name].cuts else None, number, share)
     assert parse_measures(str(measure)) == (measure,)
 
 
@@ -61,6 +62,7 @@ def test_what_is_printed_is_parsed(name: str, cutoff: int | None) -> None:
         ("ndcg@ten", "such as ndcg@10"),
         ("ndcg@", "such as ndcg@10"),
         ("rprec@5", "write it without '@5'"),
+        ("ndcg%0", "Did you mean 'ndcg'"),
         ("zzz", "Choose one of: map, ndcg"),
         (" , ", "Name some, such as map,ndcg"),
     ],

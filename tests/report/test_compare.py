@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.report.choice import choose
 from pipeline.report.compare import Comparison, compare
-from pipeline.report.compare_text import as_text
+from pipeline.report.comparison import as_text
 from pipeline.report.model import ReportSettings
 from tests.builders import made_up_paper
 from tests.measure.cases import Run
@@ -126,7 +126,7 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
         return out if code == 0 else error
 
     (usual,) = compare(choose(tmp_path), "bm25", "lsa", ReportSettings())
-    assert printed("bm25", "lsa") == printed("--a", "bm25", "--b", "lsa") == as_text(usual) + "\n"
+    assert printed("bm25", "lsa") == printed("--model", "bm25,lsa") == as_text(usual) + "\n"
     (as_json,) = json.loads(printed("bm25", "lsa", "--json", "--most", "1", "--measures", "recall@1"))["comparisons"]
     assert [each["measure"] for each in as_json["differences"]] == ["recall@1"]
     (query,) = as_json["most_different"]

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
@@ -39,11 +38,13 @@ class BenchmarkConfig:
         drawing: how candidates are drawn.
         systems: whose rankings are compared, in order.
         model_negatives: whose top negatives are drawn from; empty: the three least alike on the test queries.
+        left_out: fields that have too few papers, each with the reason.
     """
 
     drawing: Drawing
     systems: tuple[str, ...]
     model_negatives: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.model_negatives if name not in self.systems]
@@ -62,24 +63,22 @@ class FieldRankings:
 
     Attributes:
         split: ``val`` or ``test``.
+        field: its name.
         pool: its field-level pool.
         rankings: of that pool, by system.
     """
 
     split: str
+    field: str
     pool: Task
     rankings: Mapping[str, Task]
-
-    @property
-    def field(self) -> str:
-        """The field of the pool."""
-        return str(canonical(self.pool.config)["field"])
 
 
 def benchmark_task(corpus: Artifact, parts: Sequence[FieldRankings], config: BenchmarkConfig) -> Task:
     """Return the task that builds a benchmark.
 
-    Its artifact has the two files of each split in the published layout, ``jaccard.json`` and ``mdcr.json``.
+    Its artifact has the two files of each split in the published layout. A validation query of one field that is a test
+    query of another is left out and counted.
 
     Args:
         corpus: the corpus of the pools.
@@ -101,7 +100,7 @@ def benchmark_task(corpus: Artifact, parts: Sequence[FieldRankings], config: Ben
 def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkConfig, out: Workdir) -> Counts:
     corpus = Corpus(inputs["corpus"])
     pools = {place: Pool(inputs["/".join(place)], corpus) for place in places}
-    drawer = _drawer(corpus, pools.values(), config.drawing)
+    drawer = drawer_of(corpus, pools.values(), config.drawing)
     tops = {
         place: {name: drawer.top_negatives(inputs["/".join([*place, name])], pool) for name in config.systems}
         for place, pool in pools.items()
@@ -109,29 +108,43 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
     jaccard = mean_jaccard({name: _of_split(tops, name, "test") for name in config.systems})
     chosen = config.model_negatives or least_alike(jaccard, config.systems, NEGATIVE_SYSTEMS)
     counts: Counter[str] = Counter()
+    tested = np.concatenate([pool.query_rows for (split, _), pool in pools.items() if split == "test"])
     with Progress(len(places), "benchmark", "fields") as progress:
         for split in dict.fromkeys(split for split, _ in places):
             lists: dict[str, Any] = {}
             used: list[Rows] = []
             for place in (place for place in places if place[0] == split):
                 pool, own = pools[place], {name: tops[place][name] for name in chosen}
-                drawn = list(drawer.draw(pool, split, own, drawer.most_cited(place[1])))
-                lists[place[1]] = dict(zip(pool.query_ids(), map(_Ids(corpus, drawn), drawn), strict=True))
-                used += [pool.query_rows.astype(np.int64), *(rows for each in drawn for rows in each.values())]
+                kept = np.ones(len(pool.query_rows), bool) if split == "test" else ~np.isin(pool.query_rows, tested)
+                every = drawer.draw(pool, split, own, drawer.most_cited(place[1]))
+                drawn = list(itertools.compress(every, kept))
+                ids = itertools.compress(pool.query_ids(), kept)
+                lists[place[1]] = dict(zip(ids, map(_Ids(corpus, drawn), drawn), strict=True))
+                used += [pool.query_rows[kept].astype(np.int64), *(rows for each in drawn for rows in each.values())]
                 counts.update(_counted(split, drawn, config.drawing))
+                counts[f"{split}_queries_left_out_as_test_queries"] += int(np.count_nonzero(~kept))
+                counts[f"{split}_positives_after_query_year"] += _younger(corpus, pool, drawn)
                 progress.add(1)
             _write(out, split, corpus, lists, np.unique(np.concatenate(used)), counts)
     return {
         **dict(counts),
+        "left_out_fields": len(config.left_out),
+        "fields_left_out": dict(config.left_out),
         "model_negatives": list(chosen),
         "jaccard": {f"{first}|{second}": round(value, 6) for (first, second), value in jaccard.items()},
     }
 
 
-def _drawer(corpus: Corpus, pools: Iterable[Pool], drawing: Drawing) -> Drawer:
+def drawer_of(corpus: Corpus, pools: Iterable[Pool], drawing: Drawing) -> Drawer:
     """Return the drawer for pools, which have one query year and one prefilter."""
     configs = [pool.artifact.manifest.config for pool in pools]
     return Drawer(corpus, PrefilterConfig(**configs[0]["prefilter"]), configs[0]["year"], drawing)
+
+
+def _younger(corpus: Corpus, pool: Pool, drawn: Sequence[Mapping[str, Rows]]) -> int:
+    """Return how many positives are younger than the queries; protocol 2 keeps them."""
+    year = corpus.attributes["year"]
+    return sum(int(np.count_nonzero(year[each[TRUE]] > pool.artifact.manifest.config["year"])) for each in drawn)
 
 
 def _of_split(tops: Mapping[tuple[str, str], Mapping[str, list[Rows]]], system: str, split: str) -> list[Rows]:

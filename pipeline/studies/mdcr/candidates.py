@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,7 @@ from pipeline.studies.mdcr.layout import TRUE
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+_Test = Callable[[Rows], Mask]
 
 GRAPH, MOST_CITED, RANDOM = "graph", "most_cited", "random"
 
@@ -35,12 +38,14 @@ class Drawing:
         positives: ``true`` candidates of a query at most.
         negatives: candidates of each other type.
         top: top negatives of a system, and most cited papers of a field, that are drawn from.
+        redraw: which draw of the negatives this is; the positives are the same in all.
     """
 
     seed: int = 13
     positives: int = 5
     negatives: int = 10
     top: int = 200
+    redraw: int = 0
 
 
 def mean_jaccard(tops: Mapping[str, Sequence[Rows]]) -> dict[tuple[str, str], float]:
@@ -86,6 +91,12 @@ class Drawer:
         self._eligible: Mask = has_text(attributes, rules) & in_time
         self._prefiltered = np.flatnonzero(prefilter(attributes, rules)[0] & in_time)
 
+    def redrawn(self, redraw: int) -> Drawer:
+        """Return the drawer of another draw of the negatives."""
+        other = copy.copy(self)
+        other._drawing = replace(self._drawing, redraw=redraw)
+        return other
+
     def most_cited(self, field: str) -> Rows:
         """Return the most cited eligible papers of a field; equal counts are in order of row."""
         of_field = (self._corpus.attributes["fields"] >> np.uint32(FIELD_BIT[field])) & np.uint32(1) == 1
@@ -125,40 +136,48 @@ class Drawer:
         """
         drawing, corpus = self._drawing, self._corpus
         judged_query, judged_row = _judged(pool)
+        titles = corpus.attributes["title_key"]
         field = pool.artifact.manifest.config["field"]
         for number, (row, query_id) in enumerate(zip(pool.query_rows.tolist(), pool.query_ids(), strict=True)):
-            chance = generator(drawing.seed, "mdcr", f"{split}|{field}|{query_id}")
-            taken = np.concatenate([[row], corpus.outgoing.of(row), pool.excluded(number)]).astype(np.int64)
+            item = f"{split}|{field}|{query_id}"
+            chance = generator(drawing.seed, "mdcr", f"{item}|{drawing.redraw}")
             positives = judged_row[judged_query == number]
-            found = {TRUE: np.sort(chance.permutation(positives)[: drawing.positives])}
-            taken = np.union1d(taken, positives)
+            chosen = generator(drawing.seed, "mdcr-true", item).permutation(positives)[: drawing.positives]
+            found = {TRUE: np.sort(chosen)}
+            taken = np.concatenate([[row], corpus.outgoing.of(row), positives]).astype(np.int64)
+
+            def other(rows: Rows, own: Any = titles[row]) -> Mask:
+                mask: Mask = (titles[rows] != own) | (own == 0)
+                return mask
+
             for system, top in tops.items():
-                found[system] = _draw(top[number], taken, drawing.negatives, chance)
+                found[system] = _draw(top[number], other, taken, drawing.negatives, chance)
                 taken = np.union1d(taken, found[system])
 
-            def eligible(rows: Rows, taken: Rows = taken) -> Mask:
-                return self._eligible[rows] & ~np.isin(rows, taken)
+            def eligible(rows: Rows, taken: Rows = taken, other: _Test = other) -> Mask:
+                mask: Mask = self._eligible[rows] & other(rows) & ~np.isin(rows, taken)
+                return mask
 
             found[GRAPH] = graph_candidates(corpus.outgoing, corpus.incoming, row, eligible, drawing.negatives, chance)
             taken = np.union1d(taken, found[GRAPH])
-            found[MOST_CITED] = _draw(popular, taken, drawing.negatives, chance)
+            found[MOST_CITED] = _draw(popular, other, taken, drawing.negatives, chance)
             taken = np.union1d(taken, found[MOST_CITED])
-            found[RANDOM] = _draw_random(self._prefiltered, taken, drawing.negatives, chance)
+            found[RANDOM] = _draw_random(self._prefiltered, other, taken, drawing.negatives, chance)
             yield found
 
 
-def _draw(rows: Rows, taken: Rows, count: int, chance: np.random.Generator) -> Rows:
-    """Return up to ``count`` of some rows at random, rising, none of them taken."""
-    free = rows[~np.isin(rows, taken)]
+def _draw(rows: Rows, fit: _Test, taken: Rows, count: int, chance: np.random.Generator) -> Rows:
+    """Return up to ``count`` of some rows at random, rising: fit ones, none of them taken."""
+    free = rows[fit(rows) & ~np.isin(rows, taken)]
     return np.sort(chance.choice(free, min(count, len(free)), replace=False))
 
 
-def _draw_random(rows: Rows, taken: Rows, count: int, chance: np.random.Generator) -> Rows:
+def _draw_random(rows: Rows, fit: _Test, taken: Rows, count: int, chance: np.random.Generator) -> Rows:
     """Return :func:`_draw` of many rows without a look at each."""
     if len(rows) < 100 * (count + len(taken)):
-        return _draw(rows, taken, count, chance)
-    tried = rows[chance.choice(len(rows), count + len(taken), replace=False)]
-    return np.sort(tried[~np.isin(tried, taken)][:count])
+        return _draw(rows, fit, taken, count, chance)
+    tried = rows[chance.choice(len(rows), 2 * count + len(taken), replace=False)]
+    return np.sort(tried[fit(tried) & ~np.isin(tried, taken)][:count])
 
 
 def _judged(pool: Pool) -> tuple[Rows, Rows]:

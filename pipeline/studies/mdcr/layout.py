@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, nearest
 
 TRUE = "true"
 """The candidate type of cited papers; every other type holds negatives."""
@@ -19,23 +18,9 @@ Lists = Mapping[str, Mapping[str, Mapping[str, list[str]]]]
 SPLITS = ("val", "test")
 
 
-@dataclass(frozen=True)
-class Split:
-    """One split of a benchmark.
-
-    Attributes:
-        lists: candidate ids by field, query id and candidate type.
-        data: the file of its papers: ``paper_id``, ``title``, ``abstract`` in each line.
-    """
-
-    lists: Lists
-    data: Path
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        """Types of negatives, in the order of the file."""
-        found = (name for queries in self.lists.values() for lists in queries.values() for name in lists)
-        return tuple(name for name in dict.fromkeys(found) if name != TRUE)
+def candidates_of(by_type: Mapping[str, Iterable[str]]) -> set[str]:
+    """Return the candidates of a query, each once."""
+    return {paper for ids in by_type.values() for paper in ids}
 
 
 def file_names(split: str) -> tuple[str, str]:
@@ -43,23 +28,38 @@ def file_names(split: str) -> tuple[str, str]:
     return f"mdcr_{split}.json", f"mdcr_{split}_data.jsonl"
 
 
-def read_split(folder: Path, split: str) -> Split:
-    """Read one split, published or home-built.
+def read_lists(folder: Path, split: str) -> Lists:
+    """Read the candidate lists of one split, published or home-built.
 
     Raises:
-        InputError: a file is missing, is not in the layout, or a query has no ``true`` candidate; the message names it.
+        InputError: the file is missing or not in the layout, or a query has no ``true`` candidate; the message names
+            it.
     """
-    lists_name, data_name = file_names(split)
-    path, data = folder / lists_name, folder / data_name
-    for file in (path, data):
-        if not file.is_file():
-            raise InputError(f"{file} does not exist", f"Give a folder with {lists_name} and {data_name}")
+    if split not in SPLITS:
+        raise InputError(f"the split of a benchmark must be val or test, got {split!r}", nearest(split, SPLITS))
+    path = _existing(folder, file_names(split)[0])
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:
         raise InputError(f"{path} must be JSON ({error})", "Download it again") from error
     _check(path, content)
-    return Split(content, data)
+    lists: Lists = content
+    return lists
+
+
+def data_file(folder: Path, split: str) -> Path:
+    """Return the file with ``paper_id``, ``title`` and ``abstract`` of the papers of a split, one a line.
+
+    Raises:
+        InputError: it is missing.
+    """
+    return _existing(folder, file_names(split)[1])
+
+
+def _existing(folder: Path, name: str) -> Path:
+    if not (folder / name).is_file():
+        raise InputError(f"a benchmark must have {name}, got none in {folder}", "Give the folder with its files")
+    return folder / name
 
 
 def _check(path: Path, content: Any) -> None:

@@ -1,0 +1,33 @@
+"""Print the page of the Python interface, from its docstrings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from griffe import Parser, load
+from griffe2md import ConfigDict, render_object_docs
+
+_LINK = r"\[([^\]]*)\]\(#[^)]*\)"
+
+MODULES = ("pipeline.api", "pipeline.views", "pipeline.report.plot")
+
+
+def page() -> str:
+    """Return the page as Markdown; roles of Sphinx become code."""
+    config = ConfigDict(
+        show_if_no_docstring=False, show_submodules=False, heading_level=2, show_root_full_path=True, filters=["!^_"]
+    )
+    parts = []
+    for name in MODULES:
+        found = load(name, docstring_parser=Parser.google, search_paths=[Path(__file__).parents[1]])
+        parts.append(render_object_docs(found, config))
+    text = "# Python interface\n\n" + "\n".join(parts)
+    text = re.sub(r":[a-z]+:`~?(?:pipeline\.)?([^`]+)`", r"`\1`", text)
+    text = re.sub(r"(?<!`)``([^`]+)``(?!`)", r"`\1`", text)
+    text = re.sub(r"<code>(.*?)</code>", lambda found: "`" + re.sub(_LINK, r"\1", found[1]) + "`", text)
+    return text.rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

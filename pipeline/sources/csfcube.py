@@ -1,0 +1,247 @@
+"""CSFCube (Mysore et al. 2021) and collections in its layout: papers of labelled sentences, pools judged by facet.
+
+A query is a paper and a facet, ``1198964_method``; its text is the paper's sentences of that facet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipeline.core.errors import InputError, nearest
+from pipeline.core.text import normalise
+from pipeline.sources.base import Limits, PaperBatch, QuerySet, find_files, fingerprint
+from pipeline.sources.lines import read_lines
+from pipeline.sources.papers import Paper, PaperBuffer
+from pipeline.sources.records import Tally, read_records
+
+FACETS: Mapping[str, tuple[str, ...]] = {
+    "background": ("background", "objective"),
+    "method": ("method",),
+    "result": ("result",),
+}
+"""Labels of the sentences of each facet, as the authors assign them."""
+
+NOT_JUDGED = -1
+"""The grade of a candidate that an annotator left out."""
+
+_DOCUMENTS = ("docs.jsonl*", "abstracts-*.jsonl*")
+_QUERIES, _CITED = "queries.tsv", "cited_pairs.tsv"
+_GRADES = re.compile(r"relevance_\w+")
+
+Judged = dict[str, dict[str, list[Any]]]
+"""An annotation file: by query paper, ``cands`` (ids) and lists of grades beside them, such as ``relevance_adju``."""
+
+
+class Document(msgspec.Struct):
+    """A paper as its sentences, under the names of either release: a label such as ``method_label`` for each."""
+
+    corpusid: str | int | None = None
+    paper_id: str | int | None = None
+    title: str | None = None
+    year: int | None = None
+    sents: list[str] = []
+    abstract: list[str] = []
+    labels: list[str] = []
+    pred_labels: list[str] = []
+
+    @property
+    def id(self) -> str:
+        """The paper's id; empty without one."""
+        found = self.paper_id if self.corpusid is None else self.corpusid
+        return "" if found is None else str(found)
+
+    @property
+    def sentences(self) -> list[tuple[str, str]]:
+        """Label, without its ending, and text of each sentence."""
+        labels = [label.removesuffix("_label") for label in self.labels or self.pred_labels]
+        return list(zip(labels, map(normalise, self.sents or self.abstract), strict=True))
+
+    def of_facet(self, facet: str) -> str:
+        """The sentences of one facet, joined."""
+        return " ".join(text for label, text in self.sentences if label in FACETS[facet])
+
+
+@dataclass(frozen=True)
+class Csfcube(Limits):
+    """A collection in CSFCube's layout.
+
+    Attributes:
+        folder: holds ``docs.jsonl.gz`` (or ``abstracts-*.jsonl``); ``*pid2anns*-FACET.json`` or, before anything is
+            judged, ``queries.tsv`` (paper id, facet); and, where there are citations, ``cited_pairs.tsv``.
+    """
+
+    folder: Path
+    source: str = field(default="csfcube", init=False)
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the files' checksums."""
+        more = [*self.annotations().values(), self.folder / _CITED, self.folder / _QUERIES]
+        paths = [*self._documents(), *(path for path in more if path.is_file())]
+        return {"files": fingerprint(paths, self.folder)}
+
+    def parts(self) -> Sequence[str]:
+        """Return the files of papers."""
+        return [path.name for path in self._documents()]
+
+    def _documents(self) -> list[Path]:
+        return find_files(self.folder, _DOCUMENTS, "labelled abstracts")
+
+    def annotations(self) -> dict[str, Path]:
+        """Return the annotation file of each facet.
+
+        Raises:
+            InputError: a file is of a facet that is not in :data:`FACETS`.
+        """
+        found: dict[str, Path] = {}
+        for path in sorted(self.folder.glob("*pid2anns*-*.json")):
+            found[checked_facet(path.stem.rpartition("-")[2], str(path))] = path
+        return found
+
+    def read(self, part: str) -> Iterator[PaperBatch]:
+        """Yield the papers with their sentences as the abstract; a paper that has none is counted."""
+        papers, cited = PaperBuffer(self.folder / part, self.max_text), self._cited()
+        for _number, document in self._read(part, papers):
+            papers.noted["paper_without_sentences"] += not document.sentences
+            abstract = " ".join(text for _, text in document.sentences)
+            outbound = cited.get(document.id)
+            papers.add(
+                Paper(id=document.id, title=document.title, abstract=abstract, year=document.year, outbound=outbound)
+            )
+            if papers.full:
+                yield papers.flush()
+        yield papers.flush()
+
+    def _read(self, part: str, tally: Tally) -> Iterator[tuple[int, Document]]:
+        for number, document in read_records(self.folder / part, Document, tally):
+            labels = document.labels or document.pred_labels
+            if not document.id:
+                tally.drop("no_paper_id", number)
+            elif len(labels) != len(document.sents or document.abstract):
+                tally.drop("labels_not_of_sentences", number, document.id)
+            else:
+                yield number, document
+
+    def documents(self, ids: set[str]) -> dict[str, Document]:
+        """Return some papers by id; those the files lack are left out."""
+        read = (each for part in self.parts() for _, each in self._read(part, Tally(self.folder / part)))
+        return {document.id: document for document in read if document.id in ids}
+
+    def _cited(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for _, citing, cited in _pairs(self.folder / _CITED, "citing and cited paper id"):
+            found.setdefault(citing, []).append(cited)
+        return found
+
+    def asked(self) -> list[tuple[str, str]]:
+        """Return (paper id, facet) of each query: of the annotation files, else of ``queries.tsv``."""
+        files = self.annotations()
+        if files:
+            return [(query, facet) for facet, path in files.items() for query in read_judged(path)]
+        path = self.folder / _QUERIES
+        if not path.is_file():
+            raise InputError(f"{self.folder} has neither *pid2anns*-FACET.json nor {_QUERIES}", "Give one of them")
+        return [(q, checked_facet(facet, f"{path}:{n}")) for n, q, facet in _pairs(path, "paper id and facet")]
+
+    def queries(self) -> QuerySet:
+        """Return a query for each paper and facet, and its judgements (``relevance_adju``).
+
+        A query without a sentence of its facet is left out and counted; so are judgements of the query itself.
+
+        Raises:
+            InputError: a query's paper is missing, or an annotation file is not of the layout.
+        """
+        asked, noted, examples = self.asked(), Counter[str](), list[str]()
+        documents = self.documents({query for query, _ in asked})
+        texts: dict[str, str] = {}
+        for query, facet in asked:
+            if query not in documents:
+                raise InputError(f"query {query} ({facet}) must be a paper of {self.folder}", "Add its abstract")
+            if text := documents[query].of_facet(facet):
+                texts[query_id(query, facet)] = text
+            else:
+                noted["query_without_sentences_of_its_facet"] += 1
+                examples.append(f"query_without_sentences_of_its_facet: {query_id(query, facet)}")
+        judgements = []
+        for facet, path in self.annotations().items():
+            for query, lists in read_judged(path, "relevance_adju").items():
+                for paper, grade in zip(lists["cands"], lists["relevance_adju"], strict=True):
+                    if paper == query or grade == NOT_JUDGED:
+                        noted["judgement_of_the_query_itself" if paper == query else "candidate_not_judged"] += 1
+                    elif query_id(query, facet) in texts:
+                        judgements.append((query_id(query, facet), paper, grade))
+        ids = sorted(texts)
+        own = [(each, each.rpartition("_")[0]) for each in ids]
+        return QuerySet(ids, [texts[each] for each in ids], judgements, noted, examples[:3], own)
+
+
+def query_id(paper: str, facet: str) -> str:
+    """Return the id of a query, as the authors' splits name it."""
+    return f"{paper}_{facet}"
+
+
+def checked_facet(name: str, place: str) -> str:
+    """Return a facet's name.
+
+    Raises:
+        InputError: there is no such facet.
+    """
+    if name not in FACETS:
+        raise InputError(
+            f"the facet in {place} must be one of {', '.join(FACETS)}, got {name!r}", nearest(name, FACETS)
+        )
+    return name
+
+
+def read_judged(path: Path, needed: str | None = None) -> Judged:
+    """Return an annotation file, ids as text.
+
+    Args:
+        path: the file.
+        needed: a list of grades that every query must have.
+
+    Raises:
+        InputError: it is not of the layout; the query and the list are named.
+    """
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, list[str | int]]])
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise InputError(f"{path} must be an annotation file ({error})", "See docs/facets.md") from error
+    read: Judged = {}
+    for query, lists in found.items():
+        for name in ("cands", needed):
+            if name is not None and name not in lists:
+                raise InputError(f"query {query} of {path} has no {name}", "See docs/facets.md")
+        papers = list(map(str, lists["cands"]))
+        twice = [paper for paper, count in Counter(papers).items() if count > 1]
+        if twice:
+            raise InputError(f"query {query} of {path} has candidate {twice[0]} twice", "Keep one of them")
+        grades = {name: values for name, values in lists.items() if _GRADES.fullmatch(name)}
+        for name, values in grades.items():
+            if len(values) != len(papers):
+                raise InputError(
+                    f"{name} of query {query} of {path} must have {len(papers)} grades, got {len(values)}",
+                    "Give one for each candidate",
+                )
+            wrong = [value for value in values if value not in (NOT_JUDGED, 0, 1, 2, 3)]
+            if wrong:
+                raise InputError(
+                    f"a grade of query {query} of {path} must be -1 (none) to 3, got {wrong[0]!r}", f"Mend {name}"
+                )
+        read[query] = {"cands": papers, **grades}
+    return read
+
+
+def _pairs(path: Path, what: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (line number, first, second) of a table of two columns; nothing where there is no file."""
+    for number, line in read_lines(path) if path.is_file() else ():
+        columns = (line or b"").decode("utf-8", "replace").split()
+        if len(columns) != 2:
+            raise InputError(f"{path}:{number} must be {what}, got {len(columns)} columns", "Mend the line")
+        yield number, columns[0], columns[1]

@@ -1,0 +1,198 @@
+"""The study ``facet_pools``: pools of a new collection to be judged, and blank annotation files (Mysore et al. 2021).
+
+The systems rank the whole corpus for each facet of a query paper. Its pool takes their candidates in turns from a
+random start, skipping what is in already; then the papers it cites are added.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipeline.api import Workspace, selection
+from pipeline.core import files
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.rng import generator
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.corpus.reader import Corpus
+from pipeline.sources.csfcube import NOT_JUDGED, Csfcube
+from pipeline.stages.corpus import corpus_task
+from pipeline.stages.search import open_pool, read_ranking
+from pipeline.studies.base import Findings, Study, StudyTable
+from pipeline.studies.common import table_of
+from pipeline.studies.facets.pools import without_text
+
+ROOM = "corpora/facet-pools"
+CITED = "cited"
+_FILE = "pools.json"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the study.
+
+    Attributes:
+        corpus: name of the corpus that is made.
+        input: folder with the papers and ``queries.tsv`` (:mod:`pipeline.sources.csfcube`).
+        systems: whose candidates are pooled, with commas.
+        size: candidates of a query paper, cited ones not included.
+        depth: ranks of a system that are read.
+        annotators: lists of blank grades in the annotation files.
+        seed: of the starts and of the order in which annotators see the candidates.
+    """
+
+    corpus: str
+    input: str
+    systems: str
+    size: int
+    depth: int
+    annotators: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.annotators, self.depth) < 1:
+            raise InputError("size, depth and annotators must be at least 1", "Mend the recipe")
+
+    @property
+    def release(self) -> Csfcube:
+        """The collection's files."""
+        return Csfcube(Path(self.input).expanduser())
+
+    @property
+    def corpus_task(self) -> Task:
+        """What makes the corpus."""
+        return corpus_task(self.corpus, self.release)
+
+
+@dataclass(frozen=True)
+class BuildConfig:
+    """What decides the pools beside the rankings: ``size`` of a pool, and the ``seed`` of the starts."""
+
+    size: int
+    seed: int
+
+
+def round_robin(ranked: Sequence[Sequence[int]], size: int, start: int) -> list[int]:
+    """Return the first ``size`` different candidates of some rankings taken in turns, from ranking ``start`` on."""
+    pool: dict[int, None] = {}
+    places, turn, exhausted = [0] * len(ranked), start, set[int]()
+    while len(pool) < size and len(exhausted) < len(ranked):
+        own = ranked[turn]
+        while places[turn] < len(own) and own[places[turn]] in pool:
+            places[turn] += 1
+        if places[turn] < len(own):
+            pool[own[places[turn]]] = None
+        else:
+            exhausted.add(turn)
+        turn = (turn + 1) % len(ranked)
+    return list(pool)
+
+
+def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
+    """Yield the corpus, the rankings of all its papers, then the pools."""
+    yield [recipe.corpus_task]
+    yield [_pools_task(workspace, recipe)]
+
+
+def _pools_task(workspace: Workspace, recipe: Recipe) -> Task:
+    if not workspace.runner.published(recipe.corpus_task):
+        raise InputError(f"the corpus {recipe.corpus} must be made first", "Run the study without --dry-run")
+    corpus = workspace.runner.make(recipe.corpus_task)
+    (pool,) = selection().pools(corpus)
+    evaluated = workspace.evaluations(pool, recipe.systems, depth=recipe.depth)
+    rankings = {each.scores[0].config.system: each.ranking for each in evaluated}
+    config = BuildConfig(recipe.size, recipe.seed)
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        pools, counts = _build(inputs, list(rankings), config)
+        with out.file(_FILE) as (path, _):
+            files.write_text(path, json.dumps(pools))
+        return counts
+
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, **rankings}
+    return Task("facet-pools", 1, ROOM, corpus.manifest.slug, config, inputs, run)
+
+
+def _build(inputs: Inputs, systems: Sequence[str], config: BuildConfig) -> tuple[dict[str, Any], Counts]:
+    """Return the pool of each query paper in the authors' layout, and what is counted."""
+    pool, corpus = open_pool(inputs), Corpus(inputs["corpus"])
+    lists: dict[str, dict[tuple[str, str], list[int]]] = {}
+    textless = without_text(corpus, np.arange(len(corpus)))
+    for system in systems:
+        found = read_ranking(inputs[system])
+        kept = ~textless[found.row]
+        bounds = np.searchsorted(found.query[kept], np.arange(1, len(pool.query_rows)))
+        for query, rows in zip(pool.query_ids(), np.split(found.row[kept], bounds), strict=True):
+            paper, _, facet = query.rpartition("_")
+            lists.setdefault(paper, {})[system, facet] = rows.tolist()
+    pools: dict[str, Any] = {}
+    drawn = added = 0
+    own = dict(zip(lists, corpus.rows_of(list(lists)).tolist(), strict=True))
+    for paper, ranked in lists.items():
+        start = int(generator(config.seed, "facet pool", paper).integers(len(ranked)))
+        chosen = round_robin(list(ranked.values()), config.size, start)
+        outgoing = corpus.outgoing.of(own[paper])
+        cited = {int(row) for row in outgoing if not textless[row]}
+        heads = {key: set(rows[: config.size]) for key, rows in ranked.items()}
+        members = [*chosen, *sorted(cited - set(chosen))]
+        sources = [
+            [CITED] * (row in cited) + list(dict.fromkeys(key[0] for key, head in heads.items() if row in head))
+            for row in members
+        ]
+        pools[paper] = {"cands": corpus.ids(np.array(members, np.int64)), "cand_source": sources}
+        drawn, added = drawn + len(chosen), added + len(members) - len(chosen)
+    counts = {
+        "papers": len(pools),
+        "queries": len(pool.query_rows),
+        "candidates_of_systems": drawn,
+        "candidates_cited_alone": added,
+        "papers_without_text": int(textless.sum()),
+        "pools_smaller_than_size": sum(len(each["cands"]) < config.size for each in pools.values()),
+    }
+    return pools, counts
+
+
+def annotation_files(
+    pools: Mapping[str, Any], asked: Sequence[tuple[str, str]], name: str, annotators: int, seed: int
+) -> dict[str, str]:
+    """Return blank annotation files by name, one a facet: candidates in an order that hides where they come from."""
+    blank: dict[str, dict[str, Any]] = {}
+    for paper, facet in asked:
+        if paper in pools:
+            papers = pools[paper]["cands"]
+            order = generator(seed, "annotation order", paper).permutation(len(papers))
+            grades = {f"relevance_ann{number}": [NOT_JUDGED] * len(papers) for number in range(1, annotators + 1)}
+            cands = [papers[place] for place in order]
+            blank.setdefault(facet, {})[paper] = {
+                "cands": cands,
+                **grades,
+                "relevance_adju": [NOT_JUDGED] * len(papers),
+            }
+    return {f"test-pid2anns-{name}-{facet}.json": json.dumps(found) for facet, found in blank.items()}
+
+
+def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+    """Return how many candidates each source has, and the files: pools, and blank annotations of each facet."""
+    artifact = workspace.runner.make(_pools_task(workspace, recipe))
+    pools = files.read_json(artifact.file(_FILE))
+    sources = [source for pool in pools.values() for found in pool["cand_source"] for source in found]
+    frame = pl.DataFrame({"source": sources}, schema={"source": pl.String})
+    counted = frame.group_by("source", maintain_order=True).len("candidates")
+    notes = [f"{name.replace('_', ' ')}: {value:,}." for name, value in artifact.manifest.counts.items()]
+    text = {f"test-pid2pool-{recipe.corpus}.json": json.dumps(pools)}
+    blank = annotation_files(pools, recipe.release.asked(), recipe.corpus, recipe.annotators, recipe.seed)
+    table = table_of("Candidates by source (one may have several)", counted, notes)
+    return Findings([StudyTable("sources", table, counted)], sources=[artifact.name], files={**text, **blank})
+
+
+STUDY = Study("facet_pools", "pools of a new collection, to be judged by facet", Recipe, batches, findings)

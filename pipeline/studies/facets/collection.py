@@ -1,0 +1,121 @@
+"""Stage ``facets``: what a collection has beside its papers: labelled sentences of the queries, annotations, folds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from pipeline.core import files
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError, nearest
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.sources.base import fingerprint
+from pipeline.sources.csfcube import FACETS, Csfcube, Judged, query_id, read_judged
+
+ROOM = "corpora/facets"
+SPLITS = "evaluation_splits.json"
+_FILE = "facets.json"
+
+
+@dataclass(frozen=True)
+class CollectionConfig:
+    """What decides the artifact: the checksums of the files, by name."""
+
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A published collection.
+
+    Attributes:
+        artifact: where it is.
+    """
+
+    artifact: Artifact
+
+    @cached_property
+    def _content(self) -> Any:
+        return files.read_json(self.artifact.file(_FILE))
+
+    @property
+    def folds(self) -> dict[str, list[str]]:
+        """Test queries of each fold; empty where the collection has no folds."""
+        return dict(self._content["folds"])
+
+    @property
+    def sentences(self) -> dict[str, list[tuple[str, str]]]:
+        """Label and text of each sentence, by query paper."""
+        return {paper: [tuple(each) for each in found] for paper, found in self._content["sentences"].items()}
+
+    @property
+    def annotations(self) -> dict[str, Judged]:
+        """Candidates and grades of every annotator, by facet."""
+        return dict(self._content["annotations"])
+
+
+def collection_task(corpus: Artifact, release: Csfcube) -> Task:
+    """Return the task that reads what a collection has beside its papers.
+
+    Raises:
+        InputError: once run: the splits name a query that does not exist; the query is named.
+    """
+    splits = release.folder / SPLITS
+    more = fingerprint([splits], release.folder) if splits.is_file() else {}
+
+    def run(_inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        asked = release.asked()
+        documents = release.documents({paper for paper, _ in asked})
+        annotations = {facet: read_judged(path) for facet, path in release.annotations().items()}
+        folds = _folds(release, {query_id(*each) for each in asked})
+        sentences = {paper: each.sentences for paper, each in sorted(documents.items())}
+        content = {"folds": folds, "sentences": sentences, "annotations": annotations}
+        with out.file(_FILE) as (path, _):
+            files.write_text(path, json.dumps(content, ensure_ascii=False))
+        return {
+            "queries": len(asked),
+            "papers_asked": len(documents),
+            "folds": len(folds),
+            "sentences": sum(map(len, sentences.values())),
+            **{
+                f"sentences_of_{facet}": sum(label in labels for each in sentences.values() for label, _ in each)
+                for facet, labels in FACETS.items()
+            },
+        }
+
+    config = CollectionConfig({**release.identity()["files"], **more})
+    return Task("facets", 1, ROOM, corpus.manifest.slug, config, {"corpus": corpus}, run)
+
+
+def _folds(release: Csfcube, queries: set[str]) -> dict[str, list[str]]:
+    path = release.folder / SPLITS
+    if not path.is_file():
+        return {}
+    try:
+        splits = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, list[str]]])
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise InputError(f"{path} must name queries by facet and fold ({error})", "Fetch it again") from error
+    folds: dict[str, list[str]] = {}
+    for facet in FACETS:
+        for name, members in splits.get(facet, {}).items():
+            if name.endswith("_test"):
+                folds[name] = folds.get(name, []) + members
+    unknown = sorted({each for members in folds.values() for each in members} - queries)
+    if unknown:
+        raise InputError(f"{path} names query {unknown[0]}, which is not judged", nearest(unknown[0], queries))
+    return folds
+
+
+def grades_of(judged: Mapping[str, Any], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return one list of grades of a query, float64, NaN where there is none."""
+    grades = np.array(judged.get(name, [-1] * len(judged["cands"])), np.float64)
+    return np.where(grades < 0, np.nan, grades)

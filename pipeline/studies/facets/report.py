@@ -1,0 +1,182 @@
+"""Tables, the figure of queries and the browser's data of the study ``facets``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipeline.core.artifact import Artifact
+from pipeline.corpus.pool import Pool
+from pipeline.measure.measures import parse_measures
+from pipeline.report.figures import COLOURS
+from pipeline.report.tables import Column, Line, Table
+from pipeline.sources.csfcube import FACETS, Judged
+from pipeline.stages.search import read_ranking
+from pipeline.studies.base import StudyFigure, StudyTable
+from pipeline.studies.common import table_of
+from pipeline.studies.facets.agreement import agreement, by_citation, citations, rank_correlation
+from pipeline.studies.facets.collection import Collection
+from pipeline.studies.facets.pools import facet_query_ids
+from pipeline.studies.facets.scoring import ALL, FOLDS, QUERIES
+
+Rankings = Mapping[tuple[str, str, str], tuple[Pool, Artifact]]
+"""Pool and ranking by system, form and facet."""
+
+_PERCENT = "In percent; a mean is that of the folds' means where there are folds, and of all queries elsewhere."
+
+
+def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str, Pool]) -> list[StudyTable]:
+    """Return the table of facets, and that of all measures over all facets with intervals."""
+    average = FOLDS if FOLDS in figures["average"] else QUERIES
+    of = {(r["system"], r["form"], r["facet"], r["measure"]): r for r in figures.to_dicts() if r["average"] == average}
+    rows = list(dict.fromkeys(key[:2] for key in of))
+    groups, measures = [*pools, ALL], list(dict.fromkeys(key[3] for key in of))
+    labels = {name: measure.label for name, measure in zip(measures, parse_measures(measures), strict=True)}
+    counts = {facet: pool.artifact.manifest.counts for facet, pool in pools.items()}
+    notes = [
+        _PERCENT,
+        *(
+            f"{facet}: {c['queries']} queries, {c['judgements']:,} judgements, {c['relevant']} relevant; "
+            f"{c['queries_without_relevant']} queries without a relevant candidate left out, "
+            f"{c['candidates_without_text']} candidates without text."
+            for facet, c in counts.items()
+        ),
+    ]
+
+    def line(key: tuple[str, str], values: list[str]) -> Line:
+        return Line(key[0], (key[1], *values))
+
+    def percent(key: tuple[str, str], group: str, measure: str) -> str:
+        return f"{100 * of[*key, group, measure]['mean']:.2f}"
+
+    facets = Table(
+        "Systems by facet",
+        "system",
+        (Column("", "query"), *(Column(group, labels[each]) for group in groups for each in shown)),
+        tuple(line(key, [percent(key, group, each) for group in groups for each in shown]) for key in rows),
+        tuple(notes),
+    )
+
+    def interval(key: tuple[str, str], measure: str) -> str:
+        row = of[*key, ALL, measure]
+        return f"{percent(key, ALL, measure)} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
+
+    whole = Table(
+        "All facets, with 95% intervals",
+        "system",
+        (Column("", "query"), *(Column("", labels[each]) for each in measures)),
+        tuple(line(key, [interval(key, each) for each in measures]) for key in rows),
+        (_PERCENT,),
+    )
+    return [StudyTable("scores", facets, figures), StudyTable("measures", whole, _wide(figures))]
+
+
+def _wide(figures: pl.DataFrame) -> pl.DataFrame:
+    index = ["system", "form", "facet", "average", "queries"]
+    return figures.pivot("measure", index=index, values="mean", maintain_order=True)
+
+
+def agreement_tables(annotations: Mapping[str, Judged]) -> list[StudyTable]:
+    """Return the table of agreement; none where no annotator is recorded."""
+    frame = agreement(annotations)
+    if frame.is_empty():
+        return []
+    notes = ["rho: mean over queries of each two annotators; alpha is ordinal; kappa also with quadratic weights."]
+    return [StudyTable("agreement", table_of("Agreement of annotators", frame, notes, 3), frame)]
+
+
+def citation_tables(
+    pools: Mapping[str, Pool], rankings: Rankings, figures: pl.DataFrame, measure: str, relevant: int
+) -> list[StudyTable]:
+    """Return how citations and grades overlap, and the systems under either; none where no paper is cited."""
+    overlap = citations(pools, relevant)
+    if not overlap["cited"].sum():
+        return []
+    graded = figures.filter((pl.col("facet") == ALL) & (pl.col("measure") == measure), average=QUERIES)
+    mean = dict(zip(graded.select("system", "form").rows(), graded["mean"], strict=True))
+    rows = []
+    for key in dict.fromkeys(each[:2] for each in rankings):
+        values = [by_citation(*of, measure) for each, of in rankings.items() if each[:2] == key]
+        found = np.concatenate(values)
+        rows.append((*key, mean[key], float(found.mean()), len(found)))
+    frame = pl.DataFrame(rows, schema=["system", "form", "graded", "citation", "queries_cited"], orient="row")
+    tau = rank_correlation(frame["graded"].to_list(), frame["citation"].to_list())
+    notes = [
+        f"{measure} over all queries, with grades and with citations as judgements.",
+        f"Kendall's tau of the systems under both: {'not defined' if tau is None else f'{tau:.3f}'}.",
+    ]
+    return [
+        StudyTable("citations", table_of("Citations and grades", overlap, (), 3), overlap),
+        StudyTable("citation_scores", table_of("Systems by grades and by citations", frame, notes, 4), frame),
+    ]
+
+
+def query_figure(values: pl.DataFrame, measure: str) -> StudyFigure:
+    """Return the figure of every query's value: a panel a facet, a line of dots a system, the mean as a bar."""
+    of_measure = values.filter(measure=measure)
+    systems = of_measure.select("system", "form").unique(maintain_order=True).rows()
+    facets = of_measure["facet"].unique(maintain_order=True).to_list()
+    (label,) = (each.label for each in parse_measures(measure))
+
+    def draw(figure_class: Any) -> Any:
+        figure = figure_class(figsize=(2.4 * len(facets) + 1, 0.28 * len(systems) + 0.9), layout="constrained")
+        panels = figure.subplots(1, len(facets), sharey=True, sharex=True, squeeze=False)[0]
+        for panel, facet, colour in zip(panels, facets, COLOURS, strict=False):
+            for place, (system, form) in enumerate(systems):
+                own = of_measure.filter(system=system, form=form, facet=facet).sort("query")["value"].to_numpy()
+                panel.plot(own, np.full(len(own), place), "o", color=colour, alpha=0.5, ms=3, mew=0)
+                panel.plot([own.mean()], [place], "|", color="black", ms=10)
+            panel.set_title(facet)
+            panel.set_xlabel(label)
+        panels[0].set_yticks(range(len(systems)), [f"{name}, {form}" for name, form in systems])
+        panels[0].invert_yaxis()
+        return figure
+
+    return StudyFigure("queries", draw)
+
+
+def browser(pools: Mapping[str, Pool], collection: Collection, rankings: Rankings) -> str:
+    """Return the queries as JSON for a browser: their sentences, and each candidate's grade and ranks.
+
+    By query id: ``title``; ``sentences``, each with its ``text`` and whether it is of the ``facet``; ``candidates``,
+    each with ``id``, ``title``, ``grade`` and ``ranks`` by system, highest grade first.
+    """
+    ranks: dict[tuple[str, int, int], dict[str, int]] = {}
+    for (system, form, facet), (pool, artifact) in rankings.items():
+        found, order = read_ranking(artifact), _order(pool)
+        for query, row, rank in zip(order[found.query].tolist(), found.row.tolist(), found.rank.tolist(), strict=True):
+            ranks.setdefault((facet, query, row), {})[f"{system}, {form}"] = rank
+    shown: dict[str, Any] = {}
+    for facet, pool in pools.items():
+        titles = dict(
+            zip(
+                pool.candidates.tolist(),
+                pool.corpus.take(pool.candidates, ["paper_id", "title"]).to_pylist(),
+                strict=True,
+            )
+        )
+        ids, order = pool.query_ids(), _order(pool)
+        papers = [each.rpartition("_")[0] for each in ids]
+        own = pool.corpus.rows_of(papers)
+        for number, paper in enumerate(papers):
+            (title,) = pool.corpus.take(own[[number]], ["title"]).column(0).to_pylist()
+            labelled = collection.sentences[paper]
+            sentences = [{"text": text, "facet": label in FACETS[facet]} for label, text in labelled]
+            shown[ids[number]] = {"title": title, "sentences": sentences, "candidates": []}
+        for query, row, grade in zip(*(column.to_pylist() for column in pool.qrels.columns), strict=True):
+            paper = titles[row]
+            candidate = {"id": paper["paper_id"], "title": paper["title"], "grade": grade}
+            found_ranks = ranks.get((facet, int(order[query]), row), {})
+            shown[ids[query]]["candidates"].append({**candidate, "ranks": found_ranks})
+    for query in shown.values():
+        query["candidates"].sort(key=lambda each: (-each["grade"], each["id"]))
+    return json.dumps(shown, ensure_ascii=False)
+
+
+def _order(pool: Pool) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the row of each query's paper, by which queries of both forms are told apart."""
+    return pool.corpus.rows_of([each.rpartition("_")[0] for each in facet_query_ids(pool)])

@@ -1,0 +1,272 @@
+"""The study ``mdcr_checks``: what a benchmark's figures depend on, beyond the paper."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from pipeline.api import Workspace
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
+from pipeline.core.task import Task
+from pipeline.core.workspace import find_corpus
+from pipeline.measure.statistics import bootstrap_means
+from pipeline.report.tables import Column, Figure, Line, Table
+from pipeline.studies.base import Findings, Study, StudyTable
+from pipeline.studies.common import table_of
+from pipeline.studies.mdcr import study
+from pipeline.studies.mdcr.build import FieldRankings, benchmark_task
+from pipeline.studies.mdcr.evaluation import Ranked, opened, rank
+from pipeline.studies.mdcr.lists import Floats
+from pipeline.studies.mdcr.macro import Macro, interval, macro
+from pipeline.studies.mdcr.redraws import MATCHED, Draw, draws, draws_pool_task
+
+OWN = "0"
+"""The draw that is the benchmark itself."""
+
+POWER, ALPHA = 0.8, 0.05
+
+_OWN_COST = "own less others"
+
+
+@dataclass(frozen=True)
+class Recipe(study.Recipe):
+    """Settings of the study: those of the benchmark, and these.
+
+    Attributes:
+        rebuilds: further draws of the negatives.
+        baseline: system that the number of queries is computed against.
+        differences: of mean average precision, fractions, that a benchmark is to detect.
+    """
+
+    rebuilds: int
+    baseline: str
+    differences: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Average precision of every query.
+
+    Attributes:
+        systems: in order.
+        chosen: those that the benchmark draws negatives from.
+        fields: by draw (or draw and the type that is left out) and field: float64 ``[systems, queries]``.
+        large: on the field-level pools, by field.
+        seed: of the bootstrap; all figures share the queries that are drawn.
+    """
+
+    systems: tuple[str, ...]
+    chosen: tuple[str, ...]
+    fields: Mapping[str, Mapping[str, Floats]]
+    large: Mapping[str, Floats]
+    seed: int
+
+    def macro(self, draw: str) -> Macro:
+        """Return the means over fields of one draw."""
+        return macro(self.fields[draw], self.seed)
+
+
+def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
+    """Yield the tasks of the benchmark, then its large pools' scores and the rankings of all draws."""
+    yield from study.batches(workspace, recipe)
+    _, parts, wanted = _plan(workspace, recipe)
+    yield [each for part in parts for each in _large(workspace, recipe, part)]
+    yield [each.ranking for each in _ranked(workspace, recipe, parts, wanted)]
+
+
+def _plan(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[FieldRankings], list[Draw]]:
+    """Return the benchmark, which must have been made, its fields of split ``test``, and the draws."""
+    found, left_out = study.field_rankings(workspace, recipe)
+    config = recipe.config(left_out)
+    task = benchmark_task(find_corpus(workspace.root, recipe.corpus or None), found, config)
+    artifact = Artifact.open(workspace.runner.path(task))
+    wanted = draws(artifact.manifest.counts["model_negatives"], config.systems, recipe.rebuilds)
+    return artifact, [part for part in found if part.split == "test"], wanted
+
+
+def _large(workspace: Workspace, recipe: Recipe, part: FieldRankings) -> list[Task]:
+    return [each.scores[0] for each in workspace.evaluations(part.pool, recipe.systems, depth=recipe.depth)]
+
+
+def _ranked(
+    workspace: Workspace, recipe: Recipe, parts: Sequence[FieldRankings], wanted: Sequence[Draw]
+) -> list[Ranked]:
+    corpus = find_corpus(workspace.root, recipe.corpus or None)
+    drawing = recipe.config({}).drawing
+    pools = [draws_pool_task(corpus, part, drawing, wanted) for part in parts]
+    return rank(workspace, corpus, pools, recipe.systems, "corpus")
+
+
+def measured(workspace: Workspace, recipe: Recipe) -> tuple[Measured, list[str]]:
+    """Return what the tables are made of, and the artifacts it comes from."""
+    benchmark, parts, wanted = _plan(workspace, recipe)
+    corpus = find_corpus(workspace.root, recipe.corpus or None)
+    ranked = _ranked(workspace, recipe, parts, wanted)
+    systems, chosen = recipe.config({}).systems, wanted[0].systems
+    choices = {each.name: each.types() for each in wanted}
+    choices |= {f"without {name}": wanted[0].types(without=name) for name in chosen}
+    values: dict[str, dict[str, list[Floats]]] = {name: {part.field: [] for part in parts} for name in choices}
+    for each in ranked:
+        lists, ranking = opened(workspace, corpus, each)
+        for name, types in choices.items():
+            values[name][each.field] += [lists.values(ranking, ["map"], types)]
+    fields = {n: {field: np.concatenate(rows) for field, rows in each.items()} for n, each in values.items()}
+    large = {
+        part.field: np.stack([_precisions(each) for each in workspace.make(_large(workspace, recipe, part))])
+        for part in parts
+    }
+    return Measured(systems, chosen, fields, large, recipe.seed), [benchmark.name]
+
+
+def _precisions(scores: Artifact) -> Floats:
+    frame: Any = pl.from_arrow(scores.arrow("scores.arrow"))
+    values: Floats = frame.filter(pl.col("measure") == "map").sort("query")["value"].to_numpy()
+    return values
+
+
+def tau(one: Floats, other: Floats) -> Floats:
+    """Return Kendall's tau of two orders, float64 ``[...]``; a pair that is tied in one of them counts 0.
+
+    Args:
+        one: values of the systems, ``[systems, ...]``.
+        other: likewise.
+    """
+    pairs = list(itertools.combinations(range(len(one)), 2))
+    agreeing = [np.sign(one[a] - one[b]) * np.sign(other[a] - other[b]) for a, b in pairs]
+    found: Floats = np.mean(agreeing, axis=0)
+    return found
+
+
+class Cell(NamedTuple):
+    """A figure of a table, a fraction, with its interval."""
+
+    line: str
+    column: str
+    value: float
+    low: float
+    high: float
+    deviation: float | None = None
+
+
+def shown(name: str, title: str, cells: Sequence[Cell], notes: Sequence[str]) -> StudyTable:
+    """Return a table of cells, systems by columns, in percent."""
+    figures = {c[:2]: Figure(c.value, c.deviation, c.low, c.high, best=False, marked=False) for c in cells}
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    lines = (
+        Line(system, tuple(figures.get((system, column)) for column in columns))
+        for system in dict.fromkeys(cell.line for cell in cells)
+    )
+    table = Table(title, "system", tuple(Column("", each) for each in columns), tuple(lines), tuple(notes))
+    frame = pl.DataFrame(cells, schema=["system", "column", *Cell._fields[2:]], orient="row", infer_schema_length=None)
+    return StudyTable(name, table, frame)
+
+
+def redraw_table(found: Measured, rebuilds: int) -> StudyTable:
+    """Return each system's figure in the benchmark, over its rebuilds, with matched negatives and in large pools."""
+    again = np.stack([found.macro(str(number)).value for number in range(1, rebuilds + 1)])
+    others = {"benchmark": found.macro(OWN), "matched": found.macro(MATCHED), "large": macro(found.large, found.seed)}
+    cells = []
+    for place, system in enumerate(found.systems):
+        own = again[:, place]
+        low, high = interval(own)
+        deviation = float(own.std(ddof=1)) if rebuilds > 1 else None
+        for name, each in others.items():
+            cells.append(Cell(system, name, float(each.value[place]), float(each.low[place]), float(each.high[place])))
+        cells.append(Cell(system, "rebuilds", float(own.mean()), low, high, deviation))
+    notes = (
+        "Percent: MAP, mean over fields [95% interval over queries].",
+        "matched: negatives of every system. large: the field-level pools.",
+        f"rebuilds: mean ± standard deviation over {rebuilds} other draws of the negatives [95% of the draws].",
+    )
+    return shown("redraws", "Systems under other candidates", cells, notes)
+
+
+def order_table(found: Measured, rebuilds: int) -> StudyTable:
+    """Return Kendall's tau between the order of systems in the benchmark and in other candidates."""
+    own = found.macro(OWN)
+    others = {f"{rebuilds} rebuilds": [found.macro(str(number)) for number in range(1, rebuilds + 1)]}
+    others |= {"matched": [found.macro(MATCHED)], "large pools": [macro(found.large, found.seed)]}
+    rows = []
+    for name, each in others.items():
+        taus = [float(tau(own.value, other.value)) for other in each]
+        low, high = interval(np.mean([tau(own.draws, other.draws) for other in each], axis=0))
+        rows.append({"compared with": name, "tau": float(np.mean(taus)), "low": low, "high": high, "least": min(taus)})
+    frame = pl.DataFrame(rows)
+    note = f"Kendall's tau over {len(found.systems)} systems, mean over rebuilds [95% interval over queries]."
+    return StudyTable("order", table_of("Does the order of systems hold?", frame, [note], 2), frame)
+
+
+def bias_table(found: Measured) -> StudyTable:
+    """Return what each system gains when one system's negatives are left out."""
+    own = found.macro(OWN)
+    without = {name: found.macro(f"without {name}") for name in found.chosen}
+    cells = []
+    for place, system in enumerate(found.systems):
+        gains = {name: each.value[place] - own.value[place] for name, each in without.items()}
+        draw = {name: each.draws[place] - own.draws[place] for name, each in without.items()}
+        others = [name for name in found.chosen if name != system]
+        if len(others) < len(found.chosen):
+            gains[_OWN_COST] = gains[system] - np.mean([gains[name] for name in others])
+            draw[_OWN_COST] = draw[system] - np.mean([draw[name] for name in others], axis=0)
+        cells += [Cell(system, name, float(gain), *interval(draw[name])) for name, gain in gains.items()]
+    notes = (
+        "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",
+        f"{_OWN_COST}: what its own negatives cost a system more than those of the others do.",
+    )
+    return shown("bias", "Whose negatives are left out", cells, notes)
+
+
+def power_table(found: Measured, baseline: str, differences: Sequence[float]) -> StudyTable:
+    """Return how many queries a field needs so that a difference to the baseline is found.
+
+    The formula is that of the paired test by normal approximation, with the mean variance of the fields.
+    """
+    normal = NormalDist()
+    factor = (normal.inv_cdf(1 - ALPHA / 2) + normal.inv_cdf(POWER)) ** 2
+    base = found.systems.index(baseline)
+    cells = []
+    for place, system in enumerate(found.systems):
+        gaps = {field: values[place] - values[base] for field, values in found.fields[OWN].items()}
+        drawn = [
+            bootstrap_means(np.stack([each, each**2]), seed=found.seed, item=field) for field, each in gaps.items()
+        ]
+        variance = float(np.mean([each.var() for each in gaps.values()]))
+        low, high = interval(np.mean([second - first**2 for first, second in drawn], axis=0))
+        for difference in differences if system != baseline else ():
+            needed = (factor * each / difference**2 for each in (variance, low, high))
+            cells.append(Cell(system, f"{100 * difference:g} points", *needed))
+    notes = [f"Queries a field [95% interval]: power {POWER:.0%}, p < {ALPHA:g}, against {baseline}."]
+    text = {cell[:2]: f"{cell.value:,.0f} [{cell.low:,.0f}, {cell.high:,.0f}]" for cell in cells}
+    built = shown("power", "Queries that a difference of MAP needs", cells, notes)
+    lines = (
+        Line(each.label, tuple(text[each.label, column.label] for column in built.table.columns))
+        for each in built.table.lines
+    )
+    return replace(built, table=replace(built.table, lines=tuple(lines)))
+
+
+def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+    """Return the four tables."""
+    if recipe.baseline not in recipe.config({}).systems or recipe.rebuilds < 1:
+        raise InputError(
+            f"baseline must be a system and rebuilds at least 1, got {recipe.baseline} and {recipe.rebuilds}",
+            "Correct the recipe",
+        )
+    found, sources = measured(workspace, recipe)
+    tables = [
+        redraw_table(found, recipe.rebuilds),
+        order_table(found, recipe.rebuilds),
+        bias_table(found),
+        power_table(found, recipe.baseline, recipe.differences),
+    ]
+    return Findings(tables, sources=sources)
+
+
+STUDY = Study("mdcr_checks", "what the figures of the MDCR benchmark depend on", Recipe, batches, findings)

