@@ -38,16 +38,17 @@ def browser(chosen: Sequence[Chosen], scored: Sequence[Scored], measures: Sequen
         top: entries of each ranking.
     """
     by_pool: dict[str, list[_Side]] = {}
+    corpora: dict[str, Corpus] = {}
     for each, values in zip(chosen, scored, strict=True):
         if each.corpus is not None:
             by_pool.setdefault(each.pool.id, []).append((each, values))
+            corpora.setdefault(values.pool.corpus, Corpus(each.corpus))
     kept: dict[str | None, list[_Side]] = {}
     for sides in by_pool.values():
         field = sides[0][1].pool.setup.field
         if field not in kept or _worth(sides) > _worth(kept[field]):
             kept[field] = sides
-    opened: dict[str, Corpus] = {}
-    pools = [query_pool(sides, measures, top, opened) for sides in kept.values()]
+    pools = [query_pool(sides, measures, top, corpora[sides[0][1].pool.corpus]) for sides in kept.values()]
     left = len(by_pool) - len(pools)
     note = (
         f"The first {top} entries of each ranking, and the rank of every positive. "
@@ -61,11 +62,9 @@ def _worth(sides: Sequence[_Side]) -> tuple[int, int, int]:
     return len(sides), pool.setup.size, -pool.sample
 
 
-def query_pool(sides: Sequence[_Side], measures: Sequence[str], top: int, opened: dict[str, Corpus]) -> QueryPool:
-    """Return what a page shows of the rankings of one pool; ``opened`` keeps corpora open by identity."""
+def query_pool(sides: Sequence[_Side], measures: Sequence[str], top: int, corpus: Corpus) -> QueryPool:
+    """Return what a page shows of the rankings of one pool."""
     chosen, scored = sides[0]
-    assert chosen.corpus is not None  # noqa: S101 -- for mypy; the caller leaves such pools out
-    corpus = opened.setdefault(chosen.corpus.id, Corpus(chosen.corpus))
     pool = Pool(chosen.pool, corpus)
     count = len(pool.query_rows)
     qrels = {name: pool.qrels.column(name).to_numpy() for name in ("query", "row", "grade")}

@@ -17,10 +17,11 @@ from pipeline.core.config import format_count
 from pipeline.report.caption import DATASET
 from pipeline.report.page.pack import pack, pack_pool
 from pipeline.report.page.parts import Browser, Chart, Heat, Image, Leaderboard, Page, Part, TablePart
-from pipeline.report.tables import Figure, Table, Value, groups, label_of, percent
+from pipeline.report.tables import Beside, Figure, Table, Value, groups, label_of, percent
 
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
+_SCRIPTS = ("tables.js", "charts.js", "queries.js", "start.js")
 _MARK = '<span class="mark">†</span>'
 
 
@@ -138,7 +139,7 @@ def as_html(page: Page) -> str:
 def _file(
     page: Page, sections: Sequence[str], links: Sequence[str], blocks: Mapping[str, str], *, drawn: bool = False
 ) -> str:
-    scripts = [_read("page.js")]
+    scripts = ['"use strict";(() => {\n' + "\n".join(map(_read, _SCRIPTS)) + "})();"]
     notice = library = ""
     if drawn:
         source, _, _ = _read(LIBRARY).rpartition("//# sourceMappingURL")
@@ -237,6 +238,10 @@ def _cell(value: Value) -> str:
         spread = "" if value.deviation is None else f"± {percent(value.deviation)} "
         shown = _bold(value.value, value.best) + _MARK * value.marked + _interval(value, spread)
         return f'<td data-v="{value.value!r}">{shown}</td>'
+    if isinstance(value, Beside):
+        own, _, difference = str(value).partition(" ")
+        kind = "" if value.worse is None else ' class="loss"' if value.worse else ' class="gain"'
+        return f'<td data-v="{value.value!r}">{own} <span{kind}>{difference}</span></td>'
     return "<td>–</td>" if value is None else f"<td>{escape(value)}</td>"
 
 

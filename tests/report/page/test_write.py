@@ -15,7 +15,7 @@ from pipeline.report.page.index import write_index, write_page
 from pipeline.report.page.of_report import page_of
 from pipeline.report.page.parts import Chart, Heat, Image, Page, Part, Series, TablePart
 from pipeline.report.page.write import LIBRARY, LIBRARY_VERSION, as_html
-from pipeline.report.tables import Column, Line, Table
+from pipeline.report.tables import Beside, Column, Figure, Line, Table, Value
 from tests.report.page.workspace import EVIL, scored
 
 SHA256 = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"
@@ -79,6 +79,22 @@ def test_every_figure_of_a_report_has_a_place(tmp_path: Path) -> None:
     assert "Browser" not in [type(part).__name__ for part in page_of(report, gone).parts]
     text = as_html(page)
     assert all(f'data-v="{float(each.value)!r}"' in text for each in report.summaries)
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        (Beside(0.25, 0.3), '<td data-v="0.25">25.0 <span class="loss">(-5.0)</span></td>'),
+        (Beside(0.25, 0.2), '<td data-v="0.25">25.0 <span class="gain">(+5.0)</span></td>'),
+        (Figure(0.25, 0.01, 0.2, 0.3, best=True, marked=False),
+         '<td data-v="0.25"><b>25.0</b> <span class="interval">± 1.0 [20.0, 30.0]</span></td>'),
+        ("1,234", "<td>1,234</td>"),
+        (None, "<td>–</td>"),
+    ],
+)  # fmt: skip
+def test_cells(value: Value, cell: str) -> None:
+    table = Table("t", "c", (Column("", "x"),), (Line("row", (value,)),), ("note", "provenance"))
+    assert f'<th scope="row">row</th>{cell}' in as_html(Page("p", "", [TablePart("t", table)]))
 
 
 def test_an_index_lists_the_pages_of_a_folder(tmp_path: Path) -> None:

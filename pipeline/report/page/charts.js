@@ -1,0 +1,133 @@
+// Charts, heat maps, and the theme they follow.
+// Okabe and Ito (2008), and lighter tones of it for a dark page.
+const LIGHT = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777", "#B2A400"];
+const DARK = ["#4DA6E0", "#F08A3C", "#2FC79A", "#E3A0C6", "#F2BC4B", "#9AD4F5", "#B0B0B0", "#D9CB3A"];
+const SHAPES = ["circle", "rect", "triangle", "rectRot", "star", "crossRot", "cross", "dash"];
+// Theme.
+const charts = [];
+function colours() {
+  const text = getComputedStyle(document.body).color, light = Number(/\d+/.exec(text)[0]) < 128;
+  return { text, grid: getComputedStyle($("footer")).borderTopColor, series: light ? LIGHT : DARK };
+}
+function theme() {
+  const button = $("#theme"), order = ["system", "light", "dark"];
+  const show = name => {
+    if (name === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = name;
+    button.textContent = `Theme: ${name}`;
+    for (const redraw of charts) redraw();
+  };
+  let now = "system";
+  try { now = localStorage.getItem("mdcr-theme") || now; } catch { /* a browser may refuse storage to files */ }
+  show(order.includes(now) ? now : "system");
+  button.addEventListener("click", () => {
+    now = order[(order.indexOf(now) + 1) % 3];
+    try { localStorage.setItem("mdcr-theme", now); } catch { /* likewise */ }
+    show(now);
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => show(now));
+  // A change of the colour scheme for print is seen by media queries alone.
+  matchMedia("print").addEventListener("change", () => show(now));
+}
+
+// Charts.
+const intervals = {
+  id: "intervals",
+  beforeDatasetsDraw(chart) {
+    const { ctx, scales } = chart;
+    chart.data.datasets.forEach((set, number) => {
+      if (!set.intervals || !chart.isDatasetVisible(number)) return;
+      ctx.save();
+      ctx.strokeStyle = set.borderColor;
+      ctx.beginPath();
+      for (const { x, y, low, high } of set.data) {
+        const across = set.intervals === "x";
+        const [from, to] = [low, high].map(value => scales[across ? "x" : "y"].getPixelForValue(value));
+        const at = scales[across ? "y" : "x"].getPixelForValue(across ? y : x);
+        if (across) { ctx.moveTo(from, at); ctx.lineTo(to, at); } else { ctx.moveTo(at, from); ctx.lineTo(at, to); }
+      }
+      ctx.stroke();
+      ctx.restore();
+    });
+  },
+};
+function axis(text, look, more = {}) {
+  return { title: { display: true, text, color: look.text }, grid: { color: look.grid }, border: { color: look.grid }, ...more, ticks: { color: look.text, ...more.ticks } };
+}
+function draw(canvas, configure) {
+  let chart = null;
+  const redraw = () => {
+    const hidden = chart ? chart.data.datasets.map((_, number) => !chart.isDatasetVisible(number)) : [];
+    chart?.destroy();
+    const config = configure(colours());
+    config.options = { animation: false, maintainAspectRatio: false, responsive: true, ...config.options };
+    config.plugins = [intervals];
+    chart = new Chart(canvas, config);
+    hidden.forEach((each, number) => { if (each && number < config.data.datasets.length) chart.hide(number); });
+  };
+  charts.push(redraw);
+  redraw();
+  return redraw;
+}
+function drawn(element, spec) {
+  const select = $("select[data-view]", element), names = Object.keys(spec.views);
+  const across = spec.categories.length > 0, ticks = new Map(spec.ticks);
+  if (across) $(".canvas", element).style.height = `${90 + spec.categories.length * Math.max(26, 7 * spec.views[names[0]].length)}px`;
+  const configure = look => {
+    const view = select ? select.value : names[0];
+    const datasets = spec.views[view].map((series, number) => ({
+      label: series.label,
+      data: series.x.map((x, i) => {
+        const value = 100 * series.y[i], span = { low: 100 * series.low[i], high: 100 * series.high[i] };
+        const apart = (number - (spec.views[view].length - 1) / 2) * 0.7 / Math.max(spec.views[view].length, 3);
+        return across ? { x: value, y: x + apart, ...span } : { x, y: value, ...span };
+      }),
+      showLine: !across, intervals: across ? "x" : "y", borderWidth: 1.5, pointRadius: 3.5, pointHoverRadius: 6,
+      borderColor: look.series[number % 8], backgroundColor: look.series[number % 8], pointStyle: SHAPES[number % 8],
+    }));
+    const values = `${view} (${spec.unit})`;
+    const place = value => across ? spec.categories[Math.round(value)] : ticks.get(value) ?? value.toLocaleString("en");
+    const own = across
+      ? { min: -0.6, max: spec.categories.length - 0.4, reverse: true, grid: { color: look.grid, drawOnChartArea: false },
+          afterBuildTicks: scale => { scale.ticks = spec.categories.map((_, value) => ({ value })); },
+          ticks: { callback: value => spec.categories[value], autoSkip: false } }
+      : { type: spec.log ? "logarithmic" : "linear",
+          ...(ticks.size && spec.log ? { min: Math.min(...ticks.keys()) / 1.06, max: Math.max(...ticks.keys()) * 1.06 } : {}),
+          ...(ticks.size ? { afterBuildTicks: scale => { scale.ticks = [...ticks.keys()].map(value => ({ value })); } } : {}),
+          ticks: { callback: place, autoSkip: ticks.size === 0, maxRotation: 0 } };
+    const position = axis(spec.xLabel, look, own), spans = datasets.flatMap(set => set.data.flatMap(point => [point.low, point.high]));
+    const value = axis(values, look, { suggestedMin: Math.min(...spans), suggestedMax: Math.max(...spans) });
+    return {
+      type: "scatter",
+      data: { datasets },
+      options: {
+        interaction: { mode: "nearest", intersect: false },
+        scales: across ? { x: value, y: position } : { x: position, y: value },
+        plugins: {
+          legend: { labels: { usePointStyle: true, boxWidth: 7, boxHeight: 7, padding: 14, color: look.text } },
+          tooltip: { usePointStyle: true, callbacks: { label: ({ raw, dataset }) => {
+            const at = place(across ? raw.y : raw.x), figure = across ? raw.x : raw.y;
+            return `${dataset.label}, ${at}: ${figure.toFixed(1)} [${raw.low.toFixed(1)}, ${raw.high.toFixed(1)}]`;
+          } } },
+        },
+      },
+    };
+  };
+  const redraw = draw($("canvas", element), configure);
+  select?.addEventListener("change", redraw);
+}
+function heated(element, spec) {
+  const select = $("select[data-view]", element), names = Object.keys(spec.views);
+  const paint = () => {
+    const rows = spec.views[select ? select.value : names[0]];
+    const known = rows.flat().filter(value => value !== null), low = Math.min(...known), high = Math.max(...known);
+    $$("tbody tr", element).forEach((row, i) => [...row.cells].slice(1).forEach((cell, j) => {
+      const value = rows[i][j];
+      cell.textContent = percent(value);
+      const share = value === null ? 0 : high > low ? Math.round(65 * (value - low) / (high - low)) : 30;
+      cell.style.backgroundColor = `color-mix(in oklab, var(--heat) ${share}%, transparent)`;
+    }));
+  };
+  select?.addEventListener("change", paint);
+  paint();
+}

@@ -1,0 +1,95 @@
+// Text that may come from a paper is only ever set as textContent.
+const PAGE = 20;
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+const percent = value => value === null || Number.isNaN(value) ? "–" : (100 * value).toFixed(1);
+const signed = value => Number.isNaN(value) ? "–" : (value > 0 ? "+" : value < 0 ? "−" : "") + (100 * Math.abs(value)).toFixed(1);
+
+function make(tag, text, options = {}) {
+  const element = document.createElement(tag);
+  if (text !== undefined && text !== null) element.textContent = text;
+  for (const [name, value] of Object.entries(options)) element.setAttribute(name, value);
+  return element;
+}
+
+// Blocks of packed data (pack.py).
+async function unpack(id) {
+  const text = $(`script#${id}`).textContent;
+  const bytes = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const data = new Uint8Array(await new Response(stream).arrayBuffer());
+  const end = data.indexOf(10), decoder = new TextDecoder();
+  const { header, columns } = JSON.parse(decoder.decode(data.subarray(0, end)));
+  const body = Math.ceil((end + 1) / 4) * 4, found = {};
+  for (const [name, [kind, start, length]] of Object.entries(columns)) {
+    const from = body + start;
+    if (kind === "text") found[name] = decoder.decode(data.subarray(from, from + length)).split("\n");
+    else {
+      const type = globalThis[`${kind}Array`];
+      found[name] = new type(data.buffer, from, length / type.BYTES_PER_ELEMENT);
+    }
+  }
+  return { header, columns: found };
+}
+
+// Tables: sorting by a button in each header, and a filter.
+function key(cell) {
+  const text = cell.dataset.v ?? cell.textContent.trim();
+  const number = cell.tagName === "TH" ? NaN : Number.parseFloat(text.replace(/,/g, "").replace("−", "-"));
+  return Number.isNaN(number) ? text : number;
+}
+function compare(a, b, down) {
+  const none = value => value === "–" || value === "" || Number.isNaN(value);
+  if (none(a) || none(b)) return none(a) - none(b);
+  const order = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+  return down ? -order : order;
+}
+function mark(buttons, chosen, down) {
+  for (const button of buttons) {
+    const header = button.closest("th");
+    if (button === chosen) header.setAttribute("aria-sort", down ? "descending" : "ascending");
+    else header.removeAttribute("aria-sort");
+  }
+}
+function sortable(table) {
+  const buttons = $$("button[data-sort]", table), body = $("tbody:not(.summary)", table);
+  buttons.forEach((button, column) => button.addEventListener("click", () => {
+    const now = button.closest("th").getAttribute("aria-sort"), rows = [...body.rows];
+    const numeric = rows.some(row => typeof key(row.cells[column]) === "number");
+    const down = now ? now === "ascending" : numeric;
+    rows.sort((a, b) => compare(key(a.cells[column]), key(b.cells[column]), down));
+    body.append(...rows);
+    mark(buttons, button, down);
+  }));
+}
+function filterable(section) {
+  const input = $("input[data-filter]", section), rows = $$("table.sortable tbody:not(.summary) tr", section);
+  if (!input) return;
+  input.addEventListener("input", () => {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const row of rows) {
+      const labels = $$("th, td.label", row).map(cell => cell.textContent).join(" ").toLowerCase();
+      row.hidden = !words.every(word => labels.includes(word));
+      shown += !row.hidden;
+    }
+    $(".found", section).textContent = words.length ? `${shown} of ${rows.length} rows` : "";
+  });
+}
+function download(name, text) {
+  const link = make("a", null, { href: URL.createObjectURL(new Blob([text], { type: "text/plain;charset=utf-8" })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+function provenance(record) {
+  const list = $("#record dl");
+  list.replaceChildren();
+  const place = [record.label, record.field ?? "dataset level", record.measure].join(", ");
+  $("#record-title").textContent = `${place}: ${percent(record.value)}`;
+  for (const [name, value] of Object.entries(record)) {
+    if (value === null || value === "") continue;
+    const text = Array.isArray(value) ? value.join("\n") : String(value);
+    list.append(make("dt", name.replaceAll("_", " ")), make("dd", text));
+  }
+  $("#record").showModal();
+}
