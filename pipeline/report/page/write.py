@@ -237,7 +237,7 @@ def _cell(value: Value) -> str:
         spread = "" if value.deviation is None else f"± {percent(value.deviation)} "
         shown = _bold(value.value, value.best) + _MARK * value.marked + _interval(value, spread)
         return f'<td data-v="{value.value!r}">{shown}</td>'
-    return "<td>–</td>" if value is None else f"<td>{escape(value)}</td>"
+    return "<td>–</td>" if value is None else f"<td>{escape(str(value))}</td>"
 
 
 def _bold(value: float, best: bool) -> str:
