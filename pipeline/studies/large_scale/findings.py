@@ -12,7 +12,11 @@ from pipeline.report.aggregate import summarise
 from pipeline.report.averaging import Averaged, Key, average
 from pipeline.report.choice import choose
 from pipeline.report.collect import load
+from pipeline.report.identity import Chosen
 from pipeline.report.model import Family, Report, Scored, Setup
+from pipeline.report.page.browse import browser
+from pipeline.report.page.of_report import charts, heat
+from pipeline.report.page.parts import Part
 from pipeline.report.plots import draw_by_size
 from pipeline.stages.chain import Evaluation
 from pipeline.studies.base import Findings, StudyFigure, StudyTable
@@ -30,12 +34,14 @@ class Read(NamedTuple):
         reports: by pool size, and by field with the largest pool of each.
         averaged: values of each query, every setup, system and measure.
         scored: of every pool and system.
+        chosen: what each of ``scored`` was read from.
         ranked: rankings of the first sample of the largest pool of each group.
     """
 
     reports: tuple[Report, ...]
     averaged: dict[Key, Averaged]
     scored: Sequence[Scored]
+    chosen: Sequence[Chosen]
     ranked: tuple[Ranked, ...]
 
 
@@ -65,7 +71,7 @@ def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluatio
         by_rank.leakage(found.ranked, trained, bool(recipe.training)),
     ]
     sources = dict.fromkeys(name for report in found.reports for name in (report.corpus, *report.pools))
-    return Findings(tables, _figures(found, tables), list(sources))
+    return Findings(tables, _figures(found, tables), list(sources), parts=_parts(found))
 
 
 def _read(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation]) -> Read:
@@ -92,12 +98,19 @@ def _read(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation])
                 setup.field or DATASET, group, [each[1].system for each in of], workspace.corpus(recipe.corpus or None)
             )
         )
-    return Read(reports, average(scored, published.MEASURES, recipe.settings), scored, tuple(ranked))
+    return Read(reports, average(scored, published.MEASURES, recipe.settings), scored, chosen, tuple(ranked))
 
 
 def _baseline(reports: Sequence[Report], recipe: Recipe) -> str:
     """Return the label of the row that others are tested against."""
     return next((base for report in reports for base in report.baselines.values()), recipe.baseline)
+
+
+def _parts(found: Read) -> list[Part]:
+    """Return what the page shows below the tables: curves, heat maps of fields, and the queries one by one."""
+    parts: list[Part] = [chart for report in found.reports for chart in charts(report)]
+    parts += [heat(report, family) for report in found.reports for family in report.families if family.kind == "fields"]
+    return [*parts, browser(found.chosen, found.scored, published.MEASURES)]
 
 
 def _figures(found: Read, tables: Sequence[StudyTable]) -> list[StudyFigure]:

@@ -157,7 +157,7 @@ def _figure(row: Mapping[str, Any]) -> Figure:
 
 def with_published(frame: pl.DataFrame, prefix: str) -> pl.DataFrame:
     """Add the column ``paper``: the figure that a paper prints, a fraction; null where there is none."""
-    files = [pl.read_csv(PUBLISHED / name) for name in ("mdcr.csv", "mdcr_benchmark.csv")]
+    files = [pl.read_csv(PUBLISHED / name) for name in ("mdcr.csv", "tables/mdcr_benchmark.csv")]
     known = pl.concat(files).with_columns(
         pl.when(pl.col("experiment") == prefix.rstrip("."))
         .then(pl.lit(AVERAGE))
