@@ -58,7 +58,7 @@ help:  ## this list
 	@echo "                 SPOT=3 MOST=5 (compare)"
 	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET=name=value LIST=1"
 	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=corpus|query"
-	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   WHAT=pool|run|scores|vectors FORMAT=beir|trec|json|ranx|parquet|csv|npy"
+	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|trec|json|ranx|parquet|csv|npy"
 	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
 	@echo "                 SLICE=0/4"
 	@echo "  how it runs    MEMORY=8G WORKERS=2 DEVICE=cuda ROOT=/scratch/mdcr DRY_RUN=1 REPAIR=1 JSON=1 QUIET=1"
@@ -126,7 +126,7 @@ score eval: ## score rankings; eval: whatever of the chain is missing, then the 
 submit: ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval NODES GPUS PARTITION TIME
 jobs: ## what was submitted: progress, papers a second, failures
 benchmark: ## build the MDCR benchmark from field-level rankings: CORPUS YEAR MODEL (docs/mdcr.md)
-export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores FORMAT OUTPUT MODEL
+export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores|vectors|benchmark FORMAT OUTPUT MODEL
 report show: ## write tables and plots of what was scored; print them (WHAT=corpora, pools, ...)
 compare: ## compare two systems, query by query: MODEL=bm25,scincl FIELD SIZE YEAR
 models: ## the encoders known, and what of them is here (WHAT=scincl: all of one; WHAT=lock: write their commits)

@@ -41,7 +41,8 @@ def generate(folder: Path, papers: int, links: int) -> None:
         near = (own + chance.integers(-2_000, 2_000, len(own))) % papers
         far = (papers * chance.random(len(own)) ** 4).astype(np.int64)
         target = np.where(chance.random(len(own)) < 0.5, near, far)
-        cites = np.unique((own * papers + target)[own != target])  # rising within a paper
+        cites = np.sort((own * papers + target)[own != target])  # rising within a paper
+        cites = cites[np.append(True, cites[1:] != cites[:-1])]
         counts_of.append(np.bincount(cites // papers - start, minlength=end - start))
         targets.append((cites % papers).astype(np.uint32))
     lengths, indices = np.concatenate(counts_of), np.concatenate(targets)
@@ -49,8 +50,9 @@ def generate(folder: Path, papers: int, links: int) -> None:
     np.save(folder / "out.npy", indices)
     counts = np.bincount(indices, minlength=papers)
     np.save(folder / "in-indptr.npy", np.concatenate([[0], np.cumsum(counts)]))
-    order = np.argsort(indices, kind="stable")
-    np.save(folder / "in.npy", np.repeat(np.arange(papers, dtype=np.uint32), lengths)[order])
+    packed = indices.astype(np.int64) << 32 | np.repeat(np.arange(papers, dtype=np.int64), lengths)
+    packed.sort()
+    np.save(folder / "in.npy", packed.astype(np.uint32))
 
 
 def load(folder: Path) -> tuple[Graph, Graph]:

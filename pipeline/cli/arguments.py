@@ -12,6 +12,7 @@ from pipeline.sources.registry import SOURCES, all_options
 
 _SELECTION = "which pools"
 _FORMATS = "terminal (default), markdown, csv or latex"
+_FILES = "with commas: page, markdown, csv, latex, figures (default: all)"
 
 _ALL = "memory workers device repair dry-run verbose json"
 """Options of how a command runs; those it takes are named with it. Every command takes --root and --quiet."""
@@ -77,7 +78,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     show.add_argument("--spot", type=int, help="vectors: papers of each store to encode again (default: 3)")
     show.add_argument("--check", type=Path, metavar="CSV", help="table: exit with 3 if figures differ from this table")
     show.add_argument("--tolerance", type=float, help="difference --check allows (default: 0.01)")
-    for command, formats in ((report, "with commas: markdown, csv, latex, figures (default: all)"), (show, _FORMATS)):
+    for command, formats in ((report, _FILES), (show, _FORMATS)):
         _choosing(command)
         _shown(command, formats)
 
@@ -263,12 +264,13 @@ def _benchmark(command: argparse.ArgumentParser) -> None:
 
 
 def _export(command: argparse.ArgumentParser) -> None:
-    command.add_argument("what", help="pool, run (the rankings of --model), scores or vectors (of --model)")
+    command.add_argument("what", help="pool, run (the rankings of --model), scores, vectors (of --model) or benchmark")
     about = "pool: beir (default), trec or parquet; run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
     command.add_argument(
         "--format", help=about + "scores: csv (default), csv.gz or parquet; vectors: npy (default) or parquet"
     )
     command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
+    command.add_argument("--benchmark", type=Path, help="benchmark: its folder in the MDCR layout (docs/mdcr.md)")
     _systems(command, required=False)
     _strict(command)
 

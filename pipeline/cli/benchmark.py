@@ -19,7 +19,7 @@ from pipeline.studies import registry
 from pipeline.studies.common import table_of
 from pipeline.studies.recipe import read_recipe
 
-_OWN = {"benchmark", "scores", "export-scores", "bm25-index"}
+_OWN = ("scores", "export-scores", "bm25-index")
 _RUNNING = {"root", "memory", "workers", "device", "repair", "dry-run", "verbose", "json", "quiet"}
 
 
@@ -29,9 +29,9 @@ def asked(options: argparse.Namespace) -> bool:
     Raises:
         InputError: a benchmark is missing where an option needs one, or systems are.
     """
-    given = _given(options)
-    if options.benchmark is None and (needs := sorted(given & _OWN)):
-        raise InputError(f"--{needs[0]} must go with --benchmark", "Give the folder of the benchmark")
+    given = [name for name in _OWN if getattr(options, name.replace("-", "_")) is not None]
+    if options.benchmark is None and given:
+        raise InputError(f"--{given[0]} must go with --benchmark", "Give the folder of the benchmark")
     if options.benchmark is not None and options.model is None and options.scores is None:
         raise InputError("a benchmark must be scored with --model or --scores, got neither", "Name the systems")
     return options.benchmark is not None
@@ -43,7 +43,7 @@ def score(options: argparse.Namespace) -> None:
     Raises:
         InputError: an option has no use here, or the benchmark or the score file is wrong.
     """
-    if unused := sorted(_given(options) - _OWN - _RUNNING - {"model", "split"}):
+    if unused := sorted(_given(options) - {*_OWN} - _RUNNING - {"benchmark", "model", "split"}):
         raise InputError(f"a benchmark has its own queries and candidates, got --{unused[0]}", "Leave it out")
     split = "val" if options.split == "validation" else options.split
     if options.scores is not None:

@@ -37,6 +37,10 @@ def export(options: argparse.Namespace) -> None:
     """
     if options.what not in _KINDS:
         raise InputError(f"export takes {', '.join(_KINDS)}, got {options.what!r}", nearest(options.what, _KINDS))
+    if (options.benchmark is None) == (options.what == "benchmark"):
+        raise InputError(
+            f"--benchmark must go with export benchmark, got export {options.what}", "Give both, or neither"
+        )
     formats, write = _KINDS[options.what]
     options.format = options.format or next(iter(formats))
     rankings.check_format(options.format, formats)
@@ -100,6 +104,17 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     yield path
 
 
+def _benchmark(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
+    """Write a benchmark in the MDCR layout as one BEIR folder a field, and as tasks of ``mteb``."""
+    from pipeline.studies.mdcr.export import export_folders
+
+    if options.dry_run:
+        say(f"a folder for each field of {options.benchmark} would be written to {folder}")
+        return ()
+    split = "val" if options.split == "validation" else options.split
+    return export_folders(Workspace(read.runner(options)), options.benchmark, split, folder)
+
+
 def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write the vectors of each pool's papers by each encoder as a file."""
     runner = repaired(options)
@@ -121,4 +136,5 @@ _KINDS: dict[str, tuple[dict[str, str], Callable[[argparse.Namespace, Path], Ite
     "run": (rankings.FORMATS, _runs),
     "scores": (frames.FORMATS, _scores),
     "vectors": ({"npy": "npy", "parquet": "parquet"}, _vectors),
+    "benchmark": ({"beir": ""}, _benchmark),
 }

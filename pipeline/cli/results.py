@@ -26,6 +26,8 @@ from pipeline.report.identity import Chosen
 from pipeline.report.longcsv import records
 from pipeline.report.model import Report, ReportSettings, unique
 from pipeline.report.naming import folder_names
+from pipeline.report.page import index
+from pipeline.report.page.of_report import page_of
 from pipeline.report.render import check_format, render
 from pipeline.stages.pool import exclusions
 from pipeline.stages.selection import parse_count_or_all, parse_fields, parse_sizes
@@ -36,6 +38,8 @@ SHOWN = ("map", "ndcg", "recall@30")
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
 FIGURES = "figures"
+PAGE = "page"
+_KINDS = (*_FILES, FIGURES, PAGE)
 
 
 class Shown(NamedTuple):
@@ -137,23 +141,24 @@ def print_table(root: Path, options: argparse.Namespace) -> None:
 
 
 def write_report(options: argparse.Namespace) -> None:
-    """Write the scores that the options choose as Markdown, CSV, LaTeX and figures."""
-    kinds = [kind.strip() for kind in (options.format or ",".join((*_FILES, FIGURES))).split(",")]
+    """Write the scores that the options choose as a page, Markdown, CSV, LaTeX and figures."""
+    kinds = [kind.strip() for kind in (options.format or ",".join(_KINDS)).split(",")]
     for kind in kinds:
-        if kind not in (*_FILES, FIGURES):
-            raise InputError(
-                f"--format of files must be {', '.join((*_FILES, FIGURES))}, got {kind!r}", nearest(kind, _FILES)
-            )
+        if kind not in _KINDS:
+            raise InputError(f"--format of files must be {', '.join(_KINDS)}, got {kind!r}", nearest(kind, _KINDS))
     root, choice, shown = read.runner(options).root, choice_of(options), Shown.of(options)
     groups = collect.tables(choose(root, choice))
     reports = [_report(group, shown) for group in groups]
     told = [f"by-{shown.sort}"] if shown.sort else []
     told += [f"against-{shown.baseline}"] if shown.baseline else []
     names = folder_names(root, groups, choice, told)
-    folders = [(options.output or root / REPORTS) / name for name in names]
+    output = options.output or root / REPORTS
+    folders = [output / name for name in names]
     written: list[Path] = []
-    for folder, report in zip(folders, reports, strict=True):
-        written += _files_of(folder, report, kinds) if options.dry_run else _write(folder, report, kinds)
+    for folder, report, group in zip(folders, reports, groups, strict=True):
+        written += _files_of(folder, report, kinds) if options.dry_run else _write(folder, report, kinds, group)
+    if PAGE in kinds:
+        written.append(output / index.NAME if options.dry_run else index.write_index(output))
     if options.json:
         told_json = {"reports": [str(folder) for folder in folders], "files": [str(path) for path in written]}
         print_json({**told_json, "dry_run": True} if options.dry_run else told_json)
@@ -164,7 +169,7 @@ def write_report(options: argparse.Namespace) -> None:
         say(f"{len(written)} files would be written")
 
 
-def _write(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
+def _write(folder: Path, report: Report, kinds: Sequence[str], group: Sequence[Chosen]) -> list[Path]:
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
@@ -172,6 +177,8 @@ def _write(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
         for kind, name in _FILES.items():
             if kind in kinds:
                 files.write_text(folder / name, render(report, kind))
+        if PAGE in kinds:
+            written.append(index.write_page(page_of(report, group), folder))
         if FIGURES in kinds:
             try:
                 from pipeline.report.plots import save_plots
@@ -188,7 +195,8 @@ def _files_of(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
     from pipeline.report.plots import plots_of
 
     figures = [f"{name}.{suffix}" for name, _, _ in plots_of(report) for suffix in FORMATS] if FIGURES in kinds else []
-    return [folder / name for name in (*(name for kind, name in _FILES.items() if kind in kinds), *figures)]
+    pages = [index.NAME] if PAGE in kinds else []
+    return [folder / name for name in (*(name for kind, name in _FILES.items() if kind in kinds), *pages, *figures)]
 
 
 def _reports(chosen: Sequence[Chosen], shown: Shown) -> list[Report]:

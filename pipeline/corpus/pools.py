@@ -13,6 +13,7 @@ from pipeline.core.errors import LackError
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
 from pipeline.core.workdir import Workdir
+from pipeline.corpus.marks import counted
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.prefilter import Mask, has_text, prefilter
 from pipeline.corpus.queries import Queries, choose_queries, field_cited
@@ -53,6 +54,7 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.N
         "excluded_self": len(self_rows),
         "excluded_same_title": len(title_rows),
         "prefilter": prefilter_counts,
+        "marks": counted(attributes, positives, candidates),
     }
 
 

@@ -62,6 +62,7 @@ def _facts(chosen: Chosen) -> PoolFacts:
         corpus=manifest.inputs["corpus"],
         settings={key: value for key, value in config.items() if key != "sample"},
         absent=int(counts.get("positives_not_in_collection", 0)),
+        marks=counts.get("marks", {}),
     )
 
 

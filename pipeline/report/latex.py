@@ -1,10 +1,10 @@
-"""Tables as LaTeX: a ``table*`` with the rules of the package ``booktabs``."""
+"""Tables as LaTeX: a ``table*`` with the rules of the package ``booktabs``; colours are those of ``xcolor``."""
 
 from __future__ import annotations
 
 import re
 
-from pipeline.report.tables import Figure, Table, Value, blocks, groups, percent
+from pipeline.report.tables import Beside, Figure, Table, Value, blocks, groups, percent
 
 _COLUMNS = 4
 """Columns that fit on a page with their intervals; more are split into blocks below each other."""
@@ -65,8 +65,10 @@ def _tabular(table: Table) -> str:
 
 
 def _text(value: Value) -> str:
+    if isinstance(value, Beside) and value.worse is not None:
+        return rf"\textcolor{{{'red' if value.worse else 'teal'}}}{{{escape(str(value))}}}"
     if not isinstance(value, Figure):
-        return escape("–" if value is None else value)
+        return escape("–" if value is None else str(value))
     shown = rf"\textbf{{{percent(value.value)}}}" if value.best else percent(value.value)
     mark = r"\textsuperscript{\dag}" * value.marked
     deviation = "" if value.deviation is None else rf"$\pm${percent(value.deviation)} "

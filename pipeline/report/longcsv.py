@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipeline.report.aggregate import of_sample
@@ -30,10 +30,15 @@ def records(report: Report) -> list[dict[str, Any]]:
 
 
 def render(report: Report) -> str:
-    """Return the report as CSV with a header; what is several is separated by ``;``, a missing value is empty."""
+    """Return the report as CSV (:func:`as_csv`)."""
+    return as_csv(records(report))
+
+
+def as_csv(found: Iterable[Mapping[str, Any]]) -> str:
+    """Return records as CSV with a header; what is several is separated by ``;``, a missing value is empty."""
     lines = [
         {name: ";".join(map(str, value)) if isinstance(value, list) else value for name, value in each.items()}
-        for each in records(report)
+        for each in found
     ]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")

@@ -36,6 +36,7 @@ class PoolFacts:
         corpus: identity of its corpus.
         settings: its configuration without the sample, equal for all samples of a setup.
         absent: positives that are not in the collection, which denominators leave out or count.
+        marks: how many positives and negatives lack what (:func:`pipeline.corpus.marks.counted`).
     """
 
     name: str
@@ -45,6 +46,7 @@ class PoolFacts:
     corpus: str
     settings: Mapping[str, Any]
     absent: int = 0
+    marks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pipeline.core.config import format_count
 from pipeline.core.fields import MAG_FIELDS
+from pipeline.corpus.marks import sentence
 from pipeline.encode import registry
 from pipeline.report.caption import DATASET, provenance
 from pipeline.report.model import Family, Report, Scored, Summary, unique
@@ -26,7 +27,8 @@ def notes(report: Report, family: Family, summaries: Sequence[Summary], compared
     summaries = sorted(summaries, key=lambda each: (each.field or "", each.size or 0))
     scored = report.within(family)
     found = [_reading(report, summaries, compared), _significance(report, summaries), _pools(summaries)]
-    found += [_missing(scored), _published(report, summaries), _parameters(scored), _measured(scored)]
+    marks = sentence({each.pool.name: each.pool.marks for each in scored}.values())
+    found += [_missing(scored), marks, _published(report, summaries), _parameters(scored), _measured(scored)]
     found.append(provenance(report, scored))
     return tuple(note for note in found if note)
 

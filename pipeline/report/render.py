@@ -67,7 +67,7 @@ def _line(texts: Sequence[str]) -> str:
 
 def _text(value: Value) -> str:
     if not isinstance(value, Figure):
-        return "–" if value is None else escape(value)
+        return "–" if value is None else escape(str(value))
     shown = f"**{percent(value.value)}**" if value.best else percent(value.value)
     deviation = "" if value.deviation is None else f" ± {percent(value.deviation)}"
     return f"{shown}{'†' * value.marked}{deviation} [{percent(value.low)}, {percent(value.high)}]"

@@ -28,7 +28,25 @@ class Figure:
     marked: bool
 
 
-Value = Figure | str | None
+@dataclass(frozen=True)
+class Beside:
+    """A figure beside a published one, as fractions; ``published`` is None where there is none."""
+
+    value: float
+    published: float | None
+
+    @property
+    def worse(self) -> bool | None:
+        """Whether it is below the published figure; None: equal when printed, or nothing to compare with."""
+        difference = None if self.published is None else round(100 * (self.value - self.published), 1)
+        return difference < 0 if difference else None
+
+    def __str__(self) -> str:
+        own = percent(self.value)
+        return own if self.published is None else f"{own} ({100 * (self.value - self.published):+.1f})"
+
+
+Value = Figure | Beside | str | None
 """None: not measured, which is not zero. Text is shown as it is."""
 
 

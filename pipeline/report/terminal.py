@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from pipeline.report.tables import Column, Figure, Table, Value, blocks, groups, percent
+from pipeline.report.tables import Beside, Column, Figure, Table, Value, blocks, groups, percent
 
 _GAP = "  "
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_WORSE, _BETTER = "\x1b[31m", "\x1b[32m"
 
 
 def render(table: Table, width: int = 100, *, ansi: bool = False) -> str:
@@ -17,7 +18,7 @@ def render(table: Table, width: int = 100, *, ansi: bool = False) -> str:
     Args:
         table: what to show.
         width: columns of the terminal; a wider table is split into blocks, with the row labels repeated.
-        ansi: mark the best figures in bold by ANSI codes, not by ``*``.
+        ansi: mark the best figures in bold by ANSI codes, not by ``*``; differences to published figures have colours.
     """
     shown = [_column(column, [line.values[i] for line in table.lines], ansi) for i, column in enumerate(table.columns)]
     labels = max(len(text) for text in (table.corner, *(line.label for line in table.lines)))
@@ -63,13 +64,13 @@ def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
     width = max(map(len, (column.label, *texts)))
     shown = [text.rjust(width) for text in texts]
     if ansi:
-        shown = [_bold(text, value) for text, value in zip(shown, values, strict=True)]
+        shown = [_marked(text, value) for text, value in zip(shown, values, strict=True)]
     return [column.label.rjust(width), *shown]
 
 
 def _parts(value: Value, ansi: bool) -> tuple[str, ...]:
     if not isinstance(value, Figure):
-        return ("-" if value is None else value,)
+        return ("-" if value is None else str(value),)
     return (
         percent(value.value),
         ("*" * (value.best and not ansi) + "†" * value.marked).ljust(2 - ansi),
@@ -78,7 +79,9 @@ def _parts(value: Value, ansi: bool) -> tuple[str, ...]:
     )
 
 
-def _bold(text: str, value: Value) -> str:
+def _marked(text: str, value: Value) -> str:
+    if isinstance(value, Beside) and value.worse is not None:
+        return f"{_WORSE if value.worse else _BETTER}{text}{_PLAIN}"
     if not isinstance(value, Figure) or not value.best:
         return text
     return text.replace(percent(value.value), f"{_BOLD}{percent(value.value)}{_PLAIN}", 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.report.page.parts import Part
 from pipeline.report.tables import Table
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Findings:
         figures: in the order shown.
         sources: folder names of the artifacts that the figures come from.
         files: further files of the study, text by name.
+        parts: what its page shows below the tables: charts, heat maps, query browsers.
         copies: further files of the study, copied from artifacts, by name.
     """
 
@@ -63,6 +65,7 @@ class Findings:
     figures: Sequence[StudyFigure] = ()
     sources: Sequence[str] = ()
     files: dict[str, str] = field(default_factory=dict)
+    parts: Sequence[Part] = ()
     copies: dict[str, Path] = field(default_factory=dict)
 
 

@@ -13,6 +13,8 @@ from pipeline.report import collect
 from pipeline.report.aggregate import summarise
 from pipeline.report.choice import choose
 from pipeline.report.model import Report, ReportSettings
+from pipeline.report.page.browse import browser
+from pipeline.report.page.parts import Browser
 from pipeline.report.tables import Column, Line, Table
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
@@ -68,6 +70,12 @@ def report_of(
     workspace.make([score for evaluation in evaluated for score in evaluation.scores])
     chosen = choose(workspace.root, rankings=[evaluation.ranking.id for evaluation in evaluated])
     return summarise(collect.load(chosen), settings or ReportSettings(), tuple(measures))
+
+
+def browser_of(workspace: Workspace, evaluated: Sequence[Evaluation], report: Report) -> Browser:
+    """Return the queries of a report of evaluations one by one, for its page."""
+    chosen = choose(workspace.root, rankings=[evaluation.ranking.id for evaluation in evaluated])
+    return browser(chosen, report.scored, report.measures)
 
 
 def frame_of(report: Report) -> pl.DataFrame:

@@ -8,11 +8,12 @@ from typing import Any
 
 from pipeline.api import Workspace, selection
 from pipeline.core.task import Task
+from pipeline.report.page.of_report import charts
 from pipeline.report.plots import draw_by_size
 from pipeline.report.tables import build_tables
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Findings, Study, StudyFigure, StudyTable
-from pipeline.studies.common import evaluation_batches, evaluations, frame_of, report_of
+from pipeline.studies.common import browser_of, evaluation_batches, evaluations, frame_of, report_of
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         tables=[StudyTable("scores", table, frame_of(report))],
         figures=[figure(measure) for measure in report.measures],
         sources=[report.corpus, *report.pools],
+        parts=[*charts(report), browser_of(workspace, evaluated, report)],
     )
 
 

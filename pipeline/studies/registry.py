@@ -11,6 +11,7 @@ STUDIES = {
     "pool_size": "pool_size:STUDY",
     "neighbours": "neighbours.study:STUDY",
     "scirepeval": "scirepeval.study:STUDY",
+    "large_scale": "large_scale.study:STUDY",
     "mdcr": "mdcr.study:STUDY",
     "mdcr_eval": "mdcr.scores:STUDY",
     "mdcr_checks": "mdcr.checks:STUDY",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.workspace import REPORTS
 from pipeline.report.figures import FORMATS, drawing, save
+from pipeline.report.page.index import write_index, write_page
+from pipeline.report.page.parts import Image, Page, TablePart
 from pipeline.report.render import render_table
 from pipeline.runner import Step
 from pipeline.studies.base import Findings, Study
@@ -43,7 +46,7 @@ def plan(workspace: Workspace, study: Study, recipe: Any) -> tuple[list[Step], s
 
 
 def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: Findings, output: Path | None) -> Path:
-    """Write a study's tables (Markdown, CSV, LaTeX), figures, recipe and provenance, and return the folder.
+    """Write a study's page, tables (Markdown, CSV, LaTeX), figures, recipe and provenance, and return the folder.
 
     Args:
         workspace: where the study ran.
@@ -71,7 +74,23 @@ def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: 
         _draw(findings, folder, f"study {study.name}; {', '.join(findings.sources)}")
         record = {**facts, "provenance": provenance.describe()}
         files.write_text(folder / "study.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+        write_page(_page(study, own, record, findings, folder), folder)
+        if output is None:
+            write_index(folder.parent)
     return folder
+
+
+def _page(study: Study, name: str, record: Mapping[str, Any], findings: Findings, folder: Path) -> Page:
+    """Return the page of a study: tables, its own parts, then the figures that were drawn."""
+    tables = [
+        TablePart(each.name, each.table, {"csv": each.frame.write_csv(), "tex": render_table(each.table, "latex")})
+        for each in findings.tables
+    ]
+    source = ", ".join(findings.sources)
+    drawn = [(each.name, folder / f"{each.name}.svg") for each in findings.figures]
+    images = [Image(title, path.read_text(encoding="utf-8"), source) for title, path in drawn if path.is_file()]
+    facts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in record.items()}
+    return Page(f"Study: {name}", study.summary, [*tables, *findings.parts, *images], facts)
 
 
 def _draw(findings: Findings, folder: Path, source: str) -> None:

@@ -134,7 +134,7 @@ def test_tables_in_every_format_and_reports_on_disk(root: Path, rows: list[dict[
         assert sign in shown.stdout
     written = mdcr_json(root, "report", *selection, "--output", str(tmp_path))["reports"]
     names = {path.name for place in written for path in Path(place).iterdir()}
-    assert {"table.md", "table.csv", "table.tex"} <= names
+    assert {"index.html", "table.md", "table.csv", "table.tex"} <= names
     for what in ("corpus", "pools", "artifacts"):
         assert json.loads(mdcr(root, "show", what, "--json").stdout)[what]
 

@@ -106,7 +106,7 @@ def test_scores_are_one_tidy_table(root: Path, out: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ("export colour", "export takes pool, run, scores, got 'colour'"),
+        ("export colour", "export takes pool, run, scores, vectors, benchmark, got 'colour'"),
         ("export pool --format triec", "--format must be one of beir, trec, parquet, got 'triec'. Did you mean 'trec'"),
         ("export run --format beir", "--format must be one of trec, trec.gz, json, json.gz, parquet, ranx, got 'beir'"),
         ("export run", "no system was named. Give --model"),

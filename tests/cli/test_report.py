@@ -229,7 +229,7 @@ def test_folders_have_names_that_stay_and_tell_choices_apart(two: Path, tmp_path
         ("show --tolerance 0.1", "--tolerance must go with --check"),
         ("show --check x.csv --json", "--check must stand without --json"),
         ("show --format csv --json", "--format must stand without --json"),
-        ("report --format terminal", "--format of files must be markdown, csv, latex, figures, got 'terminal'"),
+        ("report --format terminal", "--format of files must be markdown, csv, latex, figures, page, got 'terminal'"),
         ("show --precision fp31", "--precision 'fp31' is unknown"),
     ],
 )

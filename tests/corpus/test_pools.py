@@ -77,6 +77,9 @@ def test_all_queries_and_all_candidates_are_what_plain_python_says(make: Make, f
     assert counts["queries_without_positive"] == len(eligible) - len(queries)
     assert counts["positives"] == len(qrels)
     assert counts["candidates"] == len(candidates)
+    cited = set().union(*expected.values())
+    lacking = [sum(not PAPERS[i]["abstract"] for i in each) for each in (cited, candidates - cited)]
+    assert [counts["marks"][kind]["without_abstract"] for kind in ("positives", "negatives")] == lacking
     assert counts["excluded_self"] + counts["excluded_same_title"] == len(removed)
     assert counts["excluded_same_title"] > 0
     assert counts["positives_after_query_year"] == sum(

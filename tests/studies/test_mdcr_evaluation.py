@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,52 @@ def test_bad_layouts_are_one_line(workspace: Path, folder: Path, tmp_path: Path,
 )
 def test_bad_commands_are_one_line(workspace: Path, folder: Path, arguments: str, named: str) -> None:
     assert named in one_line_error(mdcr(workspace, *flags(arguments.replace("FOLDER", str(folder)))))
+
+
+def test_mteb_runs_the_exported_tasks(
+    workspace: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It loads each field with the candidates of each query, and measures what we measure."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    exported = mdcr_json(workspace, *flags(f"export benchmark --benchmark {folder} --output {tmp_path / 'beir'}"))
+    assert [Path(path).name for path in exported["exported"]] == ["art", "physics", "mteb_tasks.py"]
+    lists, file = read_lists(folder, "test"), tmp_path / "scores.json"
+    mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model lsa --export-scores {file}"))
+    scores = json.loads(file.read_text())
+    expected = by_pytrec_eval(lists, scores)
+    for task, (field, queries) in zip(runpy.run_path(exported["exported"][-1])["tasks"](), lists.items(), strict=True):
+        task.load_data()
+        split = task.dataset["default"]["test"]
+        listed = {query: sorted(candidates_of(by_type)) for query, by_type in queries.items()}
+        assert {query: sorted(ids) for query, ids in split["top_ranked"].items()} == listed
+        run = {query: {each: scores[f"{query}_{each}"] for each in ids} for query, ids in listed.items()}
+
+        class Ours:
+            mteb_model_meta = None
+
+            def index(self, *args: object, **settings: object) -> None: ...
+
+            def search(self, queries: object, *, run: Any = run, **settings: object) -> Any:
+                return run
+
+        found = task.evaluate(Ours(), "test", encode_kwargs={})["default"]
+        assert found["map_at_1000"] == pytest.approx(expected[field]["map"], abs=1e-5)
+        assert found["recall_at_5"] == pytest.approx(expected[field]["recall@5"], abs=1e-5)
+
+
+def test_a_run_of_another_tool_is_scored_on_every_field(workspace: Path, folder: Path, tmp_path: Path) -> None:
+    file, run = tmp_path / "scores.json", tmp_path / "theirs.trec"
+    mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model lsa --export-scores {file}"))
+    scores = json.loads(file.read_text())
+    lines = [f"{key.replace('_', ' Q0 ')} 1 {score!r} theirs\n" for key, score in scores.items()]
+    run.write_text("".join(lines))
+    rows = mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model run:{run}"))["tables"]["fields"]
+    expected = by_pytrec_eval(read_lists(folder, "test"), scores)
+    assert {row["field"] for row in rows} == set(expected)
+    for row in rows:
+        assert row["value"] == pytest.approx(expected[row["field"]][row["measure"]], abs=5e-7)
+    run.write_text("".join(lines[1:]))
+    query, candidate = next(iter(scores)).split("_")
+    line = one_line_error(mdcr(workspace, *flags(f"eval --benchmark {folder} --model run:{run}")))
+    assert f"query {query} and candidate {candidate}" in line

@@ -23,7 +23,8 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
     folder = Path(found["folder"])
     assert folder == root / "runs/reports/pool_size"
     written = {path.name for path in folder.iterdir()}
-    assert {"scores.md", "scores.csv", "scores.tex", "study.json", "map.svg", "recall-at-30.pdf"} <= written
+    assert {"index.html", "scores.md", "scores.csv", "scores.tex", "study.json"} <= written
+    assert {"map.svg", "recall-at-30.pdf"} <= written
     record = json.loads((folder / "study.json").read_text())
     assert record["recipe"]["queries"] == 10
     assert len(record["sources"]) == 1 + 2 * 2

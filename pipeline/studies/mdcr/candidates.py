@@ -19,6 +19,7 @@ from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.prefilter import PrefilterConfig, has_text, prefilter
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.inputs import places
 from pipeline.studies.mdcr.graph import graph_candidates
 from pipeline.studies.mdcr.layout import TRUE
 
@@ -144,7 +145,7 @@ class Drawer:
             positives = judged_row[judged_query == number]
             chosen = generator(drawing.seed, "mdcr-true", item).permutation(positives)[: drawing.positives]
             found = {TRUE: np.sort(chosen)}
-            taken = np.concatenate([[row], corpus.outgoing.of(row), positives]).astype(np.int64)
+            taken = np.unique(np.concatenate([[row], corpus.outgoing.of(row), positives])).astype(np.int64)
 
             def other(rows: Rows, own: Any = titles[row]) -> Mask:
                 mask: Mask = (titles[rows] != own) | (own == 0)
@@ -155,7 +156,7 @@ class Drawer:
                 taken = np.union1d(taken, found[system])
 
             def eligible(rows: Rows, taken: Rows = taken, other: _Test = other) -> Mask:
-                mask: Mask = self._eligible[rows] & other(rows) & ~np.isin(rows, taken)
+                mask: Mask = self._eligible[rows] & other(rows) & (places(rows, taken) < 0)
                 return mask
 
             found[GRAPH] = graph_candidates(corpus.outgoing, corpus.incoming, row, eligible, drawing.negatives, chance)
@@ -168,7 +169,7 @@ class Drawer:
 
 def _draw(rows: Rows, fit: _Test, taken: Rows, count: int, chance: np.random.Generator) -> Rows:
     """Return up to ``count`` of some rows at random, rising: fit ones, none of them taken."""
-    free = rows[fit(rows) & ~np.isin(rows, taken)]
+    free = rows[fit(rows) & (places(rows, taken) < 0)]
     return np.sort(chance.choice(free, min(count, len(free)), replace=False))
 
 
@@ -177,7 +178,7 @@ def _draw_random(rows: Rows, fit: _Test, taken: Rows, count: int, chance: np.ran
     if len(rows) < 100 * (count + len(taken)):
         return _draw(rows, fit, taken, count, chance)
     tried = rows[chance.choice(len(rows), 2 * count + len(taken), replace=False)]
-    return np.sort(tried[fit(tried) & ~np.isin(tried, taken)][:count])
+    return np.sort(tried[fit(tried) & (places(tried, taken) < 0)][:count])
 
 
 def _judged(pool: Pool) -> tuple[Rows, Rows]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.core.artifact import Artifact
+from pipeline.corpus.reader import Corpus
 from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM
 
 _LICENCES = {
@@ -49,7 +50,7 @@ def datasheet(benchmark: Artifact, corpus: Artifact, recipe: Mapping[str, Any]) 
         "",
         "## How it was made",
         "",
-        f"- Corpus: {corpus.name} (source {source}, {corpus.manifest.counts.get('papers', 'counted')} papers).",
+        f"- Corpus: {corpus.name} (source {source}, {len(Corpus(corpus)):,} papers).",
         f"- Field-level pools of {recipe['size']} candidates at most, {recipe['queries']} queries a field and split.",
         f"- Systems compared: {recipe['systems']}. Negatives of systems are drawn from the top {recipe['top']} of "
         f"these: {systems}.",

@@ -78,7 +78,8 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     fields = with_published(frame_of(report), "benchmark.")
     note = f"BM25 counts the documents of {'each list' if recipe.bm25_index == 'query' else 'all lists of a field'}."
     (table,) = build_tables(report)
-    tables = [StudyTable("fields", replace(table, notes=(*table.notes, note)), fields)]
+    title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
+    tables = [StudyTable("fields", replace(table, title=title, notes=(*table.notes, note)), fields)]
     values = values_of(workspace, corpus, found)
     tables.append(types_table(values, baseline, recipe.seed))
     tables += published_table(fields)
@@ -156,7 +157,7 @@ def _figure(row: Mapping[str, Any]) -> Figure:
 
 def with_published(frame: pl.DataFrame, prefix: str) -> pl.DataFrame:
     """Add the column ``paper``: the figure that a paper prints, a fraction; null where there is none."""
-    files = [pl.read_csv(PUBLISHED / name) for name in ("mdcr.csv", "mdcr_benchmark.csv")]
+    files = [pl.read_csv(PUBLISHED / name) for name in ("mdcr.csv", "tables/mdcr_benchmark.csv")]
     known = pl.concat(files).with_columns(
         pl.when(pl.col("experiment") == prefix.rstrip("."))
         .then(pl.lit(AVERAGE))

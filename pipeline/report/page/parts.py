@@ -1,0 +1,194 @@
+"""What a page consists of. A report or a study gives parts; :func:`pipeline.report.page.write.as_html` sets them.
+
+Any text may come from a paper: parts hold plain text, and whoever sets it escapes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.report.tables import Table
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """A table with sortable columns and a filter.
+
+    Attributes:
+        name: stem of its downloads, one a page.
+        table: what it shows; its last note is its provenance.
+        files: downloads, text by suffix (``csv``, ``tex``).
+    """
+
+    name: str
+    table: Table
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """A sortable row for each system and pool; each figure opens its own provenance.
+
+    Attributes:
+        title: heading.
+        records: of :func:`pipeline.report.longcsv.records`, without figures of single samples.
+        measures: canonical names, in order.
+        alpha: figures whose adjusted p-value is below it are marked.
+        files: downloads, text by suffix.
+    """
+
+    title: str
+    records: Sequence[Mapping[str, Any]]
+    measures: Sequence[str]
+    alpha: float = 0.05
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one system: positions, values and ends of their intervals, of one length; None: no interval."""
+
+    label: str
+    x: Sequence[float]
+    values: Sequence[float]
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart with intervals and hover.
+
+    Attributes:
+        title: heading.
+        x_label: of the positions.
+        unit: of the values, such as ``%``.
+        views: series by the name of a view, such as a measure; the reader chooses one.
+        log: whether positions have a logarithmic axis.
+        ticks: positions that are labelled, such as ``{1000: "1k"}``; empty: the library chooses.
+        categories: labels of the positions 0, 1, ...; values then run along the horizontal axis.
+        provenance: what the figures were made from.
+    """
+
+    title: str
+    x_label: str
+    unit: str
+    views: Mapping[str, Sequence[Series]]
+    log: bool = False
+    ticks: Mapping[float, str] = field(default_factory=dict)
+    categories: Sequence[str] = ()
+    provenance: str = ""
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A table whose cells are coloured by value.
+
+    Attributes:
+        title: heading.
+        corner: label of the row labels.
+        rows: labels.
+        columns: labels.
+        views: rows of values by the name of a view; None: not measured.
+        provenance: what the figures were made from.
+    """
+
+    title: str
+    corner: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    views: Mapping[str, Sequence[Sequence[float | None]]]
+    provenance: str = ""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A drawing, as the text of an SVG file."""
+
+    title: str
+    svg: str
+    provenance: str = ""
+
+
+@dataclass(frozen=True)
+class Papers:
+    """Papers, or queries, as columns of one length; a year of 0 is unknown."""
+
+    ids: Sequence[str]
+    titles: Sequence[str]
+    years: npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True, eq=False)
+class QueryPool:
+    """One pool of the query browser. Paper numbers count ``papers``.
+
+    Attributes:
+        label: what the reader chooses, such as ``Medicine, 2k``.
+        systems: labels.
+        measures: labels of ``values``.
+        queries: the queries.
+        papers: every paper that is named.
+        offsets: uint32 ``[queries + 1]``; query ``i`` has the positives ``offsets[i]`` to ``offsets[i + 1]``.
+        positives: uint32 ``[positives]``, paper numbers.
+        ranks: uint32 ``[systems, positives]``, from 1; 0: not retrieved.
+        top: uint32 ``[systems, queries, top]``, papers at the best ranks; :data:`NO_PAPER`: fewer were retrieved.
+        values: float32 ``[measures, systems, queries]``, fractions; NaN: not scored.
+        facts: provenance: name and value.
+    """
+
+    label: str
+    systems: Sequence[str]
+    measures: Sequence[str]
+    queries: Papers
+    papers: Papers
+    offsets: npt.NDArray[np.uint32]
+    positives: npt.NDArray[np.uint32]
+    ranks: npt.NDArray[np.uint32]
+    top: npt.NDArray[np.uint32]
+    values: npt.NDArray[np.float32]
+    facts: Mapping[str, str]
+
+
+NO_PAPER = 2**32 - 1
+"""In place of a paper's number."""
+
+
+@dataclass(frozen=True)
+class Browser:
+    """Queries one by one: positives, what each system ranked where, two systems side by side.
+
+    Attributes:
+        title: heading.
+        pools: what is browsed.
+        note: which pools and ranks are shown.
+    """
+
+    title: str
+    pools: Sequence[QueryPool]
+    note: str = ""
+
+
+Part = TablePart | Leaderboard | Chart | Heat | Image | Browser
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page.
+
+    Attributes:
+        title: heading.
+        about: a line below it.
+        parts: in order.
+        facts: provenance of the whole page: name and value.
+    """
+
+    title: str
+    about: str
+    parts: Sequence[Part]
+    facts: Mapping[str, str] = field(default_factory=dict)

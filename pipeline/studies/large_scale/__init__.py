@@ -1,0 +1,1 @@
+"""Large-scale evaluation (Medić & Šnajder 2022, section 3)."""

@@ -1,0 +1,181 @@
+"""Tables made from rankings: the first sample of the largest pool of each field, over all queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from pipeline.corpus.marks import MARKS
+from pipeline.measure.inputs import Mask
+from pipeline.studies.base import StudyTable
+from pipeline.studies.large_scale import ranks
+from pipeline.studies.large_scale.data import Floats, Ranked, interval, marks_of
+from pipeline.studies.large_scale.leakage import ALIKE, FIRST, audit
+from pipeline.studies.large_scale.marks import YEARS, precision_among, results
+from pipeline.studies.large_scale.rows import Row, share, table
+from pipeline.studies.large_scale.study import DATASET
+from pipeline.studies.large_scale.winners import between, facts, rank_correlation, within
+
+_CUTOFF = 30
+_POOLS = "Largest pool of each field, first sample; every query counts once."
+
+
+def _scopes(ranked: Sequence[Ranked]) -> dict[str, list[Ranked]]:
+    """Return the pools that are shown together: of the dataset level, and of fields."""
+    parts = {
+        "dataset": [each for each in ranked if each.group == DATASET],
+        "fields": [each for each in ranked if each.group != DATASET],
+    }
+    return {name: pools for name, pools in parts.items() if pools}
+
+
+def _systems(pools: Sequence[Ranked]) -> list[str]:
+    return [system for system in pools[0].runs if all(system in each.runs for each in pools)]
+
+
+def _pooled(
+    ranked: Sequence[Ranked], seed: int, of: Callable[[Ranked, str], Floats], columns: Sequence[str]
+) -> Iterator[Row]:
+    """Yield each row of ``of(pool, system)``, float64 ``[columns, queries]``, over the queries of all pools."""
+    for scope, pools in _scopes(ranked).items():
+        for system in _systems(pools):
+            values = np.concatenate([of(each, system) for each in pools], axis=1)
+            for column, row in zip(columns, values, strict=True):
+                yield Row(f"{scope} {system}", column, *interval(row, seed, scope))
+
+
+def recall(ranked: Sequence[Ranked], seed: int, depth: int) -> StudyTable:
+    """Return recall by depth."""
+    depths = [each for each in ranks.DEPTHS if each <= depth]
+
+    def of(pool: Ranked, system: str) -> Floats:
+        return ranks.recall_by_depth(ranks.ranks_of(pool.runs[system], pool.qrels), pool.qrels, depths)
+
+    rows = _pooled(ranked, seed, of, list(map(str, depths)))
+    return table("recall-by-depth", "Recall by depth", "system", rows, [_POOLS])
+
+
+def losses(ranked: Sequence[Ranked], seed: int, depth: int) -> StudyTable:
+    """Return what the positives of each band of ranks cost of MAP."""
+
+    def of(pool: Ranked, system: str) -> Floats:
+        return ranks.loss_by_band(ranks.ranks_of(pool.runs[system], pool.qrels), pool.qrels)
+
+    rows = [row for row in _pooled(ranked, seed, of, ranks.band_names(depth)) if row.column]
+    note = "Points of MAP that the positives at these ranks lack; they sum to 100 less MAP."
+    return table("losses", "What the rank of positives costs", "system", rows, [note, _POOLS])
+
+
+def popularity(ranked: Sequence[Ranked], seed: int) -> StudyTable:
+    """Return recall at 30 by the citations of the positives."""
+    rows: list[Row] = []
+    told = []
+    for scope, pools in _scopes(ranked).items():
+        cited = [each.pool.corpus.attributes["n_inbound"][each.qrels.rows] for each in pools]
+        bounds = ranks.thirds(np.concatenate(cited))[1]
+        classes = {id(each): np.searchsorted(bounds, own) for each, own in zip(pools, cited, strict=True)}
+        told.append(f"{scope}: least up to {bounds[0]:,}, middle up to {bounds[1]:,} citations")
+
+        def of(pool: Ranked, system: str, classes: dict[int, ranks.Integers] = classes) -> Floats:
+            found = ranks.ranks_of(pool.runs[system], pool.qrels)
+            return ranks.recall_by_class(found, pool.qrels, classes[id(pool)], 3, _CUTOFF)
+
+        rows += _pooled(pools, seed, of, ["least cited", "middle", "most cited"])
+    note = f"Thirds of the positives by the citations that the release lists ({'; '.join(told)})."
+    return table("popularity", f"R@{_CUTOFF} by citations of the positives", "system", rows, [note, _POOLS])
+
+
+def shares(ranked: Sequence[Ranked]) -> StudyTable:
+    """Return the shares of positives and negatives that lack an abstract, a year or references."""
+    rows = []
+    for each in ranked:
+        for kind, counts in marks_of(each).items():
+            label = f"{each.group} {kind} ({counts['papers']:,})"
+            rows += [share(label, mark.replace("_", " "), counts[mark], counts["papers"]) for mark in MARKS]
+    return table("marks", "What marks a positive", "candidates", rows, ["Papers count once, however many cite them."])
+
+
+def without_marks(ranked: Sequence[Ranked], baseline: str, seed: int) -> Iterator[StudyTable]:
+    """Yield MAP with all candidates, with text alone, and with matched negatives; and gains over the baseline."""
+    rows, gains = [], []
+    for scope, pools in _scopes(ranked).items():
+        found = [results(each, seed) for each in pools]
+        values = {
+            (kind, system): np.concatenate([each[kind][system] for each in found])
+            for kind in found[0]
+            for system in _systems(pools)
+        }
+        for (kind, system), own in values.items():
+            rows.append(Row(f"{scope}: {kind}", system, *interval(own, seed, scope)))
+            if system != baseline and (kind, baseline) in values:
+                gain = own - values[kind, baseline]
+                gains.append(Row(f"{scope}: gain, {kind}", system, *interval(gain, seed, scope)))
+        for system in _systems(pools):
+            cost = values["matched negatives", system] - values["random negatives", system]
+            gains.append(Row(f"{scope}: matched less random", system, *interval(cost, seed, scope)))
+    notes = (
+        "With text: papers without title or abstract are removed. Matched negatives: each positive has one negative "
+        f"with or without an abstract as itself, of the same {YEARS} years and like length; positives without one are "
+        "removed. Random negatives: the same positives and as many negatives drawn at random.",
+        "Rankings are cut to these candidates, and queries without positives are left out.",
+        _POOLS,
+    )
+    yield table("without-marks", "MAP without what marks a positive", "candidates", rows, notes)
+    told = (f"Gain: over {baseline}, query by query.", *notes)
+    yield table("without-marks-gains", "Gains without what marks a positive", "candidates", gains, told)
+
+
+def winners(ranked: Sequence[Ranked], baseline: str, seed: int) -> Iterator[StudyTable]:
+    """Yield rank correlations of each system's gain over the baseline with facts about the queries."""
+    rows = []
+    for scope, pools in _scopes(ranked).items():
+        if baseline not in _systems(pools):
+            continue
+        known = [facts(each) for each in pools]
+        by_fact = {name: np.concatenate([within(each[name]) for each in known]) for name in known[0]}
+        everything = np.ones(len(pools[0].pool.corpus), bool)
+        values = {
+            system: [precision_among(each, each.runs[system], everything) for each in pools]
+            for system in _systems(pools)
+        }
+        for system in values:
+            if system == baseline:
+                continue
+            gains = [mine - base for mine, base in zip(values[system], values[baseline], strict=True)]
+            ranked_gains = np.concatenate([within(each) for each in gains])
+            for name, fact in by_fact.items():
+                rows.append(Row(f"{scope}: {name}", system, *rank_correlation(ranked_gains, fact, seed, scope)))
+            if len(pools) > 1:
+                rows.append(Row(f"{scope}: field (share of variance)", system, *between(gains, seed)))
+    if rows:
+        notes = (
+            f"Spearman's correlation of the gain in average precision over {baseline} with a fact about the query. "
+            "Shared words: share of the query's words that a positive has. Age: years from positive to query.",
+            "Ranks are within each field, so differences between fields do not count. They are the last row: the share "
+            "of the variance of the gain that lies between fields (epsilon squared).",
+            _POOLS,
+        )
+        yield table("winners", "What explains who wins a query", "fact", rows, notes, scale=1)
+
+
+def leakage(ranked: Sequence[Ranked], trained: Mask, given: bool) -> StudyTable:
+    """Return shares of queries and positives that may leak; ``given``: whether there are training lists."""
+    rows = []
+    for each in ranked:
+        found = audit(each, trained)
+        for column, flags in (
+            ("queries trained on", found.trained_queries if given else None),
+            ("positives trained on", found.trained if given else None),
+            ("positives younger", found.younger),
+            ("positives alike", found.alike),
+            ("queries with an alike hit", found.alike_queries),
+        ):
+            if flags is not None:
+                rows.append(share(each.group, column, int(flags.sum()), len(flags)))
+    notes = (
+        f"Alike: titles whose words have a Jaccard index of at least {ALIKE}; hits: the first {FIRST} of every system. "
+        "Younger: of a later year than the query.",
+        *(() if given else ("The recipe names no training lists.",)),
+    )
+    return table("leakage", "Leakage audit", "field", rows, notes)

@@ -1,0 +1,94 @@
+"""What the analyses read: the rankings of one pool as arrays, and what is known of its papers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.corpus.marks import counted
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.measure.inputs import Mask, Qrels, Run, query_of
+from pipeline.measure.statistics import bootstrap_means, confidence_interval
+from pipeline.report.identity import Chosen
+
+Floats = npt.NDArray[np.float64]
+Interval = tuple[float, float, float]
+"""Value, lower and upper end."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """One pool with the rankings of all systems.
+
+    Attributes:
+        group: field, or ``dataset``.
+        pool: the pool.
+        qrels: its positives.
+        runs: rankings by system.
+    """
+
+    group: str
+    pool: Pool
+    qrels: Qrels
+    runs: Mapping[str, Run]
+
+    @property
+    def queries(self) -> int:
+        """Number of queries."""
+        return len(self.qrels.offsets) - 1
+
+
+def read(group: str, chosen: Sequence[Chosen], names: Sequence[str], corpus: Corpus) -> Ranked:
+    """Open the rankings of one pool; ``names`` are the labels of the systems."""
+    pool = Pool(chosen[0].pool, corpus)
+    queries = len(pool.query_rows)
+    runs = {
+        name: Run.from_table(each.ranking.arrow("ranking.arrow"), queries)
+        for name, each in zip(names, chosen, strict=True)
+    }
+    return Ranked(group, pool, Qrels.from_table(pool.qrels, queries), runs)
+
+
+def marks_of(ranked: Ranked) -> dict[str, dict[str, int]]:
+    """Return how many positives and negatives of a pool have each mark (:func:`pipeline.corpus.marks.counted`)."""
+    return counted(ranked.pool.corpus.attributes, np.unique(ranked.qrels.rows), ranked.pool.candidates)
+
+
+def restricted(run: Run, kept: Mask) -> Run:
+    """Return a run without some of its papers; ``kept`` is bool ``[papers of the corpus]``."""
+    entries = kept[run.rows]
+    return Run(_offsets(run.offsets, entries), run.rows[entries])
+
+
+def restricted_qrels(qrels: Qrels, kept: Mask) -> Qrels:
+    """Return judgements without some of their positives; ``kept`` is bool ``[positives]``."""
+    return Qrels(_offsets(qrels.offsets, kept), qrels.rows[kept], qrels.grades[kept])
+
+
+def means_by_query(values: npt.NDArray[Any], query: npt.NDArray[np.int64], queries: int) -> Floats:
+    """Return the mean of a value over the positives of each query, float64 ``[queries]``; NaN without positives."""
+    counts = np.bincount(query, minlength=queries)
+    sums = np.bincount(query, values.astype(np.float64), queries)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def interval(values: Floats, seed: int, item: str = "") -> Interval:
+    """Return the mean of some queries with its 95% interval; NaN where there is no query.
+
+    Queries whose value is NaN, which have no positive of a kind, are left out.
+    """
+    known = values[~np.isnan(values)][None, :]
+    if not known.size:
+        return np.nan, np.nan, np.nan
+    low, high = confidence_interval(bootstrap_means(known, seed=seed, item=item), known)
+    return float(known.mean()), float(low[0]), float(high[0])
+
+
+def _offsets(offsets: npt.NDArray[np.int64], kept: Mask) -> npt.NDArray[np.int64]:
+    counts = np.bincount(query_of(offsets)[kept], minlength=len(offsets) - 1)
+    return np.concatenate([[0], np.cumsum(counts)])

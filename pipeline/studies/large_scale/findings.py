@@ -1,0 +1,114 @@
+"""All tables and figures of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from pipeline.api import Workspace
+from pipeline.corpus.marks import sentence
+from pipeline.report.aggregate import summarise
+from pipeline.report.averaging import Averaged, Key, average
+from pipeline.report.choice import choose
+from pipeline.report.collect import load
+from pipeline.report.model import Family, Report, Scored, Setup
+from pipeline.report.plots import draw_by_size
+from pipeline.stages.chain import Evaluation
+from pipeline.studies.base import Findings, StudyFigure, StudyTable
+from pipeline.studies.large_scale import by_query, by_rank, published
+from pipeline.studies.large_scale.data import Ranked, marks_of, read
+from pipeline.studies.large_scale.figures import draw_curves, draw_recall
+from pipeline.studies.large_scale.leakage import training_papers
+from pipeline.studies.large_scale.study import DATASET, Recipe
+
+
+class Read(NamedTuple):
+    """What was scored.
+
+    Attributes:
+        reports: by pool size, and by field with the largest pool of each.
+        averaged: values of each query, every setup, system and measure.
+        scored: of every pool and system.
+        ranked: rankings of the first sample of the largest pool of each group.
+    """
+
+    reports: tuple[Report, ...]
+    averaged: dict[Key, Averaged]
+    scored: Sequence[Scored]
+    ranked: tuple[Ranked, ...]
+
+
+def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation]) -> Findings:
+    """Return all tables and figures of rankings that were scored."""
+    found = _read(workspace, recipe, evaluated)
+    seed, baseline = recipe.seed, _baseline(found.reports, recipe)
+
+    def notes_of(family: Family) -> list[str]:
+        groups = {setup.field or DATASET for setup in family.setups}
+        own = [each for each in found.ranked if each.group in groups]
+        return [sentence(marks_of(each) for each in own)]
+
+    tables = [table for report in found.reports for table in published.tables(report, notes_of)]
+    trained = training_papers(recipe.training, found.ranked[0].pool.corpus)
+    tables += [
+        by_query.tests(found.reports, found.averaged),
+        *by_query.variances(found.scored, seed),
+        *by_query.curves(found.averaged, seed),
+        *by_query.fusions(found.averaged, seed),
+        by_rank.recall(found.ranked, seed, recipe.depth),
+        by_rank.shares(found.ranked),
+        *by_rank.without_marks(found.ranked, baseline, seed),
+        by_rank.popularity(found.ranked, seed),
+        by_rank.losses(found.ranked, seed, recipe.depth),
+        *by_rank.winners(found.ranked, baseline, seed),
+        by_rank.leakage(found.ranked, trained, bool(recipe.training)),
+    ]
+    sources = dict.fromkeys(name for report in found.reports for name in (report.corpus, *report.pools))
+    return Findings(tables, _figures(found, tables), list(sources))
+
+
+def _read(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation]) -> Read:
+    workspace.make([score for evaluation in evaluated for score in evaluation.scores])
+    chosen = choose(workspace.root, rankings=[evaluation.ranking.id for evaluation in evaluated])
+    scored = load(chosen)
+    largest: dict[str | None, Setup] = {}
+    for each in scored:
+        setup = each.pool.setup
+        largest[setup.field] = max(setup, largest.get(setup.field, setup), key=lambda one: one.size)
+    several = {each.pool.setup.field for each in scored if each.pool.setup != largest[each.pool.setup.field]} | {None}
+    several |= {name for name in largest if len(set(largest) - {None}) == 1}
+    by_size = [each for each in scored if each.pool.setup.field in several]
+    by_field = [each for each in scored if each.pool.setup in largest.values() and each.pool.setup.field is not None]
+    fields = {each.pool.setup.field for each in by_field}
+    parts = [by_size, by_field if len(fields) > 1 else []]
+    reports = tuple(summarise(part, recipe.settings, published.MEASURES) for part in parts if part)
+    ranked = []
+    for setup in largest.values():
+        of = [(c, s) for c, s in zip(chosen, scored, strict=True) if s.pool.setup == setup and s.pool.sample == 1]
+        group = [each[0] for each in of]
+        ranked.append(
+            read(
+                setup.field or DATASET, group, [each[1].system for each in of], workspace.corpus(recipe.corpus or None)
+            )
+        )
+    return Read(reports, average(scored, published.MEASURES, recipe.settings), scored, tuple(ranked))
+
+
+def _baseline(reports: Sequence[Report], recipe: Recipe) -> str:
+    """Return the label of the row that others are tested against."""
+    return next((base for report in reports for base in report.baselines.values()), recipe.baseline)
+
+
+def _figures(found: Read, tables: Sequence[StudyTable]) -> list[StudyFigure]:
+    frames = {table.name: table.frame for table in tables}
+    drawn = [StudyFigure("recall-by-depth", partial(draw_recall, frame=frames["recall-by-depth"]))]
+    for report in found.reports:
+        for family in report.families:
+            if family.kind == "sizes" and len(family.setups) > 1:
+                name = (family.setups[0].field or DATASET).lower().replace(" ", "-")
+                draw = partial(draw_by_size, report=report, family=family, measure="map")
+                drawn.append(StudyFigure(f"sizes-{name}", draw))
+    if "curves" in frames:
+        drawn.append(StudyFigure("curves", partial(draw_curves, frame=frames["curves"])))
+    return drawn

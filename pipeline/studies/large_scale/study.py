@@ -1,0 +1,132 @@
+"""The study ``large_scale``: dataset-level and field-level pools (Medić & Šnajder 2022, sections 3.1 and 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.api import Workspace, selection
+from pipeline.core.errors import InputError, nearest
+from pipeline.core.task import Task
+from pipeline.report.model import ReportSettings
+from pipeline.stages.chain import Evaluation
+from pipeline.stages.selection import Selection, parse_fields
+from pipeline.studies.base import Findings, Study
+from pipeline.studies.common import evaluation_batches, evaluations
+
+DATASET = "dataset"
+"""Name of the dataset-level pools among the fields of a recipe."""
+
+_OWN = ("sizes", "year", "queries", "samples")
+"""Settings that a field may have of its own."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the study.
+
+    Attributes:
+        corpus: name of the corpus; empty: the only one.
+        fields: of the 19 fields, with commas, ``all``, or ``dataset`` for dataset-level pools.
+        sizes: numbers of candidates, such as ``200k``, or ``all``.
+        year: publication year of the queries.
+        queries: number of queries, or ``all``.
+        samples: samples of each size.
+        seed: of every draw.
+        nested: whether smaller pools are subsets of larger ones.
+        positives: ``corpus`` or ``prefiltered``, as ``--positives``.
+        systems: what ranks, with commas.
+        baseline: the system that the others are tested against.
+        depth: ranks kept of each query.
+        training: files of paper ids that systems were trained on, for the leakage audit.
+        own: for a field, its own ``sizes``, ``year``, ``queries`` or ``samples``.
+    """
+
+    corpus: str
+    fields: str
+    sizes: tuple[str, ...]
+    year: int
+    queries: str
+    samples: int
+    seed: int
+    nested: bool
+    positives: str
+    systems: str
+    baseline: str
+    depth: int
+    training: tuple[str, ...]
+    own: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The fields, ``dataset`` first.
+
+        Raises:
+            InputError: a field is unknown, or has settings of its own and no pools.
+        """
+        named = [name.strip() for name in self.fields.split(",") if name.strip()]
+        others = ",".join(name for name in named if name != DATASET)
+        found = (*((DATASET,) if DATASET in named else ()), *(parse_fields(others or None)))
+        for name, settings in self.own.items():
+            if name not in found:
+                raise InputError(f"own settings must be of one of {', '.join(found)}, got {name!r}", "Mend the recipe")
+            for key in settings:
+                if key not in _OWN:
+                    raise InputError(f"a setting of {name} must be one of {', '.join(_OWN)}, got {key!r}",
+                                     nearest(key, _OWN))  # fmt: skip
+        return found
+
+    def selection(self, group: str) -> Selection:
+        """The pools of one field."""
+        settings: dict[str, Any] = {
+            "sizes": self.sizes,
+            "year": self.year,
+            "queries": self.queries,
+            "samples": self.samples,
+            **self.own.get(group, {}),
+        }
+        return selection(
+            field=None if group == DATASET else group,
+            size=settings["sizes"],
+            year=settings["year"],
+            queries=settings["queries"],
+            samples=settings["samples"],
+            seed=self.seed,
+            nested=self.nested,
+            positives="prefiltered" if self.positives == "prefiltered" else "corpus",
+        )
+
+    @property
+    def settings(self) -> ReportSettings:
+        """What decides intervals and tests."""
+        return ReportSettings(seed=self.seed, baseline=self.baseline)
+
+
+def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
+    """Yield the tasks that score every system on every pool, field by field, tunings of BM25 first."""
+    for group in recipe.groups:
+        yield from evaluation_batches(
+            workspace, recipe.corpus, recipe.selection(group), recipe.systems, depth=recipe.depth
+        )
+
+
+def evaluated(workspace: Workspace, recipe: Recipe) -> list[Evaluation]:
+    """Return every pool with every system."""
+    return [
+        evaluation
+        for group in recipe.groups
+        for evaluation in evaluations(
+            workspace, recipe.corpus, recipe.selection(group), recipe.systems, depth=recipe.depth
+        )
+    ]
+
+
+def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+    """Return the papers' tables, and what explains the figures."""
+    from pipeline.studies.large_scale.findings import findings
+
+    return findings(workspace, recipe, evaluated(workspace, recipe))
+
+
+STUDY = Study("large_scale", "retrieval from large pools, by pool size and by field", Recipe, batches, findings)

@@ -1,0 +1,259 @@
+"""The analyses against plain references, on rankings drawn at random."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from pipeline.core.errors import InputError
+from pipeline.corpus.marks import counted, sentence
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.measure.hits import Hits
+from pipeline.measure.inputs import Qrels, Run, query_of
+from pipeline.measure.measures import average_precision
+from pipeline.studies.large_scale import curve, leakage, marks, ranks, winners
+from pipeline.studies.large_scale.data import Ranked, interval, restricted, restricted_qrels
+from pipeline.studies.large_scale.rows import Row, share, text
+from pipeline.studies.large_scale.variance import Components, components
+from tests.builders import made_up_paper, make_corpus, make_pool
+
+QUERIES, PAPERS, DEPTH = 12, 60, 25
+
+
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> Ranked:
+    """Return a pool of 12 queries and 60 papers, of which every fourth lacks its abstract, with two random rankings."""
+    root = tmp_path_factory.mktemp("analyses")
+    random = np.random.default_rng(3)
+    papers = [
+        made_up_paper(number) | {"year": 2019 if number < QUERIES else 2010 + number % 12} for number in range(PAPERS)
+    ]
+    for paper in papers[QUERIES::4]:
+        paper["abstract"] = ""
+    papers[20]["title"] = papers[0]["title"] + "!"
+    ids = [paper["paper_id"] for paper in papers]
+    cited = [
+        (ids[q], ids[p]) for q in range(QUERIES) for p in random.choice(np.arange(QUERIES, PAPERS), 7, replace=False)
+    ]
+    corpus = make_corpus(root, papers, [*cited, (ids[0], ids[20])])
+    pool = Pool(make_pool(root, corpus, queries=ids[:QUERIES]), Corpus(corpus))
+    return Ranked("dataset", pool, Qrels.from_table(pool.qrels, QUERIES), {"a": _run(random), "b": _run(random)})
+
+
+def _run(random: np.random.Generator) -> Run:
+    rows = [random.permutation(np.arange(QUERIES, PAPERS))[:DEPTH] for _ in range(QUERIES)]
+    return Run(np.arange(QUERIES + 1) * DEPTH, np.concatenate(rows).astype(np.uint32))
+
+
+def lists(run: Run) -> list[list[int]]:
+    return [run.rows[a:b].tolist() for a, b in zip(run.offsets, run.offsets[1:], strict=False)]
+
+
+def positives(qrels: Qrels) -> list[list[int]]:
+    return [qrels.rows[a:b].tolist() for a, b in zip(qrels.offsets, qrels.offsets[1:], strict=False)]
+
+
+def plain_precision(ranking: list[int], relevant: list[int]) -> float:
+    hits = [rank for rank, row in enumerate(ranking, 1) if row in relevant]
+    return sum(number / rank for number, rank in enumerate(hits, 1)) / len(relevant)
+
+
+def test_ranks_recall_and_losses_are_those_of_plain_lists(ranked: Ranked) -> None:
+    run, qrels = ranked.runs["a"], ranked.qrels
+    found = ranks.ranks_of(run, qrels)
+    expected = [
+        ranking.index(row) + 1 if row in ranking else 0
+        for ranking, own in zip(lists(run), positives(qrels), strict=True)
+        for row in own
+    ]
+    assert found.tolist() == expected
+    recall = ranks.recall_by_depth(found, qrels, (5, 25))
+    for ranking, own, at_5, at_25 in zip(lists(run), positives(qrels), *recall, strict=True):
+        assert at_5 == len(set(ranking[:5]) & set(own)) / len(own)
+        assert at_25 == len(set(ranking) & set(own)) / len(own)
+    precision = average_precision(Hits.of(qrels, run))
+    lost = np.bincount(query_of(qrels.offsets), ranks.loss(found, qrels))
+    np.testing.assert_allclose(lost, 1 - precision)
+    bands = ranks.loss_by_band(found, qrels)
+    np.testing.assert_allclose(bands.sum(axis=0), 1 - precision)
+    missed = [sum(row not in ranking for row in own) / len(own)
+              for ranking, own in zip(lists(run), positives(qrels), strict=True)]  # fmt: skip
+    np.testing.assert_allclose(bands[-1], missed)
+    classes = np.arange(len(found)) % 2
+    by_class = ranks.recall_by_class(found, qrels, classes, 2, 30)
+    own = classes == 1
+    assert np.nanmean(by_class[1]) == pytest.approx(
+        np.mean([(found[own][query_of(qrels.offsets)[own] == q] > 0).mean() for q in range(QUERIES)])
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "bounds", "sizes"),
+    [([1, 2, 3, 4, 5, 6], [2, 4], [2, 2, 2]), ([0, 0, 0, 0, 9, 9], [0, 0], [4, 0, 2]), ([5] * 3, [5, 5], [3, 0, 0])],
+)
+def test_thirds_never_part_equal_counts(counts: list[int], bounds: list[int], sizes: list[int]) -> None:
+    classes, found = ranks.thirds(np.array(counts))
+    assert (found, np.bincount(classes, minlength=3).tolist()) == (bounds, sizes)
+
+
+def test_bands_end_with_the_ranking() -> None:
+    assert ranks.band_names(500) == ["1 to 10", "11 to 30", "31 to 100", "101 to 500", "not retrieved"]
+    assert ranks.band_names(20) == ["1 to 10", "11 to 20", "", "", "not retrieved"]
+    assert ranks.band_of(np.array([1, 10, 11, 101, 0])).tolist() == [0, 0, 1, 3, 4]
+
+
+def test_a_ranking_without_entries_finds_nothing(ranked: Ranked) -> None:
+    empty = Run(np.zeros(QUERIES + 1, np.int64), np.empty(0, np.uint32))
+    assert not ranks.ranks_of(empty, ranked.qrels).any()
+    np.testing.assert_allclose(ranks.loss_by_band(ranks.ranks_of(empty, ranked.qrels), ranked.qrels)[-1], 1)
+
+
+def test_precision_among_some_papers_is_that_of_cut_lists(ranked: Ranked) -> None:
+    kept = np.random.default_rng(1).random(PAPERS) < 0.4
+    found = marks.precision_among(ranked, ranked.runs["b"], kept)
+    for ranking, own, value in zip(lists(ranked.runs["b"]), positives(ranked.qrels), found, strict=True):
+        left = [row for row in own if kept[row]]
+        if left:
+            assert value == pytest.approx(plain_precision([row for row in ranking if kept[row]], left))
+        else:
+            assert np.isnan(value)
+    assert not np.isnan(found).all()
+    assert len(restricted(ranked.runs["b"], kept).rows) == kept[ranked.runs["b"].rows].sum()
+    assert restricted_qrels(ranked.qrels, kept[ranked.qrels.rows]).positives().sum() == kept[ranked.qrels.rows].sum()
+
+
+def test_matching_pairs_papers_of_one_stratum(ranked: Ranked) -> None:
+    attributes = ranked.pool.corpus.attributes
+    own = np.arange(10, 30)
+    rest = np.setdiff1d(ranked.pool.candidates, own)
+    found = marks.match(attributes, own, ranked.pool.candidates, seed=13)
+    keys = marks.strata(attributes, np.arange(PAPERS))
+    there = {key: min(int((keys[own] == key).sum()), int((keys[rest] == key).sum())) for key in set(keys.tolist())}
+    assert sum(there.values()) > 3
+    matched = np.flatnonzero(found.matched & ~found.positives)
+    assert sorted(keys[found.positives].tolist()) == sorted(keys[matched].tolist())
+    assert {key: int((keys[matched] == key).sum()) for key in there} == there
+    assert set(np.flatnonzero(found.positives)) <= set(own)
+    assert set(matched) <= set(rest)
+    assert found.drawn.sum() == found.matched.sum()
+    assert (found.drawn & found.positives).sum() == found.positives.sum()
+
+
+def test_marks_are_counted_once_a_paper(ranked: Ranked) -> None:
+    corpus = ranked.pool.corpus
+    own = np.unique(ranked.qrels.rows)
+    found = counted(corpus.attributes, own, ranked.pool.candidates)
+    abstracts = corpus.take(np.arange(PAPERS), ["abstract"]).column(0).to_pylist()
+    assert found["positives"]["papers"] + found["negatives"]["papers"] == PAPERS
+    assert found["positives"]["without_abstract"] == sum(not abstracts[row] for row in own)
+    assert found["positives"]["few_references"] == sum(int(row) >= QUERIES for row in own)
+    assert found["positives"]["without_year"] == 0
+    lacking = found["positives"]["without_abstract"] / len(own)
+    assert f"without abstract {lacking:.1%} and " in sentence([found, found])
+    assert sentence([]) == ""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_components_are_recovered_and_tell_how_many_samples_are_needed(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = random.normal(0, 2, (1, 4000)) + random.normal(0, 0.5, (60, 1)) + random.normal(0, 1, (60, 4000))
+    found = components(values)
+    assert found.queries == pytest.approx(4, rel=0.1)
+    assert found.samples == pytest.approx(0.25, rel=0.5)
+    assert found.rest == pytest.approx(1, rel=0.05)
+    same = np.tile(np.arange(50.0), (3, 1))
+    assert components(same) == pytest.approx((np.var(same[0], ddof=1), 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("found", "queries"),
+    [(Components(0.04, 1e-5, 0.02), 200), (Components(0.1, 1e-4, 0.0), 3800), (Components(1, 0, 0), 9)],
+)
+def test_the_samples_needed_are_the_fewest_that_do(found: Components, queries: int) -> None:
+    needed = found.needed(queries)
+    assert found.share(needed, queries) <= 0.1 + 1e-9
+    assert needed == 1 or found.share(needed - 1, queries) > 0.1
+
+
+@pytest.mark.parametrize("form", curve.FORMS)
+def test_a_curve_of_the_form_is_recovered(form: str) -> None:
+    sizes, at = [1_000, 10_000, 50_000], [200_000, 16_000_000]
+    line = 1.5 - 0.4 * np.log(np.array([*sizes, *at], np.float64))
+    scores = 1 / (1 + np.exp(-line)) if form == "logit" else np.exp(line)
+    np.testing.assert_allclose(curve.predict(sizes, scores[:3], at, form), scores[3:])
+    values = np.repeat(scores[:3, None], 150, axis=1)
+    for (value, low, high), expected in zip(
+        curve.extrapolate(sizes, values, at, form, seed=1), scores[3:], strict=True
+    ):
+        assert (value, low, high) == pytest.approx((expected, expected, expected))
+
+
+def test_correlations_are_scipys_and_leave_unknown_queries_out() -> None:
+    random = np.random.default_rng(4)
+    one = random.integers(0, 6, 80).astype(np.float64)
+    other = one + random.normal(0, 2, 80)
+    other[3] = np.nan
+    value, low, high = winners.rank_correlation(one, other, seed=13)
+    assert value == pytest.approx(spearmanr(np.delete(one, 3), np.delete(other, 3)).statistic)
+    assert low < value < high
+    assert np.isnan(winners.rank_correlation(one, np.ones(80), seed=13)).all()
+
+
+def test_the_share_between_groups_is_epsilon_squared() -> None:
+    groups = [np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0, 8.0])]
+    every = np.concatenate(groups)
+    inside = sum(((each - each.mean()) ** 2).sum() for each in groups)
+    total = ((every - every.mean()) ** 2).sum()
+    value, low, high = winners.between(groups, seed=13)
+    assert value == pytest.approx((total - inside - inside / 5) / total)
+    assert low < value < high
+    assert np.isnan(winners.between(groups[:1], seed=13)).all()
+
+
+def test_facts_of_queries(ranked: Ranked) -> None:
+    found = winners.facts(ranked)
+    corpus = ranked.pool.corpus
+    papers = corpus.take(np.arange(PAPERS), ["title", "abstract", "year"]).to_pylist()
+    for query, own in enumerate(positives(ranked.qrels)):
+        mine = winners.words(f"{papers[query]['title']} {papers[query]['abstract']}")
+        theirs = [winners.words(f"{papers[row]['title']} {papers[row]['abstract']}") for row in own]
+        assert found["shared words"][query] == pytest.approx(np.mean([len(mine & each) / len(mine) for each in theirs]))
+        assert found["age"][query] == pytest.approx(np.mean([2019 - papers[row]["year"] for row in own]))
+        assert found["positives"][query] == len(own)
+
+
+def test_the_audit_finds_what_was_planted(ranked: Ranked, tmp_path: Path) -> None:
+    corpus = ranked.pool.corpus
+    file = tmp_path / "training.txt"
+    file.write_text("\n".join([*corpus.ids(np.array([3, 20])), "unknown"]))
+    found = leakage.audit(ranked, leakage.training_papers([str(file)], corpus))
+    rows = ranked.qrels.rows
+    years = corpus.attributes["year"][rows]
+    assert np.flatnonzero(found.trained_queries).tolist() == [3]
+    assert (found.trained == (rows == 20)).all()
+    assert (found.younger == (years > 2019)).all()
+    assert found.younger.any()
+    assert (found.alike == ((rows == 20) & (query_of(ranked.qrels.offsets) == 0))).all()
+    assert found.alike.sum() == 1
+    with pytest.raises(InputError, match="training list"):
+        leakage.training_papers([str(tmp_path / "absent")], corpus)
+
+
+def test_shares_have_wilsons_interval() -> None:
+    row = share("a", "b", 3, 20)
+    z, p, n = 1.959964, 3 / 20, 20
+    middle, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    assert row[2:] == pytest.approx((p, (middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)), abs=1e-6)
+    assert text(row) == "15.0 [5.2, 36.0]"
+    assert text(share("a", "b", 0, 0)) is None
+    assert text(Row("a", "b", 0.5, np.nan, np.nan), scale=1) == "0.50"
+
+
+def test_intervals_leave_queries_without_a_value_out() -> None:
+    values = np.array([0.1, np.nan, 0.3])
+    assert interval(values, 13)[0] == pytest.approx(0.2)
+    assert np.isnan(interval(np.array([np.nan]), 13)).all()

@@ -1,0 +1,105 @@
+"""The papers' tables: which figures stand beside which, and how they look."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from pipeline.core.fields import MAG_FIELDS
+from pipeline.report.aggregate import summarise
+from pipeline.report.model import AVERAGE, Family, ReportSettings
+from pipeline.report.render import render_table
+from pipeline.report.tables import Beside, Column, Line, Table
+from pipeline.studies.large_scale.published import MEASURES, published, tables
+from tests.report.cases import made_up
+from tests.shared import SHARED
+
+
+def none(family: Family) -> list[str]:
+    return []
+
+
+QUICK = ReportSettings(resamples=20, permutations=20)
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (("bm25:tuned", None, 200_000, "map"), 0.404),
+        (("scincl", None, 2_000_000, "map"), 0.216),
+        (("scincl", None, 3_000_000, "map"), None),
+        (("aspire-cs", "Medicine", 100_000, "map"), 0.465),
+        (("bm25:tuned", "Art", 31_234, "map"), 0.361),
+        (("bm25:tuned", "Medicine", 99_999, "map"), None),
+        (("bm25:tuned", AVERAGE, 100_000, "map"), 0.321),
+        (("scincl", AVERAGE, None, "map"), 0.287),
+        (("bm25", None, 200_000, "map"), None),
+        (("rrf(bm25,scincl)", None, 200_000, "map"), None),
+    ],
+)
+def test_a_figure_stands_beside_that_of_its_pool(place: tuple[str, str | None, int, str], expected: float) -> None:
+    assert published(*place) == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.realdata
+def test_the_figures_are_those_of_the_papers() -> None:
+    folder = SHARED / "reference"
+    if not folder.is_dir():
+        pytest.skip(f"no tables at {folder}: set MDCR_SHARED")
+    compared = 0
+    parts = ("table2_field_level_map", "table7_field_level_ndcg", "table8_field_level_recall30")
+    for part, measure in zip(parts, MEASURES, strict=True):
+        for field, model, percent in list(csv.reader((folder / f"mdcr_{part}.csv").open()))[1:]:
+            system = "bm25:tuned" if model == "BM25" else model.lower()
+            assert published(system, field, 100_000, measure) == pytest.approx(float(percent) / 100), (field, model)
+            compared += 1
+    for size, model, *percents in list(csv.reader((folder / "mdcr_table1_dataset_level.csv").open()))[1:]:
+        system = "bm25:tuned" if model == "BM25" else model.lower()
+        count = {"200k": 200_000, "500k": 500_000, "1M": 1_000_000, "2M": 2_000_000}[size]
+        for measure, percent in zip(MEASURES, percents, strict=True):
+            assert published(system, None, count, measure) == pytest.approx(float(percent) / 100)
+            compared += 1
+    assert compared == 20 * 6 * 3 + 4 * 5 * 3
+
+
+def test_tables_have_the_layout_of_the_paper() -> None:
+    systems = ["bm25:tuned", "scincl"]
+    dataset = summarise(made_up(systems, [(None, 200_000), (None, 2_000_000)], measures=MEASURES), QUICK, MEASURES)
+    (first,) = tables(dataset, lambda family: [f"a note of {len(family.setups)}"])
+    assert first.name == "table-1"
+    assert [(c.group, c.label) for c in first.table.columns] == [
+        (size, label) for size in ("200k", "2M") for label in ("MAP", "NDCG", "R@30")
+    ]
+    assert [line.label for line in first.table.lines] == systems
+    cell = first.table.lines[1].values[3]
+    assert isinstance(cell, Beside)
+    assert cell.published == pytest.approx(0.216)
+    assert first.table.notes[-1] == "a note of 2"
+    setups = [(field, 100_000) for field in MAG_FIELDS]
+    found = tables(summarise(made_up(systems, setups, measures=MEASURES, samples=1), QUICK, MEASURES), none)
+    assert [each.name for each in found] == ["table-2-100k", "table-7-100k", "table-8-100k"]
+    assert [line.label for line in found[0].table.lines] == [*MAG_FIELDS, AVERAGE]
+    assert found[0].table.lines[-1].summary
+    assert found[0].frame["published"].null_count() == 0
+    assert "(" in str(found[0].table.lines[-1].values[0])
+    two = tables(summarise(made_up(systems, [("Art", 50), ("Physics", 50)], measures=MEASURES), QUICK, MEASURES), none)
+    assert "(" not in str(two[0].table.lines[-1].values[0])
+
+
+@pytest.mark.parametrize(
+    ("cell", "plain", "ansi", "latex"),
+    [
+        (Beside(0.25, 0.2), "25.0 (+5.0)", "\x1b[32m25.0 (+5.0)\x1b[0m", r"\textcolor{teal}{25.0 (+5.0)}"),
+        (Beside(0.15, 0.2), "15.0 (-5.0)", "\x1b[31m15.0 (-5.0)\x1b[0m", r"\textcolor{red}{15.0 (-5.0)}"),
+        (Beside(0.2004, 0.2), "20.0 (+0.0)", "20.0 (+0.0)", "& 20.0 (+0.0)"),
+        (Beside(0.2, None), "20.0", "20.0", "& 20.0"),
+    ],
+)
+def test_a_difference_has_a_sign_and_a_colour(cell: Beside, plain: str, ansi: str, latex: str) -> None:
+    table = Table("t", "system", (Column("", "MAP"),), (Line("a", (cell,)),), ())
+    assert plain in render_table(table)
+    assert "\x1b" not in render_table(table)
+    assert ansi in render_table(table, ansi=True)
+    assert f"| {plain} |" in render_table(table, "markdown")
+    assert latex in render_table(table, "latex")

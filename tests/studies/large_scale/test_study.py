@@ -1,0 +1,181 @@
+"""The study, run as users run it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import pipeline
+from pipeline.stages.systems import system_names
+from pipeline.studies.base import RECIPES
+from pipeline.studies.large_scale.study import Recipe
+from pipeline.studies.recipe import read_recipe
+from tests.cli.run import COMMAND, flags, mdcr, mdcr_json, one_line_error, scores_of
+from tests.shared import real
+
+RECIPE = """
+corpus = "tiny"
+fields = "dataset,Medicine,Physics"
+sizes = ["900", "1200", "all"]
+year = 2019
+queries = "12"
+samples = 2
+seed = 13
+nested = true
+positives = "corpus"
+systems = "bm25:k1=0.9,b=0.4,lsa"
+baseline = "bm25"
+depth = 100
+training = []
+own = { Medicine = { sizes = ["all"], queries = "5" }, Physics = { sizes = ["all"], queries = "5" } }
+"""
+TABLES = {
+    *("table-1", "table-2", "table-7", "table-8", "tests", "variance", "curves", "recall-by-depth", "marks"),
+    *("without-marks", "without-marks-gains", "popularity", "losses", "winners", "leakage"),
+}
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    file = tmp_path_factory.mktemp("recipe") / "small.toml"
+    file.write_text(RECIPE)
+    return [*flags("study large_scale --recipe"), str(file)]
+
+
+@pytest.fixture(scope="module")
+def found(root: Path, recipe: list[str]) -> Any:
+    return mdcr_json(root, *recipe)
+
+
+def test_it_writes_every_table_and_figure(found: Any) -> None:
+    assert set(found["tables"]) == TABLES
+    folder = Path(found["folder"])
+    written = {path.name for path in folder.iterdir()}
+    assert {f"{name}.{end}" for name in TABLES for end in ("md", "csv", "tex")} <= written
+    assert {"recall-by-depth.svg", "curves.pdf", "sizes-dataset.png", "study.json"} <= written
+    assert "without abstract" in (folder / "table-1.md").read_text()
+    assert len(json.loads((folder / "study.json").read_text())["sources"]) == 1 + 2 * 2 + 1 + 2
+
+
+def test_its_figures_are_those_of_the_scores(root: Path, found: Any) -> None:
+    rows = list(csv.DictReader((Path(found["folder"]) / "table-1.csv").open()))
+    scores = pipeline.open(root).scores(corpus="tiny", size="900,1200,all", queries=12, nested=True, depth=100)
+    means = scores.group_by("system", "size", "measure").agg(pl.col("value").mean())
+    expected = {(system, size, measure): value for system, size, measure, value in means.iter_rows()}
+    assert len(rows) == 2 * 3 * 3
+    for row in rows:
+        assert float(row["value"]) == pytest.approx(expected[row["system"], int(row["size"]), row["measure"]])
+
+
+def test_one_field_beside_the_dataset_has_a_table(root: Path, recipe: list[str], found: Any) -> None:
+    own = "own={Medicine={sizes=['all'],queries='5'}}"
+    one = mdcr_json(root, *recipe, "--set", "fields=dataset,Medicine", "--set", own)["tables"]
+    assert {"table-1", "table-1-medicine"} <= set(one)
+    assert {row["column"] for row in one["recall-by-depth"]} == {"1", "5", "10", "20", "30", "50", "100"}
+
+
+def test_losses_and_gains_agree_with_the_scores(found: Any) -> None:
+    tables = found["tables"]
+    largest = max(row["size"] for row in tables["table-1"])
+    for system in ("bm25", "lsa"):
+        lost = sum(row["value"] for row in tables["losses"] if row["system"] == f"dataset {system}")
+        (value,) = [
+            row["value"] for row in tables["table-1"]
+            if (row["system"], row["size"], row["measure"]) == (system, largest, "map")
+        ]  # fmt: skip
+        assert lost == pytest.approx(1 - value)
+        (same,) = [
+            row["value"] for row in tables["without-marks"]
+            if (row["candidates"], row["column"]) == ("dataset: all", system)
+        ]  # fmt: skip
+        assert same == pytest.approx(value)
+
+
+def test_a_new_system_or_pool_makes_what_is_new_alone(root: Path, recipe: list[str], found: Any) -> None:
+    before = scores_of(root)
+    assert not mdcr_json(root, *recipe, "--dry-run")["plan"]
+    fused = [*recipe, "--model", "bm25:k1=0.9,b=0.4,lsa,rrf(bm25:k1=0.9,b=0.4,lsa)"]
+    plan = {row["stage"]: row["make"] for row in mdcr_json(root, *fused, "--dry-run")["plan"]}
+    pools = 2 * 2 + 1 + 2
+    assert plan == {"search": pools, "score": pools}
+    tables = mdcr_json(root, *fused)["tables"]
+    assert {row["column"] for row in tables["fusion"]} == {"MAP", "gain over the best part", "best part of each query"}
+    larger = [*recipe, "--set", 'sizes=["900","1200","1300","all"]']
+    plan = {row["stage"]: row["make"] for row in mdcr_json(root, *larger, "--dry-run")["plan"]}
+    assert (plan["pool"], plan["search"], plan["score"]) == (2, 4, 4)
+    after = scores_of(root)
+    assert {name: after[name] for name in before} == before
+
+
+@pytest.mark.kill
+def test_a_killed_study_goes_on(tiny: Path, tmp_path: Path, recipe: list[str], root: Path, found: Any) -> None:
+    own = shutil.copytree(tiny, tmp_path / "root")
+    process = subprocess.Popen([*COMMAND, *recipe, "--root", str(own)], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while process.poll() is None and not list(own.glob("runs/scores/[!.]*/manifest.json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    kept = scores_of(own)
+    assert mdcr_json(own, *recipe)["tables"] == found["tables"]
+    whole = scores_of(own)
+    assert {name: whole[name] for name in kept} == kept
+    theirs = scores_of(root)
+    assert {name: theirs[name] for name in whole} == whole
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("fields=Medicin", "Medicin"),
+        ("own={Art={queries='3'}}", "Art"),
+        ("own={Medicine={querys='3'}}", "querys"),
+        ('training=["absent.txt"]', "absent.txt"),
+        ("fields=", "own"),
+    ],
+)
+def test_bad_settings_are_one_line(root: Path, recipe: list[str], setting: str, named: str, found: Any) -> None:
+    assert named in one_line_error(mdcr(root, *recipe, "--set", setting))
+
+
+@pytest.mark.parametrize(
+    ("name", "pools", "queries", "systems"),
+    [
+        ("large_scale", 3 * 3 + 2, {50, 20}, 4),
+        ("dataset_level", 4 * 3, {3800}, 6),
+        ("field_level", 16 * 3 + 3, {200}, 6),
+        ("s2orc_real", (3 * 3 + 1) + (2 * 3 + 1) * 2 + 1 + (3 + 1), {100, 200, 110, 45}, 5),
+        ("synthetic_1m", 4, {1000}, 2),
+    ],
+)
+def test_the_recipes_of_the_project(name: str, pools: int, queries: set[int], systems: int) -> None:
+    recipe = read_recipe(RECIPES / f"{name}.toml", Recipe, {})
+    configs = [config for group in recipe.groups for config in recipe.selection(group).configs(None)]
+    assert (len(configs), {config.queries for config in configs}) == (pools, queries)
+    assert len(system_names(recipe.systems)) == systems
+
+
+@pytest.mark.realdata
+@pytest.mark.slow
+def test_real_papers(tmp_path: Path) -> None:
+    source = ["--source", "s2orc2020", "--input", str(real("s2orc-real")), "--corpus", "s2orc-real"]
+    assert mdcr(tmp_path, "corpus", *source).returncode == 0
+    settings = {"systems": "bm25:k1=0.9,b=0.4,bm25:k1=2.1,b=1", "fields": "Computer Science", "queries": "40"}
+    settings |= {"sizes": '["1k","2k","all"]', "own": "{}"}
+    changes = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    recipe = flags("study large_scale --recipe runs/recipes/s2orc_real.toml")
+    tables = mdcr_json(tmp_path, *recipe, *changes)["tables"]
+    rows = [row for row in tables["marks"] if row["column"] == "without abstract"]
+    lacking = {row["candidates"].split()[2]: row["value"] for row in rows}
+    assert lacking["positives"] > 0.1
+    assert lacking["negatives"] == 0
