@@ -76,12 +76,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.installed
 	@echo "Installing the development tools ..."
-	@$(PIP) -e ".[$(FAISS),offline-model,specter2,neighbours,plot,dev]"
+	@$(PIP) -e ".[$(FAISS),offline-model,specter2,neighbours,facets,plot,dev]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "Installing what the benches compare with ..."
-	@$(PIP) -e ".[$(FAISS),offline-model,specter2,neighbours,plot,dev,bench]"
+	@$(PIP) -e ".[$(FAISS),offline-model,specter2,neighbours,facets,plot,dev,bench]"
 	@touch $@
 
 demo: $(VENV)/.installed  ## the main job on a synthetic corpus: pools, indexes, rankings, a results table
