@@ -82,11 +82,13 @@ def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: 
 
 def _page(study: Study, name: str, record: Mapping[str, Any], findings: Findings, folder: Path) -> Page:
     """Return the page of a study: tables, its own parts, then the figures that were drawn."""
+    source = ", ".join(findings.sources)
     tables = [
-        TablePart(each.name, each.table, {"csv": each.frame.write_csv(), "tex": render_table(each.table, "latex")})
+        TablePart(
+            each.name, each.table, {"csv": each.frame.write_csv(), "tex": render_table(each.table, "latex")}, source
+        )
         for each in findings.tables
     ]
-    source = ", ".join(findings.sources)
     drawn = [(each.name, folder / f"{each.name}.svg") for each in findings.figures]
     images = [Image(title, path.read_text(encoding="utf-8"), source) for title, path in drawn if path.is_file()]
     facts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in record.items()}

@@ -21,13 +21,15 @@ class TablePart:
 
     Attributes:
         name: stem of its downloads, one a page.
-        table: what it shows; its last note is its provenance.
+        table: what it shows.
         files: downloads, text by suffix (``csv``, ``tex``).
+        source: its provenance, unless one of its notes says so.
     """
 
     name: str
     table: Table
     files: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
 
 
 @dataclass(frozen=True)

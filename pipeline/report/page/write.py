@@ -50,7 +50,8 @@ class _Setting:
         return setters[type(part)](part)
 
     def _table(self, part: TablePart) -> str:
-        *notes, provenance = part.table.notes or ("",)
+        notes = [note for note in part.table.notes if not note.startswith("Provenance: ")]
+        provenance = next((note for note in part.table.notes if note not in notes), part.source)
         told = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
         return self.tools(part.name, part.files) + _table(part.table) + told + _provenance(provenance)
 
