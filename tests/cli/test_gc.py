@@ -105,7 +105,8 @@ def test_unfinished_work_goes_a_day_after_it_was_left(used: Path) -> None:
     assert not old.exists()
 
 
-def test_a_damaged_name_or_an_unfinished_batch_stops_it(used: Path) -> None:
+def test_a_damaged_name_or_an_unfinished_batch_stops_it(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(used / "absent.conf"))  # a Slurm that cannot be asked
     batch = used / "runs/jobs/eval-1234"
     batch.mkdir(parents=True)
     lost = {"at": 0, "attempt": 1, "slices": 1, "arrays": {"embed": 1}, "collect": 2, "work": {}, "stages": {}}

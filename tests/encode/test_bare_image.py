@@ -17,7 +17,7 @@ for name in ("polars", "numba", "llvmlite", "ranx", "faiss", "pyserini", "jnius"
 import importlib, pkgutil
 import pipeline.encode
 for module in pkgutil.iter_modules(pipeline.encode.__path__):
-    if module.name not in ("lsa", "precomputed", "vectorfiles"):
+    if module.name not in ("lsa", "precomputed", "sentences", "tfidf", "vectorfiles", "words"):
         importlib.import_module(f"pipeline.encode.{module.name}")
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text

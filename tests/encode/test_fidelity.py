@@ -169,7 +169,8 @@ def reference(cache: Path, name: str, texts: Sequence[Text], role: Role) -> Vect
 
 
 def test_no_entry_is_left_out() -> None:
-    assert {*RECIPES, *ASPIRE, *ENSEMBLE, "lsa"} == set(registry.names())
+    fitted = {"lsa", "sentences", "word2vec", "word2vec-tfidf"}
+    assert {*RECIPES, *ASPIRE, *ENSEMBLE, *fitted} == set(registry.names())
 
 
 @pytest.mark.parametrize("name", [*RECIPES, *ASPIRE, *ENSEMBLE])
