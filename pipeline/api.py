@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pipeline.encode.base import Matrix
-    from pipeline.encode.spec import Model
     from pipeline.report.choice import Choice
     from pipeline.report.comparison import Comparison
     from pipeline.stages.chain import Evaluation
@@ -60,6 +59,8 @@ def open(  # noqa: A001
     if memory is not None:
         resources = dataclasses.replace(resources, memory=parse_memory(memory))
     if workers is not None:
+        if workers < 1:
+            raise InputError(f"workers must be at least 1, got {workers}", "Leave it out for all cores")
         resources = dataclasses.replace(resources, workers=workers)
     return Workspace(Runner(folder, resources))
 
@@ -240,8 +241,8 @@ class Workspace:
         """
         from pipeline.encode.export import open_vectors
 
-        (model,) = self._encoders(system, precision)
-        path = self.root / EXPORTS / f"{pool.name}-{model.slug}.npy"
+        store = Path(self._embedding(pool, system, precision).room).name  # of one corpus, encoder and revision
+        path = self.root / EXPORTS / f"{pool.name}-{store}.npy"
         return open_vectors(path if path.is_file() else self.write_vectors(pool, system, path, precision=precision))
 
     def write_vectors(self, pool: PoolView, system: str, path: Path, *, precision: str | None = None) -> Path:
@@ -259,10 +260,9 @@ class Workspace:
             InputError: the system is no encoder with one vector a paper, or has not embedded the pool.
         """
         from pipeline.encode.export import export_vectors
-        from pipeline.stages.embed import embed_tasks, store_of
+        from pipeline.stages.embed import store_of
 
-        (model,) = self._encoders(system, precision)
-        task = embed_tasks(self._corpus_of(pool.task), pool.task, model)["paper"]
+        task = self._embedding(pool, system, precision)
         if not self.runner.published(task):
             raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -270,7 +270,9 @@ class Workspace:
         rows = np.union1d(opened.candidates, opened.query_rows) if opened.queries_are_papers else opened.candidates
         return export_vectors(store, np.setdiff1d(rows, store.missing(rows)), opened.corpus.ids, path)
 
-    def _encoders(self, system: str, precision: str | None) -> list[Model]:
+    def _embedding(self, pool: PoolView, system: str, precision: str | None) -> Task:
+        """Return the task that embeds the papers of a pool by one encoder."""
+        from pipeline.stages.embed import embed_tasks
         from pipeline.stages.systems import encoders, parse_systems
 
         models = encoders(parse_systems(system, precision))
@@ -278,7 +280,7 @@ class Workspace:
             raise InputError(
                 f"the system must be one encoder, got {system}", 'Write it like ws.vectors(pool, "scincl")'
             )
-        return models
+        return embed_tasks(self._corpus_of(pool.task), pool.task, models[0])["paper"]
 
     def make(self, tasks: Sequence[Task]) -> list[Artifact]:
         """Make what is missing of some tasks, pools first, and return their artifacts.

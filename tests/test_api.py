@@ -149,6 +149,8 @@ def test_a_choice_that_is_not_one_lists_what_there_is(workspace: mdcr.Workspace,
         workspace.scores(field="Art")
     with pytest.raises(InputError, match="'feild'"):
         workspace.scores(feild="Art")
+    with pytest.raises(InputError, match="workers must be at least 1, got 0"):
+        mdcr.open(workspace.root, workers=0)
     with pytest.raises(InputError, match="must be a folder"):
         mdcr.open(tmp_path / "absent")
 

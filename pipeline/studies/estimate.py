@@ -12,7 +12,6 @@ from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import canonical
 from pipeline.core.task import Task
 from pipeline.core.workspace import POOLS
-from pipeline.corpus.reader import Corpus
 from pipeline.runner import Step
 
 _RATES = {
@@ -25,7 +24,7 @@ _RATES = {
     "search": (1e-4, 50.0),
     "score": (5e-6, 10.0),
 }
-"""Seconds and bytes of a candidate on one core; of ``embed``: a BERT-base with float32 vectors."""
+"""Assumed seconds and bytes of a candidate on one core, not measured; of ``embed``: a BERT-base, float32 vectors."""
 _OTHER = (1e-4, 100.0)
 
 
@@ -54,7 +53,7 @@ def estimate(workspace: Workspace, steps: Sequence[Step]) -> list[Estimate]:
     ``embed``); a stage that was never run here takes fixed rates of one core.
     """
     sizes = {pool.id: int(pool.manifest.counts["candidates"]) for pool in published(workspace.root / POOLS)}
-    whole = [len(Corpus(workspace.corpus(name).artifact)) for name in workspace.corpora()]
+    whole = [len(workspace.corpus(name)) for name in workspace.corpora()]
     found: dict[str, Estimate] = {}
     for step in steps:
         if step.present:
