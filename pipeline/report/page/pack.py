@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.report.page.parts import QueryPool
+from pipeline.report.page.parts import QueryPool, Spans, TextBrowser
 
 _KINDS = {"uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "int16": "Int16", "float32": "Float32"}
 """Kinds of numbers, and the JavaScript array of each (its name without ``Array``)."""
@@ -68,3 +68,24 @@ def pack_pool(pool: QueryPool) -> str:
         "values": pool.values,
     }
     return pack(header, {**texts, **numbers})
+
+
+def pack_texts(part: TextBrowser) -> str:
+    """Return a browser of texts as a block; a piece of text that occurs often is stored once."""
+    pieces: dict[str, int] = {}
+
+    def numbered(spans: Spans) -> list[tuple[int, str]]:
+        return [(pieces.setdefault(text, len(pieces)), mark) for text, mark in spans]
+
+    readings = [
+        {
+            "chosen": dict(zip(part.choosers, each.chosen, strict=True)),
+            "heading": each.heading,
+            "spans": numbered(each.spans),
+            "listings": [vars(one) | {"texts": list(map(numbered, one.texts))} for one in each.listings],
+            "facts": dict(each.facts),
+        }
+        for each in part.readings
+    ]
+    header = {"choosers": list(part.choosers), "marks": dict(part.marks), "readings": readings, "pieces": list(pieces)}
+    return pack(header, {})

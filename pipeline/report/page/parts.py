@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -176,7 +176,69 @@ class Browser:
     note: str = ""
 
 
-Part = TablePart | Leaderboard | Chart | Heat | Image | Browser
+Mark = Literal["", "underline", "strike", "bold"]
+"""How a piece of a text is set off; empty: not."""
+
+Spans = Sequence[tuple[str, Mark]]
+"""A text in pieces, white space included."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A small table below a text.
+
+    Attributes:
+        title: caption.
+        columns: labels.
+        rows: cells, one for each column; the first is the row's label.
+        texts: what each row opens, one for each row; empty: rows open nothing.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: Sequence[Spans] = ()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One text.
+
+    Attributes:
+        chosen: its value of each chooser.
+        heading: names it among those of one choice.
+        spans: the text.
+        listings: shown below it.
+        facts: name and value, shown above it.
+    """
+
+    chosen: Sequence[str]
+    heading: str
+    spans: Spans
+    listings: Sequence[Listing] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TextBrowser:
+    """Texts one by one, with marked spans.
+
+    Attributes:
+        title: heading.
+        choosers: names of the selections that narrow the list of texts, such as ``Facet``.
+        marks: what each mark means.
+        readings: the texts, in order; whoever makes the part samples what is too much for a page.
+        note: what is shown.
+    """
+
+    title: str
+    choosers: Sequence[str]
+    marks: Mapping[Mark, str]
+    readings: Sequence[Reading]
+    note: str = ""
+
+
+Part = TablePart | Leaderboard | Chart | Heat | Image | Browser | TextBrowser
 
 
 @dataclass(frozen=True)
