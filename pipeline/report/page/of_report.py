@@ -61,7 +61,7 @@ def report_parts(report: Report, chosen: Sequence[Chosen] = ()) -> list[Part]:
         shown = longcsv.as_csv(each for each in records if (each["field"], each["size"]) in places)
         own = {"csv": shown, "tex": render_table(table, "latex")}
         parts.append(TablePart(f"table-{number}" if len(report.families) > 1 else "table", table, own))
-    found = browser(chosen, report.scored, report.measures) if chosen else None
+    found = browser(chosen, report.scored, report.measures, report.settings) if chosen else None
     return [*parts, found] if found and found.pools else parts
 
 

@@ -15,13 +15,23 @@ from urllib.parse import quote
 
 from pipeline.core.config import format_count
 from pipeline.report.caption import DATASET
-from pipeline.report.page.pack import pack, pack_pool
-from pipeline.report.page.parts import Browser, Chart, Heat, Image, Leaderboard, Page, Part, TablePart
+from pipeline.report.page.pack import pack, pack_pool, pack_texts
+from pipeline.report.page.parts import (
+    Browser,
+    Chart,
+    Heat,
+    Image,
+    Leaderboard,
+    Page,
+    Part,
+    TablePart,
+    TextBrowser,
+)
 from pipeline.report.tables import Beside, Figure, Table, Value, groups, label_of, percent
 
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
-_SCRIPTS = ("tables.js", "charts.js", "queries.js", "start.js")
+_SCRIPTS = ("tables.js", "charts.js", "queries.js", "texts.js", "start.js")
 _MARK = '<span class="mark">†</span>'
 
 
@@ -46,6 +56,7 @@ class _Setting:
             Heat: self._heat,
             Image: _image,
             Browser: self._browser,
+            TextBrowser: self._texts,
         }
         return setters[type(part)](part)
 
@@ -106,6 +117,11 @@ class _Setting:
         place = f'data-browser data-first="{first}" data-end="{len(self.main["pools"])}"'
         skeleton = _read("browser.html").replace("data-browser", place, 1)
         return f'<p class="note">{escape(part.note)}</p>{skeleton}'
+
+    def _texts(self, part: TextBrowser) -> str:
+        name = f"texts-{len(self.blocks)}"
+        self.blocks[name] = pack_texts(part)
+        return f'<p class="note">{escape(part.note)}</p><div class="texts" data-texts="{name}"></div>'
 
     def tools(self, name: str, files: Mapping[str, str]) -> str:
         """Return the filter of a table and its downloads."""

@@ -13,16 +13,21 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.task import Task
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
 from pipeline.report.identity import Chosen
-from pipeline.report.model import AVERAGE, ReportSettings, Scored
+from pipeline.report.model import AVERAGE, ReportSettings
+from pipeline.report.page.browse import browser
+from pipeline.report.page.of_report import charts, heat
+from pipeline.report.page.parts import Heat
 from pipeline.report.tables import Column, Figure, Line, Table, build_tables, label_of
 from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
 from pipeline.studies.common import frame_of, table_of
 from pipeline.studies.mdcr.evaluation import Ranked, benchmark_pools, corpus_task, opened, rank
 from pipeline.studies.mdcr.layout import read_lists
-from pipeline.studies.mdcr.lists import Floats
+from pipeline.studies.mdcr.lists import Floats, Lists
 from pipeline.studies.mdcr.macro import adjusted, macro
 from pipeline.studies.mdcr.scorefile import MEASURES
 
@@ -69,28 +74,50 @@ def ranked(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Ranked]
 
 
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:
-    """Return tables 3 and 4, and the figures that the papers print."""
+    """Return tables 3 and 4, the figures that the papers print, and the queries one by one."""
     corpus, found = ranked(workspace, recipe)
-    pools = {each.field: workspace.runner.make(each.pool) for each in found}
-    scored = [_scored(workspace, corpus, each) for each in found]
+    chosen = [chosen_of(workspace, corpus, each) for each in found]
+    # One at a time, so that no label says how long the lists of other fields are.
+    scored = [each for one in chosen for each in collect.load([one])]
     baseline = recipe.baseline if recipe.baseline in {each.system for each in found} else None
-    report = summarise(scored, ReportSettings(seed=recipe.seed, baseline=baseline), _NAMES)
+    settings = ReportSettings(seed=recipe.seed, baseline=baseline)
+    report = summarise(scored, settings, _NAMES)
     fields = with_published(frame_of(report), "benchmark.")
     note = f"BM25 counts the documents of {'each list' if recipe.bm25_index == 'query' else 'all lists of a field'}."
     (table,) = build_tables(report)
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
     tables = [StudyTable("fields", replace(table, title=title, notes=(*table.notes, note)), fields)]
     values = values_of(workspace, corpus, found)
-    tables.append(types_table(values, baseline, recipe.seed))
-    tables += published_table(fields)
-    return Findings(tables, sources=[corpus.name, *(pool.name for pool in pools.values())])
+    tables += [types_table(values, baseline, recipe.seed), *published_table(fields)]
+    heats = [heat(report, family) for family in report.families if family.kind == "fields"]
+    opened_pools = {each.pool.id: Lists(Pool(each.pool, Corpus(corpus))) for each in chosen}
+    typed = {name: lists.typed() for name, lists in opened_pools.items()}
+    queries = browser(chosen, scored, _NAMES, settings, types=typed)
+    sources = [corpus.name, *dict.fromkeys(each.pool.name for each in chosen)]
+    return Findings(tables, sources=sources, parts=[*charts(report), *heats, types_heat(values), queries])
 
 
-def _scored(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> Scored:
-    """Return the scores of one system on one field; its label leaves out how long the lists are."""
+def chosen_of(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> Chosen:
+    """Return what was scored of one system on one field, as reports take it."""
     score, ranking, pool = workspace.make([ranked.score, ranked.ranking, ranked.pool])
-    (scored,) = collect.load([Chosen(ranked.system, (score,), ranking, pool, corpus)])
-    return scored
+    return Chosen(ranked.system, (score,), ranking, pool, corpus)
+
+
+def types_heat(values: Values) -> Heat:
+    """Return table 4 coloured by value."""
+    types = list(next(iter(values.values())))
+
+    def mean(by_field: Mapping[str, Floats], place: int) -> float:
+        return float(np.mean([each[place].mean() for each in by_field.values()]))
+
+    return Heat(
+        "Types by systems",
+        "type",
+        types,
+        list(values),
+        {label_of(name): [[mean(own[kind], place) for own in values.values()] for kind in types]
+         for place, name in enumerate(_NAMES)},
+    )  # fmt: skip
 
 
 Values = Mapping[str, Mapping[str, Mapping[str, Floats]]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import re
 import shutil
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from pipeline.report.model import ReportSettings
 from pipeline.report.page.index import write_index, write_page
 from pipeline.report.page.of_comparison import page_of as page_of_comparison
 from pipeline.report.page.of_report import page_of
+from pipeline.report.page.parts import Listing, Mark, Reading, TextBrowser
 from tests.report.page.workspace import CITED, EVIL, ranked, scored, title
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
@@ -26,12 +28,27 @@ pytestmark = [
 SIZES = [(1280, 900), (390, 844)]
 
 
+def reading(style: str, heading: str, mark: Mark = "") -> Reading:
+    papers = Listing("papers", ["paper", "grade", "bm25"], [[EVIL, "2", "10"], ["b", "3", "9"]], [[("", "")], TEXT])
+    return Reading([style], heading, [(f"{style} {EVIL} ", ""), ("marked", mark)], [papers], {"year": "2001"})
+
+
+TEXT: list[tuple[str, Mark]] = [("all ", ""), (EVIL, "strike")]
+TEXTS = TextBrowser(
+    "Texts",
+    ["Style"],
+    {"bold": f"what {EVIL} does", "strike": "gone", "underline": "new"},
+    [reading("plain", "1"), reading("plain", "2", "bold"), reading("twisted", "2", "underline")],
+)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("page")
     report, chosen = scored(root)
     (root / "reports/one").mkdir(parents=True)
-    write_page(page_of(report, chosen), root / "reports/one")
+    page = page_of(report, chosen)
+    write_page(dataclasses.replace(page, parts=[*page.parts, TEXTS]), root / "reports/one")
     pairs, settings = paired(chosen, "bm25", "lsa"), ReportSettings(resamples=50)
     (root / "reports/two").mkdir()
     write_page(page_of_comparison(compare(pairs, settings), pairs, settings), root / "reports/two")
@@ -141,7 +158,7 @@ def test_a_query_with_its_positives_and_rankings(page: Any) -> None:
     rows = page.locator(".queries tbody tr")
     assert rows.count() == 1
     rows.locator("button").click()
-    article = page.locator("article.query")
+    article = page.locator(".browser article")
     assert article.locator("h3").inner_text() == f"1 {EVIL}"
     assert article.locator(".note").first.inner_text() == "Query 00001, 2001, Physics, 8 candidates"
     (positive,) = article.locator(".positives tbody tr").all()
@@ -201,6 +218,31 @@ def test_the_page_of_a_comparison(page: Any) -> None:
         page.locator("[data-file='queries.csv']").click()
     rows = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
     assert {row["positives"] for row in rows if row["query_id"] == "00000"} == {"00005 1 → –;00003 3 → –"}
+
+
+def test_texts_with_marked_spans(page: Any) -> None:
+    root, text = page.locator(".texts"), page.locator(".texts article p[dir]")
+    assert text.inner_html().startswith("plain &lt;/script&gt;")
+    assert text.locator("mark").count() == 0
+    root.get_by_role("button", name="Next").focus()
+    page.keyboard.press("Enter")
+    assert (root.locator("h3").inner_text(), text.locator("mark.bold").inner_text()) == ("2", "marked")
+    assert root.get_by_role("button", name="Next").is_disabled()
+    root.get_by_label("Style").select_option("twisted")
+    assert root.locator("h3").inner_text() == "2", "the heading stays in sight"
+    assert text.inner_text().startswith(f"twisted {EVIL}")
+    decoration = "getComputedStyle(document.querySelector('.texts article mark')).textDecorationLine"
+    assert page.evaluate(decoration) == "underline"
+    assert root.locator("article .note").inner_text() == "year: 2001"
+    assert root.locator("form + .note mark").all_inner_texts() == [f"what {EVIL} does", "gone", "new"]
+    assert column(page, 1, ".texts table") == [EVIL, "b"]
+    root.get_by_role("button", name="bm25").click()
+    assert column(page, 3, ".texts table") == ["10", "9"]
+    root.locator("tbody button", has_text="b").last.click()
+    told = page.locator("dialog[open]")
+    assert told.locator("h2").inner_text() == "b"
+    assert told.locator("dt, dd").all_inner_texts() == ["text", f"all {EVIL}", "grade", "3", "bm25", "9"]
+    assert told.locator("mark.strike").inner_text() == EVIL
 
 
 def test_charts_and_heat_maps_follow_their_measure(page: Any) -> None:
