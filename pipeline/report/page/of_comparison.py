@@ -22,7 +22,7 @@ from pipeline.report.tables import Column, Line, Table, label_of
 _POINTS = 201
 """Points of a curve over queries."""
 
-_POSITIVES = 4
+_POSITIVES = 3
 """Relevant papers whose ranks a table shows; the browser has all."""
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import polars as pl
 
 from pipeline.core.config import format_count
@@ -20,7 +18,7 @@ def recall(frame: pl.DataFrame, source: str) -> Chart:
         scope, _, system = str(label).partition(" ")
         depths = [int(each) for each in own["column"]]
         views.setdefault(scope, []).append(Series(system, depths, *_bounded(own)))
-    ticks = {1: "1", 10: "10", 30: "30", 100: "100", 500: "500"}
+    ticks = {float(depth): str(depth) for depth in (1, 10, 30, 100, 500)}
     return Chart("Recall against depth", "rank", "recall in %", views, log=True, ticks=ticks, provenance=source)
 
 
@@ -34,9 +32,10 @@ def curves(frame: pl.DataFrame, source: str) -> Chart:
         fitted = curve.predict(sizes, own["value"].to_numpy(), grid, "logit")
         line = list(zip(map(float, grid), fitted.tolist(), strict=True))
         views.setdefault(str(group), []).append(Series(str(system), sizes, *_bounded(own), curve=line))
-    ticks = {size: format_count(size) for size in (1_000, 10_000, 100_000, 1_000_000, *curve.SIZES)}
+    ticks = {float(size): format_count(size) for size in (1_000, 10_000, 100_000, 1_000_000, *curve.SIZES)}
     return Chart("MAP extrapolated", "candidates", "MAP in %", views, log=True, ticks=ticks, provenance=source)
 
 
-def _bounded(frame: pl.DataFrame) -> Iterator[list[float]]:
-    return (frame[name].to_list() for name in ("value", "low", "high"))
+def _bounded(frame: pl.DataFrame) -> tuple[list[float], list[float], list[float]]:
+    """Return values and both ends of their intervals."""
+    return frame["value"].to_list(), frame["low"].to_list(), frame["high"].to_list()

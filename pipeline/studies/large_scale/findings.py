@@ -57,7 +57,8 @@ def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluatio
         own = [each for each in found.ranked if each.group in groups]
         return [sentence(marks_of(each) for each in own)]
 
-    tables = [table for report in found.reports for table in published.tables(report, notes_of)]
+    compared = found.ranked[0].pool.corpus.artifact.manifest.config.get("source") != "synthetic"
+    tables = [table for each in found.reports for table in published.tables(each, notes_of, compared=compared)]
     trained = training_papers(recipe.training, found.ranked[0].pool.corpus)
     tables += [
         by_query.tests(found.reports, found.averaged),
