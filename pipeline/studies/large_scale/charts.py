@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.report.page.parts import Chart, Series
 from pipeline.studies.large_scale import curve
+from pipeline.studies.large_scale.by_query import Curve
+from pipeline.studies.large_scale.data import interval
 
 _STEPS = 40
 
@@ -16,26 +20,21 @@ def recall(frame: pl.DataFrame, source: str) -> Chart:
     views: dict[str, list[Series]] = {}
     for (label,), own in frame.group_by("system", maintain_order=True):
         scope, _, system = str(label).partition(" ")
-        depths = [int(each) for each in own["column"]]
-        views.setdefault(scope, []).append(Series(system, depths, *_bounded(own)))
+        depths, values, low, high = ([float(x) for x in own[name]] for name in ("column", "value", "low", "high"))
+        views.setdefault(scope, []).append(Series(system, depths, values, low, high))
     ticks = {float(depth): str(depth) for depth in (1, 10, 30, 100, 500)}
     return Chart("Recall against depth", "rank", "recall in %", views, log=True, ticks=ticks, provenance=source)
 
 
-def curves(frame: pl.DataFrame, source: str) -> Chart:
-    """Return measured MAP against pool size with the fitted curve up to the largest size, a view for each group."""
+def curves(found: Sequence[Curve], seed: int, source: str) -> Chart:
+    """Return MAP against pool size with the fitted curve up to the largest size, a view for each group."""
     views: dict[str, list[Series]] = {}
-    measured = frame.filter(pl.col("kind") == "measured")
-    for (group, system), own in measured.group_by("group", "system", maintain_order=True):
-        sizes = own["size"].to_list()
-        grid = [round(sizes[0] * (curve.SIZES[-1] / sizes[0]) ** (step / _STEPS)) for step in range(_STEPS + 1)]
-        fitted = curve.predict(sizes, own["value"].to_numpy(), grid, "logit")
+    for each in found:
+        first, last = each.sizes[0], curve.SIZES[-1]
+        grid = [round(first * (last / first) ** (step / _STEPS)) for step in range(_STEPS + 1)]
+        fitted = curve.predict(each.sizes, each.values.mean(axis=1), grid, "logit")
+        values, low, high = zip(*(interval(row, seed, "curve") for row in each.values), strict=True)
         line = list(zip(map(float, grid), fitted.tolist(), strict=True))
-        views.setdefault(str(group), []).append(Series(str(system), sizes, *_bounded(own), curve=line))
+        views.setdefault(each.group, []).append(Series(each.system, each.sizes, values, low, high, line))
     ticks = {float(size): format_count(size) for size in (1_000, 10_000, 100_000, 1_000_000, *curve.SIZES)}
     return Chart("MAP extrapolated", "candidates", "MAP in %", views, log=True, ticks=ticks, provenance=source)
-
-
-def _bounded(frame: pl.DataFrame) -> tuple[list[float], list[float], list[float]]:
-    """Return values and both ends of their intervals."""
-    return frame["value"].to_list(), frame["low"].to_list(), frame["high"].to_list()

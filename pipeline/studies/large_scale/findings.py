@@ -14,16 +14,15 @@ from pipeline.report.choice import choose
 from pipeline.report.collect import load
 from pipeline.report.figures import draw
 from pipeline.report.identity import Chosen
-from pipeline.report.model import Family, Report, Scored, Setup
+from pipeline.report.model import Family, Report, ReportSettings, Scored, Setup
 from pipeline.report.page.browse import browser
-from pipeline.report.page.of_report import charts, heat
+from pipeline.report.page.of_report import charts as report_charts
+from pipeline.report.page.of_report import heat
 from pipeline.report.page.parts import Chart, Part
 from pipeline.report.plots import plots_of
 from pipeline.stages.chain import Evaluation
 from pipeline.studies.base import Findings, StudyFigure, StudyTable
-from pipeline.studies.large_scale import by_query, by_rank, published
-from pipeline.studies.large_scale.charts import curves as curve_chart
-from pipeline.studies.large_scale.charts import recall as recall_chart
+from pipeline.studies.large_scale import by_query, by_rank, charts, published
 from pipeline.studies.large_scale.data import Ranked, marks_of, read
 from pipeline.studies.large_scale.leakage import training_papers
 from pipeline.studies.large_scale.study import DATASET, Recipe
@@ -35,6 +34,7 @@ class Read(NamedTuple):
     Attributes:
         reports: by pool size, and by field with the largest pool of each.
         averaged: values of each query, every setup, system and measure.
+        curves: MAP by pool size.
         scored: of every pool and system.
         chosen: what each of ``scored`` was read from.
         ranked: rankings of the first sample of the largest pool of each group.
@@ -42,6 +42,7 @@ class Read(NamedTuple):
 
     reports: tuple[Report, ...]
     averaged: dict[Key, Averaged]
+    curves: Sequence[by_query.Curve]
     scored: Sequence[Scored]
     chosen: Sequence[Chosen]
     ranked: tuple[Ranked, ...]
@@ -63,7 +64,7 @@ def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluatio
     tables += [
         by_query.tests(found.reports, found.averaged),
         *by_query.variances(found.scored, seed),
-        *by_query.curves(found.averaged, seed),
+        *by_query.curves(found.curves, seed),
         *by_query.fusions(found.averaged, seed),
         by_rank.recall(found.ranked, seed, recipe.depth),
         by_rank.shares(found.ranked),
@@ -74,9 +75,9 @@ def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluatio
         by_rank.leakage(found.ranked, trained, bool(recipe.training)),
     ]
     sources = dict.fromkeys(name for report in found.reports for name in (report.corpus, *report.pools))
-    source = ", ".join(sources)
-    figures, parts = _figures(found, tables, source), _parts(found, tables, source, recipe)
-    return Findings(tables, list(figures), list(sources), parts=list(parts))
+    own = list(_charts(found, tables, seed, ", ".join(sources)))
+    parts = list(_parts(found, own, recipe.settings))
+    return Findings(tables, list(_figures(found, own)), list(sources), parts=parts)
 
 
 def _read(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation]) -> Read:
@@ -103,7 +104,8 @@ def _read(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation])
                 setup.field or DATASET, group, [each[1].system for each in of], workspace.corpus(recipe.corpus or None)
             )
         )
-    return Read(reports, average(scored, published.MEASURES, recipe.settings), scored, chosen, tuple(ranked))
+    averaged = average(scored, published.MEASURES, recipe.settings)
+    return Read(reports, averaged, by_query.measured(averaged), scored, chosen, tuple(ranked))
 
 
 def _baseline(reports: Sequence[Report], recipe: Recipe) -> str:
@@ -111,25 +113,26 @@ def _baseline(reports: Sequence[Report], recipe: Recipe) -> str:
     return next((base for report in reports for base in report.baselines.values()), recipe.baseline)
 
 
-def _charts(tables: Sequence[StudyTable], source: str) -> Iterator[tuple[str, Chart]]:
-    """Yield the charts of tables, with the stem of their figures."""
-    for table in tables:
-        if table.name in ("curves", "recall-by-depth"):
-            yield table.name, (curve_chart if table.name == "curves" else recall_chart)(table.frame, source)
+def _charts(found: Read, tables: Sequence[StudyTable], seed: int, source: str) -> Iterator[tuple[str, Chart]]:
+    """Yield the charts of this study, with the stem of their figures."""
+    if found.curves:
+        yield "curves", charts.curves(found.curves, seed, source)
+    (recall,) = (each.frame for each in tables if each.name == "recall-by-depth")
+    yield "recall-by-depth", charts.recall(recall, source)
 
 
-def _figures(found: Read, tables: Sequence[StudyTable], source: str) -> Iterator[StudyFigure]:
+def _figures(found: Read, own: Sequence[tuple[str, Chart]]) -> Iterator[StudyFigure]:
+    """Yield MAP by size and by field, then every view of this study's charts."""
     drawn = [plot for report in found.reports for plot in plots_of(report) if plot[2] == "MAP"]
-    drawn += [(f"{name}-{view}".lower().replace(" ", "-"), chart, view)
-              for name, chart in _charts(tables, source) for view in chart.views]  # fmt: skip
+    drawn += [(f"{name}-{view}".lower().replace(" ", "-"), chart, view) for name, chart in own for view in chart.views]
     for name, chart, view in drawn:
         yield StudyFigure(name, partial(draw, chart=chart, view=view), charted=True)
 
 
-def _parts(found: Read, tables: Sequence[StudyTable], source: str, recipe: Recipe) -> Iterator[Part]:
+def _parts(found: Read, own: Sequence[tuple[str, Chart]], settings: ReportSettings) -> Iterator[Part]:
     """Yield what the page shows below the tables: charts, heat maps of fields, and the queries one by one."""
-    yield from (chart for report in found.reports for chart in charts(report))
-    yield from (chart for _, chart in _charts(tables, source))
+    yield from (chart for report in found.reports for chart in report_charts(report))
+    yield from (chart for _, chart in own)
     for report in found.reports:
         yield from (heat(report, family) for family in report.families if family.kind == "fields")
-    yield browser(found.chosen, found.scored, published.MEASURES, recipe.settings)
+    yield browser(found.chosen, found.scored, published.MEASURES, settings)
