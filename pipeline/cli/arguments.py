@@ -85,7 +85,8 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     compare = _command(commands, "compare", "compare two systems on the same pools, and show where they differ", "json")
     compare.add_argument("systems", nargs="*", metavar="SYSTEM", help="two: names or labels of rows of mdcr show")
     compare.add_argument("--model", help="the two systems with a comma, as make passes them")
-    compare.add_argument("--most", type=int, default=5, metavar="N", help="queries that differ most (default: 5)")
+    compare.add_argument("--most", type=int, default=10, metavar="N", help="queries that differ most (default: 10)")
+    compare.add_argument("--output", type=Path, help="folder for its page (default: one in runs/reports)")
     _choosing(compare, systems=False)
 
     study = _command(commands, "study", "run an experiment: make what it needs, write its tables and figures")

@@ -3,6 +3,8 @@
 const LIGHT = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777", "#B2A400"];
 const DARK = ["#4DA6E0", "#F08A3C", "#2FC79A", "#E3A0C6", "#F2BC4B", "#9AD4F5", "#B0B0B0", "#D9CB3A"];
 const SHAPES = ["circle", "rect", "triangle", "rectRot", "star", "crossRot", "cross", "dash"];
+// Points from which on a line has no marks.
+const MANY = 40;
 // Theme.
 const charts = [];
 function colours() {
@@ -78,11 +80,13 @@ function drawn(element, spec) {
     const datasets = spec.views[view].map((series, number) => ({
       label: series.label,
       data: series.x.map((x, i) => {
-        const value = 100 * series.y[i], span = { low: 100 * series.low[i], high: 100 * series.high[i] };
+        const value = 100 * series.y[i], end = ends => 100 * (ends[i] ?? series.y[i]);
+        const span = { low: end(series.low), high: end(series.high) };
         const apart = (number - (spec.views[view].length - 1) / 2) * 0.7 / Math.max(spec.views[view].length, 3);
         return across ? { x: value, y: x + apart, ...span } : { x, y: value, ...span };
       }),
-      showLine: !across, intervals: across ? "x" : "y", borderWidth: 1.5, pointRadius: 3.5, pointHoverRadius: 6,
+      showLine: !across, intervals: across ? "x" : "y", borderWidth: 1.5, pointHoverRadius: 6,
+      pointRadius: series.x.length > MANY ? 0 : 3.5,
       borderColor: look.series[number % 8], backgroundColor: look.series[number % 8], pointStyle: SHAPES[number % 8],
     }));
     const values = `${view} (${spec.unit})`;
@@ -107,7 +111,8 @@ function drawn(element, spec) {
           legend: { labels: { usePointStyle: true, boxWidth: 7, boxHeight: 7, padding: 14, color: look.text } },
           tooltip: { usePointStyle: true, callbacks: { label: ({ raw, dataset }) => {
             const at = place(across ? raw.y : raw.x), figure = across ? raw.x : raw.y;
-            return `${dataset.label}, ${at}: ${figure.toFixed(1)} [${raw.low.toFixed(1)}, ${raw.high.toFixed(1)}]`;
+            const span = raw.low < raw.high ? ` [${raw.low.toFixed(1)}, ${raw.high.toFixed(1)}]` : "";
+            return `${dataset.label}, ${at}: ${figure.toFixed(1)}${span}`;
           } } },
         },
       },

@@ -73,10 +73,7 @@ class _Setting:
 
     def _chart(self, part: Chart) -> str:
         views = {
-            name: [
-                {"label": s.label, "x": s.x, "y": s.values, "low": s.low or s.values, "high": s.high or s.values}
-                for s in series
-            ]
+            name: [{"label": s.label, "x": s.x, "y": s.values, "low": s.low, "high": s.high} for s in series]
             for name, series in part.views.items()
         }
         self.main["charts"].append(
