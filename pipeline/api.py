@@ -139,7 +139,8 @@ class Workspace:
         engine: str = "auto",
         bm25_engine: str = "postings",
         precision: str | None = None,
-        validation: Sequence[Task] = (),
+        runs: Sequence[Path] = (),
+        **settings: Any,
     ) -> list[Evaluation]:
         """Return each pool with each system, pool by pool: the tasks that rank and score it. Nothing is made.
 
@@ -151,7 +152,8 @@ class Workspace:
             engine: of dense search, as ``--engine``.
             bm25_engine: ``postings`` or ``lucene``; the ranking is the same.
             precision: compute precision of encoders: ``fp32``, ``fp16``, ``bf16``; None: each model's own.
-            validation: pools of validation queries, for ``wsum``.
+            runs: run files of other tools, which are systems too.
+            **settings: further ones of :func:`pipeline.stages.chain.evaluations`, such as ``missing_positives``.
 
         Raises:
             InputError: a system or measure is unknown, or BM25 is required to be tuned and is not.
@@ -165,20 +167,15 @@ class Workspace:
         by_corpus: dict[str, list[Task]] = {}
         for task in tasks:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
-        parsed = tuple(map(str, parse_measures(_joined(measures)))) if measures else ()
+        settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
+        parsed = parse_systems(_joined(systems), precision, runs)
+        further = tuple(map(str, parse_measures(_joined(measures)))) if measures else ()
+        tunings = list(published(self.root / TUNINGS))
         return [
             evaluation
             for group in by_corpus.values()
             for evaluation in evaluations(
-                self._corpus_of(group[0]),
-                group,
-                parse_systems(_joined(systems), precision),
-                parsed,
-                depth=depth,
-                engine=engine,
-                bm25_engine=bm25_engine,
-                tunings=list(published(self.root / TUNINGS)),
-                validation=validation,
+                self._corpus_of(group[0]), group, parsed, further, tunings=tunings, **settings
             )
         ]
 

@@ -94,7 +94,7 @@ def pool(options: argparse.Namespace) -> None:
 def chain(options: argparse.Namespace) -> None:
     """Run the chain up to one stage: embed, index or search."""
     runner = repaired(options)
-    tasks = [task for evaluation in read.evaluations(options, runner.root) for task in evaluation.upto(options.command)]
+    tasks = [task for evaluation in read.evaluations(options, runner) for task in evaluation.upto(options.command)]
     if getattr(options, "slice", None):
         _slice(runner, tasks, options)
         return
@@ -132,7 +132,7 @@ def score(options: argparse.Namespace) -> None:
         benchmark.score(options)
         return
     runner = repaired(options)
-    evaluations = read.evaluations(options, runner.root)
+    evaluations = read.evaluations(options, runner)
     tasks = [task for evaluation in evaluations for task in evaluation.scores]
     made = make(runner, tasks, options, stores=True)
     if made:

@@ -73,7 +73,7 @@ def _pools(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write each ranking as a file of its name."""
     runner = repaired(options)
-    tasks = [evaluation.ranking for evaluation in read.evaluations(options, runner.root)]
+    tasks = [evaluation.ranking for evaluation in read.evaluations(options, runner)]
     opened = Corpus(find_corpus(runner.root, options.corpus))
     of_id = {artifact.id: artifact for artifact in published(runner.root / POOLS)}
     for artifact in make(runner, tasks, options, stores=True):
@@ -118,7 +118,7 @@ def _benchmark(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write the vectors of each pool's papers by each encoder as a file."""
     runner = repaired(options)
-    found = read.evaluations(options, runner.root)
+    found = read.evaluations(options, runner)
     make(runner, [task for evaluation in found for task in evaluation.embed], options, stores=True)
     if options.dry_run:
         return
