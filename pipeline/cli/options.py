@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from pathlib import Path
 from typing import Any
 
-from pipeline.api import Workspace
+from pipeline import api, settings
 from pipeline.core.errors import InputError, LackError
 from pipeline.core.progress import say, warn
-from pipeline.core.resources import Resources, parse_memory
+from pipeline.core.resources import Resources
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
-from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.encode.spec import Role
 from pipeline.runner import Runner
 from pipeline.sources.registry import all_options
 from pipeline.stages.bm25 import stored_terms_tasks
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.embed import stored_tasks
-from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
+from pipeline.stages.selection import Selection
 from pipeline.stages.systems import encoders, parse_systems
+
+POOLS = (
+    *("field", "year", "size", "queries", "samples", "seed", "split", "nested", "exclude"),
+    *("citation_direction", "min_citations", "min_abstract_chars", "positives"),
+)
+"""Options that are settings of :func:`pipeline.settings.selection`."""
 
 
 def runner(options: argparse.Namespace) -> Runner:
@@ -30,22 +34,16 @@ def runner(options: argparse.Namespace) -> Runner:
     Raises:
         InputError: an amount is out of range, or an address was given to no cluster.
     """
-    resources = Resources(device=getattr(options, "device", "auto"))
-    memory, workers, repair = (getattr(options, name, None) for name in ("memory", "workers", "repair"))
-    if memory:
-        resources = dataclasses.replace(resources, memory=parse_memory(memory))
-    if workers is not None:
-        if workers < 1:
-            raise InputError(f"--workers {workers} is out of range", "Ask for one or more")
-        resources = dataclasses.replace(resources, workers=workers)
+    given = {name: getattr(options, name) for name in ("memory", "workers", "device") if hasattr(options, name)}
+    resources, repair = Resources.of(**given), getattr(options, "repair", False)
     if getattr(options, "engine", None) == "ray":
         from pipeline.cluster.ray_engine import ray_executor
 
         cluster = ray_executor(options.ray_address or "auto")
-        return Runner(options.root.resolve(), resources, repair=bool(repair), executor=cluster)
+        return Runner(options.root.resolve(), resources, repair=repair, executor=cluster)
     if getattr(options, "ray_address", None):
         raise InputError("--ray-address must go with --engine ray", "Give both, or neither")
-    return Runner(options.root, resources, repair=bool(repair))
+    return Runner(options.root, resources, repair=repair)
 
 
 def source_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -55,20 +53,8 @@ def source_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def selection(options: argparse.Namespace) -> Selection:
     """Return the pools a command selects."""
-    return Selection(
-        fields=parse_fields(options.field),
-        year=options.year,
-        sizes=parse_sizes(options.size),
-        queries=None if options.queries is None else parse_count_or_all(options.queries, "--queries"),
-        samples=getattr(options, "samples", None),
-        seed=options.seed,
-        split=getattr(options, "split", "test"),
-        nested=options.nested,
-        positives=options.positives,
-        drop_same_title=not options.keep_same_title,
-        prefilter=PrefilterConfig(options.min_abstract_chars, options.min_citations, options.citation_direction),
-        exclude=tuple(options.exclude),
-    )
+    given = {name: getattr(options, name) for name in POOLS if hasattr(options, name)}
+    return settings.selection(**given, drop_same_title=not options.keep_same_title)
 
 
 def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]:
@@ -87,7 +73,7 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
             warn(f"left out: {error}")
 
     given = ("depth", "bm25_engine", "measures", "missing_positives", "measure_engine")
-    made = Workspace(runner).evaluations(
+    made = api.Workspace(runner).evaluations(
         selection(options).pools(find_corpus(runner.root, options.corpus)),
         options.model or "",
         engine="auto" if options.engine == "ray" else options.engine,

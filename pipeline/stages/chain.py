@@ -22,7 +22,7 @@ from pipeline.stages.pool import validation_task
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.search import DEFAULT_DEPTH
-from pipeline.stages.systems import Bm25, Dense, Fused, ImportedRun, Reranked, System
+from pipeline.stages.systems import Bm25, Dense, Fused, ImportedRun, Reranked, System, parts_of
 from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
@@ -121,8 +121,7 @@ def evaluations(
 
 def _check_used(systems: Sequence[System], engine: str, bm25_engine: str) -> None:
     """Refuse an engine that none of the systems searches by."""
-    first = [system.first if isinstance(system, Reranked) else system for system in systems]
-    parts = [part for system in first for part in (system.parts if isinstance(system, Fused) else (system,))]
+    parts = parts_of(systems)
     if engine != "auto" and not any(isinstance(part, Dense) for part in parts):
         raise InputError(f"--engine {engine} must have an encoder to search by", "Leave it out, or name an encoder")
     if bm25_engine != "postings" and not any(isinstance(part, Bm25) for part in parts):
