@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.cluster.guard import refuse
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
-from pipeline.core.workspace import EXPORTS, JOBS, TUNINGS, corpus_names, find_corpus
+from pipeline.core.workspace import EXPORTS, TUNINGS, corpus_names, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.possible import possible
 from pipeline.runner import Runner, with_inputs
 from pipeline.settings import Names, choice, joined
 from pipeline.settings import selection as selection
@@ -86,6 +88,8 @@ class Workspace:
     def pools(self, corpus: str | None = None, **settings: Any) -> list[PoolView]:
         """Make the pools of a selection where they are missing, and open them: by field, then size, then sample.
 
+        Of all fields, those with too few papers are left out with a line that says why.
+
         Args:
             corpus: name of the corpus; None: the only one.
             **settings: of :func:`selection`.
@@ -94,8 +98,8 @@ class Workspace:
             InputError: the corpus is unknown or a setting is invalid.
         """
         tasks = selection(**settings).pools(find_corpus(self.root, corpus))
-        self.make(tasks)
-        return [self.view(task) for task in tasks]
+        refuse(self.root, tasks)
+        return [self.view(task) for task in possible(self.runner, tasks)]
 
     def pool(self, corpus: str | None = None, **settings: Any) -> PoolView:
         """Make one pool where it is missing, and open it. Its sample is the first unless ``sample`` is given.
@@ -272,10 +276,7 @@ class Workspace:
         Raises:
             InputError: jobs of a batch system are making one of them.
         """
-        if (self.root / JOBS).is_dir():
-            from pipeline.cluster.guard import refuse
-
-            refuse(self.root, tasks)
+        refuse(self.root, tasks)
         self.runner.make_all([task for task in with_inputs(tasks) if task.stage == "pool"])
         return self.runner.make_all(tasks)
 

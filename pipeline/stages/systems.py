@@ -191,14 +191,14 @@ def system_names(text: str) -> list[str]:
 
 
 def stored_names(text: str) -> tuple[str, ...]:
-    """Return the names under which the scores of systems are stored: with labels, and BM25's parameters spelled once."""
+    """Return the names under which the scores of systems are stored: labels, and BM25's parameters spelled once."""
     return tuple(_labelled(name)[0] or _stored_name(name) for name in system_names(text))
 
 
 def _stored_name(name: str) -> str:
     if fused := re.fullmatch(_FUSED, name):
         return f"{fused[1]}({','.join(stored_names(fused[2]))})"
-    return _parse_bm25(name).name if name.startswith("bm25:k") else name
+    return _parse(name, None).name if name.startswith("bm25") else name
 
 
 def encoder_names(text: str) -> list[str]:
