@@ -213,6 +213,8 @@ def test_texts_with_marked_spans(page: Any) -> None:
     assert told.locator("h2").inner_text() == "b"
     assert told.locator("dt, dd").all_inner_texts() == ["text", f"all {EVIL}", "grade", "3", "bm25", "9"]
     assert told.locator("mark.strike").inner_text() == EVIL
+
+
 @pytest.mark.parametrize("page", ["two"], indirect=True)
 def test_the_page_of_a_comparison(page: Any) -> None:
     assert page.locator("h1").inner_text() == "lsa against bm25"
