@@ -130,12 +130,15 @@ def _comparison(
 
 
 def _most_different(pairs: Sequence[Pair], measure: str, most: int) -> Iterator[ComparedQuery]:
-    """Yield the queries with the largest differences, pool by pool; equal ones in order of pool and query."""
+    """Yield the queries with the largest differences, each on the sample where it is largest."""
     by_pool = [np.stack([s.scored.values[s.scored.measures.index(measure)] for s in pair]) for pair in pairs]
     places = [(pair, number) for pair, values in enumerate(by_pool) for number in range(values.shape[1])]
     size = np.abs(np.concatenate([values[1] - values[0] for values in by_pool]))
     opened: dict[int, _Opened] = {}
-    for place in np.argsort(-size, kind="stable")[:most].tolist():
+    first_of: dict[int, int] = {}
+    for place in np.argsort(-size, kind="stable").tolist():
+        first_of.setdefault(places[place][1], place)
+    for place in list(first_of.values())[:most]:
         at, number = places[place]
         pair = pairs[at]
         if at not in opened:

@@ -22,7 +22,7 @@ from pipeline.report.tables import Column, Line, Table, label_of
 _POINTS = 201
 """Points of a curve over queries."""
 
-_POSITIVES = 5
+_POSITIVES = 4
 """Relevant papers whose ranks a table shows; the browser has all."""
 
 
@@ -110,16 +110,16 @@ def _most_different(comparisons: Sequence[Comparison]) -> tuple[Table, dict[str,
         Line(
             query.title or query.query_id,
             (
-                "–" if query.year is None else str(query.year),
-                pools[query.pool],
                 *(f"{100 * value:.1f}" for value in (query.first, query.second)),
                 f"{100 * (query.second - query.first):+.1f}",
                 _ranks(query),
+                pools[query.pool],
+                "–" if query.year is None else str(query.year),
             ),
         )
         for query in found
     ]
-    labels = ("year", "pool", some.first, some.second, "difference", "ranks of its positives")
+    labels = (some.first, some.second, "difference", "ranks of its positives", "pool", "year")
     notes = (f"Ranks: by {some.first} → by {some.second}; –: not retrieved. All are in the queries below.",)
     table = Table(
         f"Queries that differ most in {measure}",
@@ -162,7 +162,7 @@ def _charts(comparisons: Sequence[Comparison], source: str) -> Iterator[Chart]:
         )
     yield Chart(
         title="Difference by query",
-        x_label="queries from the greatest loss to the greatest gain (%)",
+        x_label="queries by rising difference (%)",
         unit=f"points, {label}",
         views={name: [_curve(each, number) for each in comparisons] for name, number in measures.items()},
         provenance=source,

@@ -53,13 +53,23 @@ class Leaderboard:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one system: positions, values and ends of their intervals, of one length; None: no interval."""
+    """Points of one system.
+
+    Attributes:
+        label: its name.
+        x: positions.
+        values: fractions.
+        low: lower ends of their intervals; None: no interval.
+        high: upper ends.
+        curve: positions and values of a curve through the points, in place of lines between them.
+    """
 
     label: str
     x: Sequence[float]
     values: Sequence[float]
     low: Sequence[float | None] = ()
     high: Sequence[float | None] = ()
+    curve: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True)

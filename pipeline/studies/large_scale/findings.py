@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,17 +12,19 @@ from pipeline.report.aggregate import summarise
 from pipeline.report.averaging import Averaged, Key, average
 from pipeline.report.choice import choose
 from pipeline.report.collect import load
+from pipeline.report.figures import draw
 from pipeline.report.identity import Chosen
 from pipeline.report.model import Family, Report, Scored, Setup
 from pipeline.report.page.browse import browser
 from pipeline.report.page.of_report import charts, heat
-from pipeline.report.page.parts import Part
-from pipeline.report.plots import draw_by_size
+from pipeline.report.page.parts import Chart, Part
+from pipeline.report.plots import plots_of
 from pipeline.stages.chain import Evaluation
 from pipeline.studies.base import Findings, StudyFigure, StudyTable
 from pipeline.studies.large_scale import by_query, by_rank, published
+from pipeline.studies.large_scale.charts import curves as curve_chart
+from pipeline.studies.large_scale.charts import recall as recall_chart
 from pipeline.studies.large_scale.data import Ranked, marks_of, read
-from pipeline.studies.large_scale.figures import draw_curves, draw_recall
 from pipeline.studies.large_scale.leakage import training_papers
 from pipeline.studies.large_scale.study import DATASET, Recipe
 
@@ -71,7 +73,9 @@ def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluatio
         by_rank.leakage(found.ranked, trained, bool(recipe.training)),
     ]
     sources = dict.fromkeys(name for report in found.reports for name in (report.corpus, *report.pools))
-    return Findings(tables, _figures(found, tables), list(sources), parts=_parts(found))
+    source = ", ".join(sources)
+    figures, parts = _figures(found, tables, source), _parts(found, tables, source, recipe)
+    return Findings(tables, list(figures), list(sources), parts=list(parts))
 
 
 def _read(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation]) -> Read:
@@ -106,22 +110,25 @@ def _baseline(reports: Sequence[Report], recipe: Recipe) -> str:
     return next((base for report in reports for base in report.baselines.values()), recipe.baseline)
 
 
-def _parts(found: Read) -> list[Part]:
-    """Return what the page shows below the tables: curves, heat maps of fields, and the queries one by one."""
-    parts: list[Part] = [chart for report in found.reports for chart in charts(report)]
-    parts += [heat(report, family) for report in found.reports for family in report.families if family.kind == "fields"]
-    return [*parts, browser(found.chosen, found.scored, published.MEASURES, found.reports[0].settings)]
+def _charts(tables: Sequence[StudyTable], source: str) -> Iterator[tuple[str, Chart]]:
+    """Yield the charts of tables, with the stem of their figures."""
+    for table in tables:
+        if table.name in ("curves", "recall-by-depth"):
+            yield table.name, (curve_chart if table.name == "curves" else recall_chart)(table.frame, source)
 
 
-def _figures(found: Read, tables: Sequence[StudyTable]) -> list[StudyFigure]:
-    frames = {table.name: table.frame for table in tables}
-    drawn = [StudyFigure("recall-by-depth", partial(draw_recall, frame=frames["recall-by-depth"]))]
+def _figures(found: Read, tables: Sequence[StudyTable], source: str) -> Iterator[StudyFigure]:
+    drawn = [plot for report in found.reports for plot in plots_of(report) if plot[2] == "MAP"]
+    drawn += [(f"{name}-{view}".lower().replace(" ", "-"), chart, view)
+              for name, chart in _charts(tables, source) for view in chart.views]  # fmt: skip
+    for name, chart, view in drawn:
+        yield StudyFigure(name, partial(draw, chart=chart, view=view), charted=True)
+
+
+def _parts(found: Read, tables: Sequence[StudyTable], source: str, recipe: Recipe) -> Iterator[Part]:
+    """Yield what the page shows below the tables: charts, heat maps of fields, and the queries one by one."""
+    yield from (chart for report in found.reports for chart in charts(report))
+    yield from (chart for _, chart in _charts(tables, source))
     for report in found.reports:
-        for family in report.families:
-            if family.kind == "sizes" and len(family.setups) > 1:
-                name = (family.setups[0].field or DATASET).lower().replace(" ", "-")
-                draw = partial(draw_by_size, report=report, family=family, measure="map")
-                drawn.append(StudyFigure(f"sizes-{name}", draw))
-    if "curves" in frames:
-        drawn.append(StudyFigure("curves", partial(draw_curves, frame=frames["curves"])))
-    return drawn
+        yield from (heat(report, family) for family in report.families if family.kind == "fields")
+    yield browser(found.chosen, found.scored, published.MEASURES, recipe.settings)

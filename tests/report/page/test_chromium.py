@@ -190,6 +190,36 @@ def test_two_systems_are_compared(page: Any) -> None:
     assert {cells[4] for cells in shown()} == {"0.0"}
 
 
+@pytest.mark.parametrize("page", ["two"], indirect=True)
+def test_the_page_of_a_comparison(page: Any) -> None:
+    assert page.locator("h1").inner_text() == "lsa against bm25"
+    pools = ["dataset level 7", "dataset level 8", "Art 8", "Physics 8"]
+    assert column(page, 1, "#s0") == [f"{pool}, {name}" for pool in pools for name in ("MAP", "NDCG", "R@30")]
+    page.locator("#s0 input[type=search]").fill("art map")
+    ((_, one, other, change, _, *counts),) = [row.locator("th, td").all_inner_texts() for row in
+                                                 page.locator("#s0 tbody tr:visible").all()]  # fmt: skip
+    gains = [ap("lsa", query) - ap("bm25", query) for query in CITED]
+    assert figures([change]) == [pytest.approx(100 * sum(gains) / 3, abs=0.06)]
+    assert figures([change]) == [pytest.approx(float(other) - float(one), abs=0.11)]
+    assert list(map(int, counts)) == [sum(map(test, gains)) for test in ((0.0).__lt__, (0.0).__eq__, (0.0).__gt__)]
+    for number in (1, 2):
+        chart = page.locator(f"#s{number} canvas")
+        chart.scroll_into_view_if_needed()
+        before, box = chart.screenshot(), chart.bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(100)
+        assert chart.screenshot() != before
+    assert "Queries that differ most in MAP" in page.locator("#s3 h2").inner_text()
+    row = page.locator("#s3 tbody tr", has_text="window.broken").first
+    assert row.locator("th").inner_text() == f"1 {EVIL}"
+    assert row.locator("td").nth(3).inner_text() == "2 → 2"
+    assert page.locator(".queries tbody tr").count() == len(CITED)
+    with page.expect_download() as download:
+        page.locator("[data-file='queries.csv']").click()
+    rows = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
+    assert {row["positives"] for row in rows if row["query_id"] == "00000"} == {"00005 1 → –;00003 3 → –"}
+
+
 def test_texts_with_marked_spans(page: Any) -> None:
     root, text = page.locator(".texts"), page.locator(".texts article p[dir]")
     assert text.inner_html().startswith("plain &lt;/script&gt;")
@@ -213,36 +243,6 @@ def test_texts_with_marked_spans(page: Any) -> None:
     assert told.locator("h2").inner_text() == "b"
     assert told.locator("dt, dd").all_inner_texts() == ["text", f"all {EVIL}", "grade", "3", "bm25", "9"]
     assert told.locator("mark.strike").inner_text() == EVIL
-
-
-@pytest.mark.parametrize("page", ["two"], indirect=True)
-def test_the_page_of_a_comparison(page: Any) -> None:
-    assert page.locator("h1").inner_text() == "lsa against bm25"
-    pools = ["dataset level 7", "dataset level 8", "Art 8", "Physics 8"]
-    assert column(page, 1, "#s0") == [f"{pool}, {name}" for pool in pools for name in ("MAP", "NDCG", "R@30")]
-    page.locator("#s0 input[type=search]").fill("art map")
-    ((_, one, other, change, _, *counts),) = [row.locator("th, td").all_inner_texts() for row in
-                                                 page.locator("#s0 tbody tr:visible").all()]  # fmt: skip
-    gains = [ap("lsa", query) - ap("bm25", query) for query in CITED]
-    assert figures([change]) == [pytest.approx(100 * sum(gains) / 3, abs=0.06)]
-    assert figures([change]) == [pytest.approx(float(other) - float(one), abs=0.11)]
-    assert list(map(int, counts)) == [sum(map(test, gains)) for test in ((0.0).__lt__, (0.0).__eq__, (0.0).__gt__)]
-    for number in (1, 2):
-        chart = page.locator(f"#s{number} canvas")
-        chart.scroll_into_view_if_needed()
-        before, box = chart.screenshot(), chart.bounding_box()
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        page.wait_for_timeout(100)
-        assert chart.screenshot() != before
-    assert "Queries that differ most in MAP" in page.locator("#s3 h2").inner_text()
-    row = page.locator("#s3 tbody tr", has_text="window.broken").first
-    assert row.locator("th").inner_text() == f"1 {EVIL}"
-    assert row.locator("td").last.inner_text() == "2 → 2"
-    assert page.locator(".queries tbody tr").count() == len(CITED)
-    with page.expect_download() as download:
-        page.locator("[data-file='queries.csv']").click()
-    rows = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
-    assert {row["positives"] for row in rows if row["query_id"] == "00000"} == {"00005 1 → –;00003 3 → –"}
 
 
 def test_charts_and_heat_maps_follow_their_measure(page: Any) -> None:

@@ -61,7 +61,7 @@ def test_it_writes_every_table_and_figure(found: Any) -> None:
     folder = Path(found["folder"])
     written = {path.name for path in folder.iterdir()}
     assert {f"{name}.{end}" for name in TABLES for end in ("md", "csv", "tex")} <= written
-    assert {"recall-by-depth.svg", "curves.pdf", "sizes-dataset.png", "study.json"} <= written
+    assert {"recall-by-depth-fields.svg", "curves-paper.pdf", "sizes-dataset-map.png", "study.json"} <= written
     assert "without abstract" in (folder / "table-1.md").read_text()
     assert len(json.loads((folder / "study.json").read_text())["sources"]) == 1 + 2 * 2 + 1 + 2
 
