@@ -110,7 +110,7 @@ def _parts(found: Read) -> list[Part]:
     """Return what the page shows below the tables: curves, heat maps of fields, and the queries one by one."""
     parts: list[Part] = [chart for report in found.reports for chart in charts(report)]
     parts += [heat(report, family) for report in found.reports for family in report.families if family.kind == "fields"]
-    return [*parts, browser(found.chosen, found.scored, published.MEASURES)]
+    return [*parts, browser(found.chosen, found.scored, published.MEASURES, found.reports[0].settings)]
 
 
 def _figures(found: Read, tables: Sequence[StudyTable]) -> list[StudyFigure]:
