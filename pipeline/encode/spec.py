@@ -186,6 +186,7 @@ class WordsSpec:
     Attributes:
         weights: ``uniform``, or ``tfidf``: each term by its inverse document frequency.
         dimension: components of a vector.
+        window: terms before and after a term that predict it.
         epochs: passes over the sample.
         sample: maximum number of papers that are read.
         vocabulary: maximum number of terms kept: those in the most papers of the sample.
@@ -195,6 +196,7 @@ class WordsSpec:
 
     weights: Literal["uniform", "tfidf"] = "uniform"
     dimension: int = 200
+    window: int = 5
     epochs: int = 5
     sample: int = 200_000
     vocabulary: int = 50_000
