@@ -150,9 +150,7 @@ def _fetch(command: argparse.ArgumentParser) -> None:
     group.add_argument("--release", help="a date such as 2026-09-17 (default: latest)")
     group.add_argument("--api-key-file", type=Path, help="file with the key of the API (default: $S2_API_KEY)")
     group.add_argument("--api-key", help=argparse.SUPPRESS)  # refused without printing it
-    group.add_argument(
-        "--datasets", help="default: papers,abstracts,citations; scirepeval: configurations, default: all"
-    )
+    group.add_argument("--datasets", help="default: papers,abstracts,citations; of scirepeval: all configurations")
     group = command.add_argument_group("openalex")
     group.add_argument("--snapshot", help="jsonl (default), parquet, or legacy (until 2025)")
     group = command.add_argument_group("scirepeval")

@@ -24,7 +24,7 @@ _HEADS = 6
 """Heads of a PAL, in the published models as in the paper."""
 
 
-class _Attention(nn.Module):
+class _Attention(nn.Module):  # type: ignore[misc]
     def __init__(self, size: int) -> None:
         super().__init__()
         self.query, self.key, self.value = (nn.Linear(size, size) for _ in range(3))
@@ -36,7 +36,7 @@ class _Attention(nn.Module):
         return functional.scaled_dot_product_attention(*heads, attn_mask=mask).transpose(1, 2).flatten(2)
 
 
-class _Pal(nn.Module):
+class _Pal(nn.Module):  # type: ignore[misc]
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.aug_dense = nn.Linear(config.hidden_size, config.hidden_size_aug)

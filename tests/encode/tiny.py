@@ -100,7 +100,7 @@ def save_cross_encoder(folder: Path, *, labels: int = 1, seed: int = 5) -> Path:
 
 
 def save_pals(folder: Path, seed: int = 7) -> Path:
-    """Save a BERT with projected attention layers as SciRepEval does: its state dict, a configuration without a type."""
+    """Save a BERT with projected attention layers as published: a state dict, and a configuration without a type."""
     save_bert(folder)
     torch.manual_seed(seed)
     state = BertModel.from_pretrained(folder, add_pooling_layer=False).state_dict()

@@ -50,7 +50,8 @@ class Hub(BaseHTTPRequestHandler):
                 }
                 for each in files
             ]
-            return self._send(200, json.dumps({"id": dataset, "sha": SHA, "siblings": listed}).encode())
+            self._send(200, json.dumps({"id": dataset, "sha": SHA, "siblings": listed}).encode())
+            return
         _, _, _, dataset, _, commit, name = path.split("/", 6)
         assert commit == SHA
         body = (self.root / dataset / name).read_bytes()
