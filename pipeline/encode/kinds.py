@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -242,40 +243,26 @@ def _load_transformer(model: Model, _fit: Artifact | None, resources: Resources)
     return TransformerEncoder.load(model, resources)
 
 
-def _resolve_lsa(name: str, settings: Mapping[str, Any]) -> Model:
-    return Model(name, build_spec(LsaSpec, settings), "cosine")
+def _fitted(name: str, spec: type[Any], encoder: str) -> Kind:
+    """Return a kind that is fitted on a corpus; the module of its name has ``fit`` and the encoder's class."""
 
+    def module() -> Any:
+        return importlib.import_module(f"pipeline.encode.{name}")
 
-def _load_lsa(_model: Model, fit: Artifact | None, _resources: Resources) -> Encoder:
-    from pipeline.encode.lsa import LsaEncoder
+    def resolve(called: str, settings: Mapping[str, Any]) -> Model:
+        return Model(called, build_spec(spec, settings), "cosine")
 
-    if fit is None:
-        raise TypeError("lsa is loaded from the artifact of its fit")
-    return LsaEncoder.open(fit)
+    def load(model: Model, fit: Artifact | None, _resources: Resources) -> Encoder:
+        if fit is None:
+            raise TypeError(f"{model.name} is loaded from the artifact of its fit")
+        loaded: Encoder = getattr(module(), encoder).open(fit)
+        return loaded
 
+    def fit(fitted: Any, corpus: Corpus, out: Workdir) -> Counts:
+        counts: Counts = module().fit(fitted, corpus, out)
+        return counts
 
-def _fit_lsa(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
-    from pipeline.encode.lsa import fit
-
-    return fit(spec, corpus, out)
-
-
-def _resolve_words(name: str, settings: Mapping[str, Any]) -> Model:
-    return Model(name, build_spec(WordsSpec, settings), "cosine")
-
-
-def _load_words(_model: Model, fit: Artifact | None, _resources: Resources) -> Encoder:
-    from pipeline.encode.words import WordsEncoder
-
-    if fit is None:
-        raise TypeError("word vectors are loaded from the artifact of their fit")
-    return WordsEncoder.open(fit)
-
-
-def _fit_words(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
-    from pipeline.encode.words import fit
-
-    return fit(spec, corpus, out)
+    return Kind(name, spec, resolve, load, fit)
 
 
 def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
@@ -319,7 +306,7 @@ def _load_vectors(model: Model, _fit: Artifact | None, _resources: Resources) ->
 register(Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer, accelerated=True))
 register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True))
 register(Kind("mean", MeanSpec, _resolve_mean, _load_mean, accelerated=True))
-register(Kind("lsa", LsaSpec, _resolve_lsa, _load_lsa, _fit_lsa))
+register(_fitted("lsa", LsaSpec, "LsaEncoder"))
 register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors))
-register(Kind("words", WordsSpec, _resolve_words, _load_words, _fit_words))
+register(_fitted("words", WordsSpec, "WordsEncoder"))
 register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_sentences, accelerated=True))
