@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
-from pipeline.retrieve.base import DenseEngine
+
+if TYPE_CHECKING:
+    from pipeline.retrieve.search import DenseEngine
 
 EXACT_ENGINES = ("exact", "faiss")
 
