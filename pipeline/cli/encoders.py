@@ -127,10 +127,7 @@ def plan(options: argparse.Namespace) -> None:
 def _pools(options: argparse.Namespace, corpus: Artifact | None, *, sums: bool) -> Iterator[list[PoolConfig]]:
     """Yield the pools that ``mdcr eval`` draws with the same options, size by size.
 
-    Args:
-        options: of the command.
-        corpus: None for one of unknown size.
-        sums: whether weights are chosen on a validation pool of each field and size, too.
+    ``sums``: with the validation pool of each field and size, on which weights are chosen.
     """
     drawn = selection(field=options.field, size=options.size, queries=options.queries, samples=options.samples).configs(
         corpus

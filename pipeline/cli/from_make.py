@@ -23,10 +23,6 @@ _GOALS = {"demo": ("corpus", "eval")}
 def with_variables(words: Sequence[str], commands: Mapping[str, ArgumentParser]) -> list[str]:
     """Return a command line with the variables of ``make`` as options; an empty variable is left out.
 
-    Args:
-        words: the command and options of the Makefile's own.
-        commands: the parser of each command.
-
     Raises:
         InputError: no command has such an option, no goal of make takes it, or a flag is neither 0 nor 1.
     """

@@ -110,12 +110,7 @@ def part_record(number: int) -> str:
 
 
 def run_files(scratch: Path, runs_of_parts: list[int]) -> list[Path]:
-    """Return the files of all runs, in the order of the release.
-
-    Args:
-        scratch: where they are.
-        runs_of_parts: number of runs of each part.
-    """
+    """Return the files of all runs, in the order of the release."""
     return [scratch / f"run-{p:05d}-{r:05d}.arrow" for p, runs in enumerate(runs_of_parts) for r in range(runs)]
 
 

@@ -122,11 +122,6 @@ def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
     """Partition the tables of a release, in several processes, and return it as one that can be read part by part.
 
     Holds at most about half of ``resources.memory``; parts that an earlier, killed run finished are kept.
-
-    Args:
-        release: what is partitioned.
-        scratch: where the partitions go (``tables/``), about as many bytes as :meth:`JoinedRelease.joined_bytes` says.
-        resources: limits of the run.
     """
     folder = scratch / "tables"
     folder.mkdir(exist_ok=True)

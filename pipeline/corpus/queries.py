@@ -36,11 +36,7 @@ class Queries(NamedTuple):
 def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: npt.NDArray[np.int64]) -> Queries:
     """Draw the queries of a pool: prefiltered papers of the year, in random order, that have a positive.
 
-    Args:
-        corpus: where they come from.
-        config: year, field, number of queries, seed.
-        prefiltered: bool ``[papers]``.
-        excluded: rows that may not be queries (training queries; for a validation pool the test queries too).
+    ``excluded`` rows are no queries: training queries and, for a validation pool, the test queries.
 
     Raises:
         LackError: no paper of the year is eligible, or fewer than asked for.

@@ -18,11 +18,6 @@ def save_plots(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -
 
     The metadata of a file has the provenance that tables print, and no date.
 
-    Args:
-        report: what :func:`pipeline.report.aggregate.summarise` made.
-        folder: where they go.
-        formats: some of :data:`FORMATS`.
-
     Raises:
         InputError: matplotlib is not installed.
     """

@@ -351,9 +351,6 @@ def gpus() -> int:
 def gpu_of(name: str) -> int | None:
     """Return the GPU that a device is, None for the CPU.
 
-    Args:
-        name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-
     Raises:
         InputError: there is no such device, or Faiss cannot use it.
     """

@@ -235,15 +235,7 @@ def bm25_ranking_task(
 ) -> Task:
     """Return the task that ranks a pool's candidates by BM25.
 
-    Args:
-        corpus: the corpus of the pool.
-        pool: whose queries are run.
-        indexes: what is read: :func:`terms_tasks` of the pool, or its :func:`lucene_task` as ``lucene``. The ranking is
-            the same.
-        k1: saturation of term frequency.
-        b: normalisation by length.
-        depth: entries a query.
-        tuning: where ``k1`` and ``b`` come from, if they were tuned.
+    ``indexes`` is what is read, :func:`terms_tasks` or :func:`lucene_task`; the ranking is the same.
     """
     check_depth(depth)
 

@@ -173,13 +173,14 @@ class DenseSearch:
             from pipeline.retrieve.maxsim import MaxSimEngine
 
             engine: DenseEngine = MaxSimEngine()
-            queries: Vectors | Groups = Groups(*texts.grouped(rows))
-            live = _not_zero(queries.vectors, queries.offsets)
+            offsets, vectors = texts.grouped(rows)
+            queries: Vectors | Groups = Groups(offsets, vectors)
+            live = _not_zero(vectors, offsets)
             size = max(size // _SENTENCES, 1)
         else:
-            queries = _matrix(texts, rows, size)
-            live = _not_zero(queries)
-            engine = dense_engine(self.engine, 2.0 * queries.size * len(candidates))
+            queries = vectors = _matrix(texts, rows, size)
+            live = _not_zero(vectors)
+            engine = dense_engine(self.engine, 2.0 * vectors.size * len(candidates))
         with Progress(len(candidates), title, "docs") as progress:
             rankings = engine.search_pools(
                 queries,
@@ -208,13 +209,7 @@ def dense_ranking_task(
 ) -> Task:
     """Return the task that ranks a pool's candidates by an encoder's vectors.
 
-    Args:
-        corpus: the corpus of the pool.
-        pool: whose queries are run.
-        vectors: what embeds the pool (:func:`pipeline.stages.embed.embed_tasks`).
-        model: the encoder. Where a paper has several vectors, the best pair counts, and ``engine`` has no effect.
-        depth: entries a query.
-        engine: ``auto``, ``exact`` or ``faiss``: all give the same bytes.
+    Where papers have several vectors, the best pair counts; all engines give the same bytes.
     """
     check_depth(depth)
     name = model.name if model.missing else model.slug

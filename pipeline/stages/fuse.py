@@ -58,13 +58,6 @@ def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts:
 
     Of equal points the first counts, which gives the last systems more. Its artifact is ``grid.arrow``.
 
-    Args:
-        corpus: the corpus of the pool.
-        pool: a pool of validation queries.
-        rankings: the systems' rankings of that pool.
-        parts: the names of the systems.
-        depth: entries a query.
-
     Raises:
         InputError: the queries are those of a test set, or there are too many systems.
     """
@@ -103,14 +96,7 @@ def fusion_task(
 ) -> Task:
     """Return the task that fuses rankings of one pool.
 
-    Args:
-        corpus: the corpus of the pool.
-        pool: the pool.
-        rankings: what is fused.
-        method: ``rrf`` or ``wsum``.
-        parts: the names of the systems.
-        depth: entries a query.
-        weights: of ``wsum`` (:func:`weigh_task`).
+    ``parts`` are the names of the systems, ``weights`` those of ``wsum`` (:func:`weigh_task`).
     """
     check_depth(depth)
 

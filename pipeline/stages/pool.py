@@ -54,10 +54,7 @@ class Drawing:
 def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Path] = ()) -> Task:
     """Return the task that builds one pool; a validation pool leaves out the queries of the test pool.
 
-    Args:
-        corpus: the corpus it is drawn from.
-        config: its settings; ``exclude`` is filled in here.
-        exclude: files with one paper id a line that may not be queries (training queries of an encoder).
+    ``exclude`` are files with one paper id a line that may not be queries, such as training queries of an encoder.
     """
     config = dataclasses.replace(config, exclude=exclusions(exclude))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}

@@ -67,15 +67,7 @@ def score_tasks(
 
     So asking for more computes nothing twice, and the default measures of a ranking are always in one artifact.
 
-    Args:
-        ranking: what is scored.
-        pool: the pool it ranks.
-        corpus: the corpus of the pool.
-        system: name in every table and figure.
-        sample: sample of the pool.
-        depth: entries ranked a query; default measures with a deeper cutoff are left out.
-        measures: further measures, as users type them.
-        options: ``missing_positives`` and ``engine`` of :func:`score_task`.
+    Default measures with a cutoff beyond ``depth`` are left out. ``options`` are those of :func:`score_task`.
 
     Raises:
         InputError: a measure or the engine is unknown, or a measure asked for is deeper than the ranking.
@@ -106,15 +98,7 @@ def score_task(
     Its artifact is ``scores.arrow``: measure by measure, a row for each query that has a positive. A query without
     results scores 0 and is counted; a query without a positive cannot be scored and is counted.
 
-    Args:
-        ranking: what is scored; its manifest counts the queries that were run.
-        pool: the pool it ranks.
-        corpus: the corpus of the pool.
-        system: name in every table and figure.
-        sample: sample of the pool.
-        measures: as users type them; their order and spelling do not matter.
-        missing_positives: one of :data:`MISSING_POSITIVES`.
-        engine: what computes them (:data:`pipeline.measure.engines.ENGINES`): the values are the same.
+    The order and spelling of measures do not matter, and every engine gives the same values.
 
     Raises:
         InputError: a measure or the engine is unknown; or missing positives are to be counted of a pool that cannot

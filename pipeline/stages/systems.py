@@ -141,10 +141,7 @@ System = Bm25 | Dense | Fused | ImportedRun | Reranked
 def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] = ()) -> list[System]:
     """Read ``--model``: systems separated by commas.
 
-    Args:
-        text: as typed.
-        precision: compute precision of the encoders; None: each model's own.
-        runs: run files of ``--run``, which are systems too.
+    ``precision`` is of the encoders, None for each model's own; ``runs`` are run files, which are systems too.
     """
     precision = parse_precision(precision)
     systems = [*(_parse(name, precision) for name in system_names(text)), *map(_imported, runs)]

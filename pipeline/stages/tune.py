@@ -106,13 +106,6 @@ def tune_task(
 
     Its artifact is ``grid.arrow``. Its counts hold the best point, and the figure of Anserini's default point.
 
-    Args:
-        corpus: the corpus of the pool.
-        pool: a pool of validation queries.
-        k1: values to try, rising.
-        b: values to try, rising.
-        depth: ranks that count.
-
     Raises:
         InputError: the queries are those of a test set.
     """
@@ -153,11 +146,6 @@ def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str
     It has the same corpus, field, year, seed and rules, and at least as many queries. Then its validation queries are
     disjoint from the pool's test queries: the test set of the tuning, which its validation queries leave out, contains
     them. Of several tunings, the one of the largest validation pool applies.
-
-    Args:
-        tunings: published ones.
-        corpus: the corpus of the pool.
-        pool: settings of the pool.
     """
     fitting = [
         artifact
