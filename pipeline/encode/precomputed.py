@@ -28,7 +28,6 @@ VECTORS = ("vector", "embedding", "vectors", "embeddings")
 
 _BLOCK_BYTES = 2**24
 _BLOCK_ROWS = 2_048
-_IDS_ROWS = 65_536
 
 Places = npt.NDArray[np.int64]
 RowsOf = Callable[[pa.Array], npt.NDArray[np.int64]]

@@ -22,10 +22,10 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import TUNINGS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Qrels
 from pipeline.measure.ranks import average_precision
 from pipeline.stages.bm25 import AnalyzerConfig, index_of, installed_analyzer, terms_tasks
+from pipeline.stages.search import open_pool
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1
 
 GRID_K1 = (0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1)
@@ -114,7 +114,7 @@ def tune_task(
         raise InputError(f"{pool.name} holds test queries", "Tune on validation queries: --split validation")
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        opened = open_pool(inputs)
         qrels = Qrels.from_table(opened.qrels, len(opened.query_rows))
         scored = np.flatnonzero(qrels.positives())
         points = [(x, y) for x in k1 for y in b]
