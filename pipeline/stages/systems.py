@@ -143,8 +143,8 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
 
     ``precision`` is of the encoders, None for each model's own; ``runs`` are run files, which are systems too.
     """
-    precision = parse_precision(precision)
-    systems = [*(_parse(name, precision) for name in system_names(text)), *map(_imported, runs)]
+    compute = parse_precision(precision)
+    systems = [*(_parse(name, compute) for name in system_names(text)), *map(_imported, runs)]
     if not systems:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
     files = {system.path.resolve(): system.name for system in systems if isinstance(system, ImportedRun)}
