@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,7 +52,8 @@ class Extraction:
         dropped: Counter[str] = Counter()
         noted: Counter[str] = Counter()
         runs = 0
-        for batches in _grouped(unless_empty(self.release, self.release.read(part)), self.run_bytes):
+        read = unless_empty(self.release, self.release.read(part))
+        for batches in grouped(read, lambda batch: batch.papers.nbytes, self.run_bytes):
             for batch in batches:
                 total["read"] += batch.read
                 total["kept"] += batch.papers.num_rows
@@ -82,13 +83,14 @@ def _write_run(path: Path, batches: list[PaperBatch]) -> None:
     files.write_arrow(path, [pa.RecordBatch.from_arrays([columns[name] for name in RUN.names], schema=RUN)], RUN)
 
 
-def _grouped(batches: Iterator[PaperBatch], size: int) -> Iterator[list[PaperBatch]]:
-    group: list[PaperBatch] = []
+def grouped(batches: Iterable[_Batch], bytes_of: Callable[[_Batch], int], most: int) -> Iterator[list[_Batch]]:
+    """Yield neighbouring batches together until they take ``most`` bytes or more."""
+    group: list[_Batch] = []
     held = 0
     for batch in batches:
         group.append(batch)
-        held += batch.papers.nbytes
-        if held >= size:
+        held += bytes_of(batch)
+        if held >= most:
             yield group
             group, held = [], 0
     if group:

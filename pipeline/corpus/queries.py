@@ -98,11 +98,7 @@ def eligible_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask) -> M
 
 
 def check_queries(corpus: Corpus, config: PoolConfig) -> None:
-    """Check that enough papers may be queries, without looking at what they cite.
-
-    Raises:
-        LackError: fewer papers are eligible than queries asked for.
-    """
+    """Check that enough papers may be queries, without looking at what they cite."""
     eligible = np.count_nonzero(eligible_queries(corpus, config, prefilter(corpus.attributes, config.prefilter)[0]))
     if config.queries != "all" and eligible < config.queries:
         raise LackError(

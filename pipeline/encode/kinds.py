@@ -86,22 +86,14 @@ def registered() -> list[Kind]:
 
 
 def find(name: str) -> Kind:
-    """Return the kind of that name.
-
-    Raises:
-        InputError: there is no such kind.
-    """
+    """Return the kind of that name."""
     if name not in _kinds:
         raise InputError(f"there is no kind of encoder {name!r}", nearest(name, _kinds))
     return _kinds[name]
 
 
 def devices(model: Model | CrossModel, resources: Resources) -> list[str]:
-    """Return the devices to load a model on, one process each.
-
-    Raises:
-        InputError: the device does not exist.
-    """
+    """Return the devices to load a model on, one process each."""
     if isinstance(model, Model) and not find(model.spec.kind).accelerated:
         return [resources.device]
     from pipeline.encode.network import torch_devices
@@ -134,11 +126,7 @@ def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:
 
 
 def checked_choice(key: str, value: str) -> str:
-    """Return ``value`` if it is valid for the setting ``key``.
-
-    Raises:
-        InputError: it is not; the message suggests the nearest valid value.
-    """
+    """Return ``value`` if it is valid for the setting ``key``."""
     if value not in CHOICES[key]:
         raise InputError(f"{key} {value!r} is unknown", nearest(value, CHOICES[key]))
     return value

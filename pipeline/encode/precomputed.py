@@ -314,11 +314,7 @@ def _wanted(ids: pa.Array, rows_of: RowsOf) -> tuple[npt.NDArray[np.int64], str 
 
 
 def _numbers(file: VectorFile, places: Places, vectors: npt.NDArray[Any]) -> Matrix:
-    """Return vectors as float32.
-
-    Raises:
-        InputError: a component is not finite, or too large.
-    """
+    """Return vectors as float32."""
     with np.errstate(over="ignore"):
         found: Matrix = vectors.astype(np.float32)
     wrong = ~np.isfinite(found)

@@ -46,9 +46,6 @@ def write_pool(folder: Path, pool: Pool, output: str = "beir") -> list[Path]:
     """Write a pool into a folder and return its files.
 
     ``output`` is one of :data:`FORMATS`; files of the same names are replaced.
-
-    Raises:
-        InputError: the format is unknown, or an id does not fit it.
     """
     check_format(output, dict.fromkeys(FORMATS, ""))
     with files.disk_errors(folder):

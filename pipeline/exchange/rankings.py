@@ -55,9 +55,6 @@ def write_ranking(path: Path, ranking: pa.Table, pool: Pool, tag: str, output: s
     """Write a ranking, atomically; a name that ends in ``.gz`` is compressed.
 
     ``output`` is one of :data:`FORMATS`; ``tag`` is the name of the run in a TREC file.
-
-    Raises:
-        InputError: the format is unknown, or an id is empty.
     """
     check_format(output, FORMATS)
     if output.startswith("trec"):

@@ -212,11 +212,7 @@ _OF_SYSTEMS: Mapping[str, Callable[[Chosen], Any]] = {
 def _narrowed_by(
     found: list[_T], choice: Choice, value_of: Mapping[str, Callable[[_O], Any]], part: Callable[[_T], _O]
 ) -> list[_T]:
-    """Return what fits all settings that are given.
-
-    Raises:
-        InputError: nothing fits one of them, or it distinguishes nothing.
-    """
+    """Return what fits all settings that are given."""
     for name, read in value_of.items():
         wanted = canonical(getattr(choice, name))
         if wanted is None:

@@ -17,9 +17,6 @@ def save_plots(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -
     """Draw every measure over pool sizes and over fields, and return the files written.
 
     The metadata of a file has the provenance that tables print, and no date.
-
-    Raises:
-        InputError: matplotlib is not installed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []

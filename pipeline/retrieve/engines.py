@@ -101,9 +101,6 @@ def dense_engine(name: str, operations: float = 0.0) -> DenseEngine:
     Args:
         name: ``exact`` (torch, on the CPU or a GPU), ``faiss``, or ``auto``, which is ``exact``.
         operations: of the products it will make (two an element of a vector, a pair), where that is known.
-
-    Raises:
-        InputError: there is no such engine, or Faiss is not installed.
     """
     found: DenseEngine
     if name in ("auto", "exact"):

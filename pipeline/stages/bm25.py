@@ -80,11 +80,7 @@ class Bm25Config(AnalyzerConfig):
 
 
 def installed_analyzer() -> tuple[str, str]:
-    """Return analyzer and version of Anserini, the fields of :class:`AnalyzerConfig`.
-
-    Raises:
-        InputError: Pyserini is not installed.
-    """
+    """Return analyzer and version of Anserini, the fields of :class:`AnalyzerConfig`."""
     return ANALYZER, anserini_version()
 
 
@@ -93,9 +89,6 @@ def terms_tasks(corpus: Artifact, pool: Task | Artifact) -> dict[str, Task]:
 
     Each makes the segment with what earlier segments of the forward index lack. Afterwards the index has all terms of
     the pool, whichever task wrote them.
-
-    Raises:
-        InputError: Pyserini is not installed.
     """
     tasks: dict[str, Task] = {"paper": _terms_task(corpus, pool, "paper")}
     if config_of(pool)["queries_are"] == "texts":
@@ -191,11 +184,7 @@ def _texts(corpus: Corpus, role: Role, rows: Rows) -> Iterator[pa.Array]:
 
 
 def lucene_task(corpus: Artifact, pool: Task | Artifact) -> Task:
-    """Return the task that builds the Lucene index of a pool: document frequencies and lengths are the pool's.
-
-    Raises:
-        InputError: Pyserini is not installed.
-    """
+    """Return the task that builds the Lucene index of a pool: document frequencies and lengths are the pool's."""
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.lucene import build_index

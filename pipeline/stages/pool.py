@@ -75,20 +75,12 @@ def validation_task(pool: Task) -> Task | None:
 
 
 def exclusions(paths: Sequence[Path]) -> tuple[tuple[str, str], ...]:
-    """Return name and SHA-256 of lists of paper ids, as pools record them.
-
-    Raises:
-        InputError: a list cannot be read.
-    """
+    """Return name and SHA-256 of lists of paper ids, as pools record them."""
     return tuple((path.name, hashlib.sha256("\n".join(_read_list(path)).encode()).hexdigest()) for path in paths)
 
 
 def check_pool(task: Task) -> None:
-    """Check, without drawing, that the corpus has papers enough that may be queries of a pool.
-
-    Raises:
-        LackError: it has not.
-    """
+    """Check, without drawing, that the corpus has papers enough that may be queries of a pool."""
     corpus, config = task.inputs["corpus"], task.config
     if isinstance(corpus, Artifact) and config.queries_are != "texts":
         check_queries(Corpus(corpus), config)

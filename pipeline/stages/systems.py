@@ -164,11 +164,7 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
 
 
 def parse_precision(text: str | None) -> str | None:
-    """Return the compute precision that ``fp32``, ``fp16`` or ``bf16`` means, or its own name.
-
-    Raises:
-        InputError: there is no such precision.
-    """
+    """Return the compute precision that ``fp32``, ``fp16`` or ``bf16`` means, or its own name."""
     if text is None or text in PRECISIONS.values():
         return text
     if text not in PRECISIONS:
