@@ -39,11 +39,7 @@ _METADATA = {
 
 @contextmanager
 def drawing() -> Iterator[Any]:
-    """Give matplotlib's figure class in our style, whatever the user's configuration; no window, no global state.
-
-    Raises:
-        InputError: matplotlib is not installed.
-    """
+    """Give matplotlib's figure class in our style, whatever the user's configuration; no window, no global state."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure

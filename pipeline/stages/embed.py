@@ -65,12 +65,7 @@ def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[R
 
 
 def query_model(model: Model) -> Model:
-    """Return the encoder of ad-hoc queries: the model itself, unless its entry names another.
-
-    Raises:
-        InputError: there is no model of that name.
-        StageError: it has to be looked up on the hub, which cannot be reached.
-    """
+    """Return the encoder of ad-hoc queries: the model itself, unless its entry names another."""
     return registry.resolve(model.query) if model.query else model
 
 
@@ -241,9 +236,6 @@ def describe_stores(root: Path, corpus: str | None, spot: int, resources: Resour
         corpus: identity of the corpus; None for all.
         spot: papers of each store to encode again; 0 for no check.
         resources: device and threads of that check.
-
-    Raises:
-        CorruptError: a shard differs from its manifest; it is named.
     """
     corpora = {artifact.id: artifact for artifact in published(root / CORPORA)}
     for folder in sorted((root / VECTORS).glob("[!.]*")):

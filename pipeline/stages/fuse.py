@@ -57,9 +57,6 @@ def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts:
     """Return the task that chooses the weights of a sum by mean average precision on a validation pool.
 
     Of equal points the first counts, which gives the last systems more. Its artifact is ``grid.arrow``.
-
-    Raises:
-        InputError: the queries are those of a test set, or there are too many systems.
     """
     if canonical(pool.config)["split"] != "validation":
         raise InputError(f"{pool.name} holds test queries", "Choose weights on validation queries")

@@ -50,9 +50,6 @@ def plan(
     """Yield one estimate a model and number of papers.
 
     Each model is probed for some seconds on ``texts``, a sample in random order.
-
-    Raises:
-        InputError: there is no such model.
     """
     from pipeline.encode.probe import probe, probe_stand_in
 

@@ -66,9 +66,6 @@ def score_tasks(
     So asking for more computes nothing twice, and the default measures of a ranking are always in one artifact.
 
     Default measures with a cutoff beyond ``depth`` are left out. ``options`` are those of :func:`score_task`.
-
-    Raises:
-        InputError: a measure or the engine is unknown, or a measure asked for is deeper than the ranking.
     """
     asked = parse_measures(measures) if measures else ()
     check_depth(asked, depth)

@@ -105,9 +105,6 @@ def tune_task(
     """Return the task that tries every k1 with every b on a validation pool.
 
     Its artifact is ``grid.arrow``. Its counts hold the best point, and the figure of Anserini's default point.
-
-    Raises:
-        InputError: the queries are those of a test set.
     """
     settings = canonical(pool.config)
     if settings["split"] != "validation":
