@@ -255,8 +255,8 @@ class Workspace:
             raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
         path.parent.mkdir(parents=True, exist_ok=True)
         opened, store = pool.pool, store_of(self.runner.make(task))
-        rows = np.union1d(opened.candidates, opened.query_rows) if opened.queries_are_papers else opened.candidates
-        return export_vectors(store, np.setdiff1d(rows, store.missing(rows)), opened.corpus.ids, path)
+        rows = np.setdiff1d(opened.papers, store.missing(opened.papers))
+        return export_vectors(store, rows, opened.corpus.ids, path)
 
     def _embedding(self, pool: PoolView, system: str, precision: str | None) -> Task:
         """Return the task that embeds the papers of a pool by one encoder."""

@@ -24,12 +24,7 @@ _HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
 
 
 def models(options: argparse.Namespace) -> None:
-    """List the encoders, show the details of one, or lock their revisions.
-
-    Raises:
-        InputError: there is no such action or encoder.
-        StageError: some revisions could not be locked.
-    """
+    """List the encoders, show the details of one, or lock their revisions."""
     if options.dry_run and options.action != "lock":
         raise InputError(f"--dry-run must go with lock, got {options.action}", "Leave it out")
     known = {each.name: each for each in registry.listings()}
@@ -101,11 +96,7 @@ def _lock(options: argparse.Namespace) -> None:
 
 
 def plan(options: argparse.Namespace) -> None:
-    """Estimate time, disk and memory of embedding pools.
-
-    Raises:
-        InputError: a model, size or precision is unknown, or no model was named.
-    """
+    """Estimate time, disk and memory of embedding pools."""
     from pipeline.stages import plan as stage
 
     runner = read.runner(options)
@@ -127,10 +118,7 @@ def plan(options: argparse.Namespace) -> None:
 def _pools(options: argparse.Namespace, corpus: Artifact | None, *, sums: bool) -> Iterator[list[PoolConfig]]:
     """Yield the pools that ``mdcr eval`` draws with the same options, size by size.
 
-    Args:
-        options: of the command.
-        corpus: None for one of unknown size.
-        sums: whether weights are chosen on a validation pool of each field and size, too.
+    ``sums``: with the validation pool of each field and size, on which weights are chosen.
     """
     drawn = selection(field=options.field, size=options.size, queries=options.queries, samples=options.samples).configs(
         corpus

@@ -26,11 +26,7 @@ _CHOOSING = ("corpus", *(name for name in read.POOLS if name != "exclude"), "dep
 
 
 def export(options: argparse.Namespace) -> None:
-    """Export what was asked for, after making what is missing, and print the files.
-
-    Raises:
-        InputError: there is no such kind or format, or an id does not fit the format.
-    """
+    """Export what was asked for, after making what is missing, and print the files."""
     if options.what not in _KINDS:
         raise InputError(f"export takes {', '.join(_KINDS)}, got {options.what!r}", nearest(options.what, _KINDS))
     if (options.benchmark is None) == (options.what == "benchmark"):

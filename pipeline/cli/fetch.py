@@ -32,11 +32,7 @@ _FOREIGN = {
 
 
 def fetch(options: argparse.Namespace) -> None:
-    """Fetch a release, or list it with ``--dry-run``.
-
-    Raises:
-        InputError: there is no such release, or an option is invalid.
-    """
+    """Fetch a release, or list it with ``--dry-run``."""
     if options.release_of not in KINDS:
         raise InputError(f"there is nothing called {options.release_of!r} to fetch", nearest(options.release_of, KINDS))
     for name in _FOREIGN[options.release_of]:

@@ -22,9 +22,6 @@ def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace, *, 
     """Make the tasks and return their artifacts; with ``--dry-run`` print what would be made.
 
     With ``--repair`` and ``stores``, what is stored once for all pools is repaired too.
-
-    Raises:
-        LackError: a corpus has too few papers for what was asked by name, or for everything.
     """
     if options.dry_run:
         _print_steps(runner.plan(possible(runner, tasks, options)), options)
@@ -44,11 +41,7 @@ def possible(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace)
 
 
 def repaired(options: argparse.Namespace) -> Runner:
-    """Return the runner of a command after repairing its corpus, if ``--repair`` was given.
-
-    Raises:
-        CorruptError: the corpus is damaged, and its release is no longer where it was.
-    """
+    """Return the runner of a command after repairing its corpus, if ``--repair`` was given."""
     runner = read.runner(options)
     if options.repair and not options.dry_run:
         folder = find_corpus_folder(runner.root, options.corpus)

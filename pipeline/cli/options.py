@@ -29,11 +29,7 @@ POOLS = (
 
 
 def runner(options: argparse.Namespace) -> Runner:
-    """Return the runner of a command's workspace.
-
-    Raises:
-        InputError: an amount is out of range, or an address was given to no cluster.
-    """
+    """Return the runner of a command's workspace."""
     given = {name: getattr(options, name) for name in ("memory", "workers", "device") if hasattr(options, name)}
     resources, repair = Resources.of(**given), getattr(options, "repair", False)
     if getattr(options, "engine", None) == "ray":
@@ -61,10 +57,6 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
     """Return every selected pool with every selected system.
 
     A weighted sum without validation queries is left out with a line that says so; with ``--strict`` it is an error.
-
-    Raises:
-        InputError: a corpus, field, size, system or measure is unknown, or an option fits none of the systems.
-        LackError: nothing remains.
     """
     lacking: dict[str, LackError] = {}
 

@@ -92,12 +92,7 @@ def print_scores(
 
 
 def print_table(root: Path, options: argparse.Namespace) -> None:
-    """Print the scores that the options choose, or compare them with a golden table (``--check``).
-
-    Raises:
-        InputError: no scores are chosen, an option is invalid, or has no effect beside another.
-        DriftError: a figure is not what the golden table says.
-    """
+    """Print the scores that the options choose, or compare them with a golden table (``--check``)."""
     _check_output(options)
     if options.check and (options.json or options.format or options.sort):
         raise InputError("--check must stand without --json, --format and --sort", "It prints no table")

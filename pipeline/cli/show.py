@@ -29,11 +29,7 @@ _ROOMS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print one kind of thing.
-
-    Raises:
-        InputError: there is no such kind.
-    """
+    """Print one kind of thing."""
     kinds = ("table", "corpus", *_ROWS)
     if options.what not in kinds:
         raise InputError(f"there is nothing called {options.what!r} to show", nearest(options.what, kinds))

@@ -54,10 +54,7 @@ class Drawing:
 def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Path] = ()) -> Task:
     """Return the task that builds one pool; a validation pool leaves out the queries of the test pool.
 
-    Args:
-        corpus: the corpus it is drawn from.
-        config: its settings; ``exclude`` is filled in here.
-        exclude: files with one paper id a line that may not be queries (training queries of an encoder).
+    ``exclude`` are files with one paper id a line that may not be queries, such as training queries of an encoder.
     """
     config = dataclasses.replace(config, exclude=exclusions(exclude))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
@@ -78,20 +75,12 @@ def validation_task(pool: Task) -> Task | None:
 
 
 def exclusions(paths: Sequence[Path]) -> tuple[tuple[str, str], ...]:
-    """Return name and SHA-256 of lists of paper ids, as pools record them.
-
-    Raises:
-        InputError: a list cannot be read.
-    """
+    """Return name and SHA-256 of lists of paper ids, as pools record them."""
     return tuple((path.name, hashlib.sha256("\n".join(_read_list(path)).encode()).hexdigest()) for path in paths)
 
 
 def check_pool(task: Task) -> None:
-    """Check, without drawing, that the corpus has papers enough that may be queries of a pool.
-
-    Raises:
-        LackError: it has not.
-    """
+    """Check, without drawing, that the corpus has papers enough that may be queries of a pool."""
     corpus, config = task.inputs["corpus"], task.config
     if isinstance(corpus, Artifact) and config.queries_are != "texts":
         check_queries(Corpus(corpus), config)

@@ -141,13 +141,10 @@ System = Bm25 | Dense | Fused | ImportedRun | Reranked
 def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] = ()) -> list[System]:
     """Read ``--model``: systems separated by commas.
 
-    Args:
-        text: as typed.
-        precision: compute precision of the encoders; None: each model's own.
-        runs: run files of ``--run``, which are systems too.
+    ``precision`` is of the encoders, None for each model's own; ``runs`` are run files, which are systems too.
     """
-    precision = parse_precision(precision)
-    systems = [*(_parse(name, precision) for name in system_names(text)), *map(_imported, runs)]
+    compute = parse_precision(precision)
+    systems = [*(_parse(name, compute) for name in system_names(text)), *map(_imported, runs)]
     if not systems:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
     files = {system.path.resolve(): system.name for system in systems if isinstance(system, ImportedRun)}
@@ -167,11 +164,7 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
 
 
 def parse_precision(text: str | None) -> str | None:
-    """Return the compute precision that ``fp32``, ``fp16`` or ``bf16`` means, or its own name.
-
-    Raises:
-        InputError: there is no such precision.
-    """
+    """Return the compute precision that ``fp32``, ``fp16`` or ``bf16`` means, or its own name."""
     if text is None or text in PRECISIONS.values():
         return text
     if text not in PRECISIONS:

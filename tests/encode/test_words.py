@@ -96,5 +96,5 @@ def test_sentences_need_an_encoder_of_texts(name: str) -> None:
 
 def test_kinds_that_are_fitted_are_loaded_from_their_fit() -> None:
     assert issubclass(WordsEncoder, LsaEncoder)
-    with pytest.raises(TypeError, match="artifact of their fit"):
+    with pytest.raises(TypeError, match="artifact of its fit"):
         kinds.find("words").load(registry.resolve("word2vec"), None, Resources())
