@@ -316,12 +316,7 @@ def _replace_files(work: Workdir, manifest: Manifest, path: Path, intact: dict[s
 
     Whenever this is killed the artifact is still there, whole or damaged, and the next repair goes on.
 
-    Args:
-        work: the repaired artifact.
-        manifest: its manifest.
-        path: the published artifact.
-        intact: checksums of the published files that are known to be intact, by path.
-        recorded: what the published manifest lists.
+    ``intact`` has the checksums of published files that are known to be intact, ``recorded`` what the manifest lists.
     """
     for output in manifest.outputs:
         if intact.get(output.path) != output.sha256 and not matches(path, output):

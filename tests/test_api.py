@@ -69,7 +69,7 @@ def test_a_ranking_has_its_grades(workspace: mdcr.Workspace) -> None:
         assert entries["score"].is_sorted(descending=True)
 
 
-def test_a_ranking_goes_to_other_tools(workspace: mdcr.Workspace, tmp_path: Path) -> None:
+def test_a_ranking_goes_to_other_tools(workspace: mdcr.Workspace, tmp_path: Path, plain_ranx: object) -> None:
     pool = workspace.pool(**SETTINGS)
     values = {
         row[0]: row[1]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline import settings
 from pipeline.cli import options as read
 from pipeline.cli.approximate import as_line
 from pipeline.cli.output import print_json
@@ -29,9 +30,9 @@ from pipeline.report.naming import folder_names
 from pipeline.report.page import index
 from pipeline.report.page.of_report import page_of
 from pipeline.report.render import check_format, render
-from pipeline.stages.pool import exclusions
-from pipeline.stages.selection import parse_count_or_all, parse_fields, parse_sizes
-from pipeline.stages.systems import PRECISIONS, parse_systems, system_names
+
+_CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
+"""Options that choose scores, beside those of pools, ``--model`` and ``--keep-same-title``."""
 
 SHOWN = ("map", "ndcg", "recall@30")
 """Measures of a table by default: the paper's. JSON and CSV have all that were scored."""
@@ -62,37 +63,10 @@ class Shown(NamedTuple):
 
 
 def choice_of(options: argparse.Namespace) -> Choice:
-    """Return the scores that the options choose; an option that is not given restricts nothing.
-
-    Raises:
-        InputError: a value is unknown.
-    """
-    if options.precision is not None and options.precision not in PRECISIONS:
-        raise InputError(f"--precision {options.precision!r} is unknown", nearest(options.precision, PRECISIONS))
-    exact = options.engine in ("auto", "faiss", "ray")  # the same rankings
-    return Choice(
-        corpus=options.corpus,
-        fields=parse_fields(options.field) or None,
-        sizes=parse_sizes(options.size) or None,
-        year=options.year,
-        queries=None if options.queries is None else parse_count_or_all(options.queries, "--queries"),
-        samples=options.samples,
-        seed=options.seed,
-        split=options.split,
-        nested=options.nested,
-        positives=options.positives,
-        drop_same_title=None if options.keep_same_title is None else not options.keep_same_title,
-        citation_direction=options.citation_direction,
-        min_citations=options.min_citations,
-        min_abstract_chars=options.min_abstract_chars,
-        exclude=exclusions(options.exclude) if options.exclude else None,
-        systems=tuple(map(_stored_name, system_names(options.model))) if getattr(options, "model", None) else None,
-        depth=options.depth,
-        precision=PRECISIONS[options.precision] if options.precision else None,
-        engine="exact" if exact else options.engine,
-        missing_positives=options.missing_positives,
-        measures=tuple(map(str, parse_measures(options.measures))) if options.measures else None,
-    )
+    """Return the scores that the options choose; an option that is not given restricts nothing."""
+    given = {name: getattr(options, name) for name in (*read.POOLS, *_CHOOSING)}
+    kept = options.keep_same_title and not options.keep_same_title
+    return settings.choice(**given, systems=getattr(options, "model", None) or None, drop_same_title=kept)
 
 
 def print_scores(
@@ -118,12 +92,7 @@ def print_scores(
 
 
 def print_table(root: Path, options: argparse.Namespace) -> None:
-    """Print the scores that the options choose, or compare them with a golden table (``--check``).
-
-    Raises:
-        InputError: no scores are chosen, an option is invalid, or has no effect beside another.
-        DriftError: a figure is not what the golden table says.
-    """
+    """Print the scores that the options choose, or compare them with a golden table (``--check``)."""
     _check_output(options)
     if options.check and (options.json or options.format or options.sort):
         raise InputError("--check must stand without --json, --format and --sort", "It prints no table")
@@ -232,8 +201,3 @@ def _print_tables(reports: Sequence[Report], output: str) -> None:
     width = shutil.get_terminal_size((100, 24)).columns
     for report in reports:
         print(render(report, output, width=max(width, 80), ansi=output == "terminal" and sys.stdout.isatty()))
-
-
-def _stored_name(name: str) -> str:
-    """Return the name under which a system's scores are stored: parameters of BM25 have one spelling."""
-    return parse_systems(name)[0].name if name.startswith("bm25") else name

@@ -38,14 +38,12 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
     scratch files, which the system takes back at need. Scratch files take about the size of the corpus twice.
     """
     scratch = out.scratch()
-    if isinstance(release, JoinedRelease):
-        release = join(release, scratch, resources)
     brought = release.queries()  # a bad query is refused before the papers are read
-    parts = list(release.parts())
-    extracted = extract(release, list(enumerate(parts)), out, resources)
+    read = join(release, scratch, resources) if isinstance(release, JoinedRelease) else release
+    extracted = extract(read, release.allow_empty, list(enumerate(read.parts())), out, resources)
     counts = _total(extracted)
-    if isinstance(release, Joined):
-        release.discard()
+    if isinstance(read, Joined):
+        read.discard()
 
     if not counts["kept"] and not release.allow_empty:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items())
@@ -58,7 +56,7 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
     order = order_papers(runs, scratch, SHARD_ROWS, resources.memory // 2)
     merge = Merge(runs, order, SHARD_ROWS, scratch)
     dropped = Counter(counts["dropped"]) + merge.write(out, resources.workers, resources.memory)
-    if repeated := _first_repeated(runs, order, release):
+    if repeated := _first_repeated(runs, order, read):
         counts["examples"].append(repeated)
         say(f"dropped {repeated}")
     counts |= {"kept": order.papers, "dropped": dict(dropped), "shards": -(-order.papers // SHARD_ROWS)}
@@ -74,11 +72,11 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
 
 
 def extract(
-    release: Release | Joined, parts: list[tuple[int, str]], out: Workdir, resources: Resources
+    release: Release | Joined, allow_empty: bool, parts: list[tuple[int, str]], out: Workdir, resources: Resources
 ) -> list[dict[str, Any]]:
     """Read some parts of a release, given with their numbers, into sorted runs; return the counts of each."""
     run_bytes = min(_RUN_BYTES, resources.memory // (8 * resources.workers))
-    extraction = Extraction(release, out.scratch(), run_bytes)
+    extraction = Extraction(release, allow_empty, out.scratch(), run_bytes)
     done: dict[int, dict[str, Any]] = {}
     with Progress(len(parts), f"corpus: read {release.source}", "parts") as progress:
         for (number, _), counts in unordered(extraction, parts, resources.workers):

@@ -23,11 +23,7 @@ from pipeline.corpus.reader import Corpus, Rows
 def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.NDArray[np.int64]) -> dict[str, Any]:
     """Write a pool of queries that are papers into ``out`` and return its counts.
 
-    Args:
-        corpus: where queries and candidates come from.
-        config: settings of the pool.
-        out: where the tables go.
-        excluded: rows that may not be queries.
+    ``excluded`` are rows that may not be queries.
 
     Raises:
         LackError: fewer queries or candidates exist than asked for; the numbers are named.

@@ -45,13 +45,7 @@ _UNFIT = re.compile(r'[\t\r\n]|\A"|\A\Z')
 def write_pool(folder: Path, pool: Pool, output: str = "beir") -> list[Path]:
     """Write a pool into a folder and return its files.
 
-    Args:
-        folder: made where it is missing; files of the same names are replaced.
-        pool: what is written.
-        output: one of :data:`FORMATS`.
-
-    Raises:
-        InputError: the format is unknown, or an id does not fit it.
+    ``output`` is one of :data:`FORMATS`; files of the same names are replaced.
     """
     check_format(output, dict.fromkeys(FORMATS, ""))
     with files.disk_errors(folder):

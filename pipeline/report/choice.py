@@ -83,9 +83,6 @@ def choose(root: Path, choice: Choice | None = None, rankings: Sequence[str] | N
         root: the workspace.
         choice: what is wanted; None: everything.
         rankings: identities of the rankings whose scores are taken, in this order; None: all.
-
-    Raises:
-        InputError: nothing was scored, or nothing fits; the message names the setting and what there is.
     """
     choice = choice or Choice()
     found = [each for each in scored(root) if rankings is None or each.ranking.id in rankings]
@@ -109,11 +106,7 @@ def choose(root: Path, choice: Choice | None = None, rankings: Sequence[str] | N
 
 
 def choose_pools(root: Path, choice: Choice) -> list[Artifact]:
-    """Return the pools of a workspace that fit a choice; its settings of systems are left out.
-
-    Raises:
-        InputError: none fits; the message names the setting and what there is.
-    """
+    """Return the pools of a workspace that fit a choice; its settings of systems are left out."""
     pools = list(published(root / POOLS))
     if choice.corpus is not None:
         corpus = find_corpus(root, choice.corpus).id
@@ -151,11 +144,7 @@ def _lost(room: Path, identity: str) -> str:
 
 
 def require_measures(chosen: Iterable[Chosen], measures: Iterable[str]) -> None:
-    """Check that each measure was scored for at least one ranking that is deep enough for it.
-
-    Raises:
-        InputError: one was not; the message names the remedy.
-    """
+    """Check that each measure was scored for at least one ranking that is deep enough for it."""
     chosen = list(chosen)
     known = parse_measures({name for each in chosen for name in each.measures} or {"map"})
     deepest = max(each.depth for each in chosen)
@@ -212,11 +201,7 @@ _OF_SYSTEMS: Mapping[str, Callable[[Chosen], Any]] = {
 def _narrowed_by(
     found: list[_T], choice: Choice, value_of: Mapping[str, Callable[[_O], Any]], part: Callable[[_T], _O]
 ) -> list[_T]:
-    """Return what fits all settings that are given.
-
-    Raises:
-        InputError: nothing fits one of them, or it distinguishes nothing.
-    """
+    """Return what fits all settings that are given."""
     for name, read in value_of.items():
         wanted = canonical(getattr(choice, name))
         if wanted is None:

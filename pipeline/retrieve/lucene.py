@@ -213,12 +213,7 @@ def _searcher_class() -> Any:
 def build_index(texts: Iterable[list[Text]], rows: Rows, folder: Path, threads: int, memory: int) -> dict[str, int]:
     """Build an index in an empty folder.
 
-    Args:
-        texts: title and abstract of each candidate, in the order of ``rows``.
-        rows: uint32 ``[n]``, rising.
-        folder: where to.
-        threads: threads that analyse and index.
-        memory: bytes; Java's heap may take half of them.
+    ``texts`` are in the order of ``rows``, which rise. Java's heap may take half of ``memory`` bytes.
 
     Returns:
         Counts: ``documents``, and of them ``blank``, which have no text and which no query can find.
@@ -339,13 +334,7 @@ class LuceneIndex:
     ) -> Ranking:
         """Rank the candidates for every query by BM25, a bag of words of title and abstract.
 
-        Args:
-            queries: title and abstract of each query, in order.
-            excluded: rows removed from each query's ranking before ranks are counted.
-            k1: saturation of term frequency, at least 0.
-            b: normalisation by length, 0 to 1.
-            depth: entries a query at most; a query without terms has none.
-            threads: queries searched at a time.
+        A query without terms has no entries.
 
         Raises:
             InputError: a parameter is out of range, or the exclusions are of another number of queries.

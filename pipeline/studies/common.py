@@ -53,11 +53,7 @@ def evaluations(
     workspace: Workspace, corpus: str, selection: Selection, systems: str, **settings: Any
 ) -> list[Evaluation]:
     """Return each pool of a selection with each system, as :func:`evaluation_batches`."""
-    artifact = find_corpus(workspace.root, corpus or None)
-    validation = (
-        dataclasses.replace(selection, split="validation", samples=1).pools(artifact) if "wsum(" in systems else ()
-    )
-    return workspace.evaluations(selection.pools(artifact), systems, validation=validation, **settings)
+    return workspace.evaluations(selection.pools(find_corpus(workspace.root, corpus or None)), systems, **settings)
 
 
 def report_of(

@@ -35,7 +35,7 @@ from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
         ("eval --model lsa --engine fais --size 900 --queries 20", "there is no search engine 'fais'"),
         ("eval --model lsa --memory lots", "memory 'lots' is not an amount"),
         ("eval --model lsa --memory 1", "--memory 1 is too little. Give 512M or more"),
-        ("eval --model lsa --workers 0", "--workers 0 is out of range"),
+        ("eval --model lsa --workers 0", "--workers must be at least 1, got 0"),
         ("corpus --source s2orc", "there is no source 's2orc'. Did you mean 's2orc2020'."),
         ("corpus --source s2orc2020", "needs the folder of the release"),
         ("corpus --source s2orc2020 --input /nonexistent", "the input folder /nonexistent does not exist"),

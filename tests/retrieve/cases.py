@@ -10,10 +10,10 @@ import numpy.typing as npt
 import torch
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Block, DenseEngine, Done, Exclusions, Metric, Ranking, Subset, Vectors, ignored
+from pipeline.retrieve.base import Block, Done, Exclusions, Metric, Ranking
 from pipeline.retrieve.dense import ExactEngine, filter_on_device
 from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.search import Search
+from pipeline.retrieve.search import DenseEngine, Search
 
 METRICS: tuple[Metric, ...] = ("l2", "inner_product", "cosine")
 
@@ -24,20 +24,8 @@ ENGINES = ("float32", "bfloat16", "device", "faiss")
 class DeviceEngine(DenseEngine):
     """What runs on a GPU, on the CPU."""
 
-    def search_pools(
-        self,
-        queries: Vectors,
-        blocks: Iterable[Block],
-        subsets: Sequence[Subset],
-        *,
-        metric: Metric,
-        depth: int,
-        resources: Resources,
-        done: Done = ignored,
-    ) -> list[Ranking]:
-        search = Search(queries, metric, depth, subsets)
+    def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
         filter_on_device(search, blocks, torch.device("cpu"), resources, done)
-        return search.rankings()
 
 
 def named(name: str) -> DenseEngine:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Block, DenseEngine, Metric, no_exclusions
+from pipeline.retrieve.base import Block, Metric, no_exclusions
 from pipeline.retrieve.canonical import brute_force
 from pipeline.retrieve.engines import dense_engine
+from pipeline.retrieve.search import DenseEngine
 from tests.retrieve.cases import ENGINES, METRICS, Case, exclusions, make_case, named, same
 
 CPU = Resources(memory=64 << 20, workers=2, device="cpu")

@@ -8,9 +8,10 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.retrieve import ann, dense
-from pipeline.retrieve.base import DenseEngine, no_exclusions
+from pipeline.retrieve.base import no_exclusions
 from pipeline.retrieve.canonical import brute_force
 from pipeline.retrieve.engines import dense_engine
+from pipeline.retrieve.search import DenseEngine
 from tests.retrieve.cases import METRICS, make_case, same
 from tests.retrieve.test_pools import expected, subsets_of
 

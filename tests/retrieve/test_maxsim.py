@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Block, Metric, Ranking, Subset, no_exclusions
+from pipeline.retrieve.base import Block, Groups, Metric, Ranking, Subset, no_exclusions
 from pipeline.retrieve.canonical import brute_force, brute_force_groups
-from pipeline.retrieve.maxsim import Groups, MaxSimEngine
+from pipeline.retrieve.maxsim import MaxSimEngine
 from tests.retrieve.cases import METRICS, exclusions, make_case, same
 
 Several = list[np.ndarray]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import DenseEngine, Subset, no_exclusions
+from pipeline.retrieve.base import Subset, no_exclusions
 from pipeline.retrieve.canonical import brute_force
+from pipeline.retrieve.search import DenseEngine
 from tests.retrieve.cases import ENGINES, METRICS, Case, exclusions, make_case, named, same
 
 CPU = Resources(memory=64 << 20, workers=2, device="cpu")

@@ -23,8 +23,9 @@ from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import kinds, registry, shards
 from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.spec import Model
+from pipeline.encode.store import VectorStore
 from pipeline.runner import Runner
-from pipeline.stages.embed import embed_tasks, open_store, store_folder, store_of, stored_tasks
+from pipeline.stages.embed import embed_tasks, store_folder, store_of, stored_tasks
 from tests.builders import made_up_paper, make_corpus, make_pool
 from tests.encode.stub import StubEncoder, StubSpec, stub, unit_vector
 from tests.encode.tiny import save_bert, words
@@ -33,6 +34,10 @@ from tests.stages.killed import finish, starter
 __all__ = ["stub"]
 
 PAPERS = 60
+
+
+def open_store(root: Path, corpus: Artifact, model: Model) -> VectorStore:
+    return VectorStore.open(root / VECTORS / store_folder(corpus, model))
 
 
 def make(root: Path, task: Task, *, repair: bool = False) -> Artifact:

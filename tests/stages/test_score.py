@@ -131,6 +131,7 @@ def given(tmp_path: Path) -> tuple[Artifact, Artifact]:
     return corpus, runner.make(pool_task(corpus, config))
 
 
+@pytest.mark.usefixtures("plain_ranx")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("way", "scored"), [("count", [0, 1, 2, 3]), ("ignore", [0, 1, 3])])
 def test_positives_that_the_collection_lacks(

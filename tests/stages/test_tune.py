@@ -71,7 +71,7 @@ def corpus(root: Path) -> Artifact:
 
 def validation_of(corpus: Artifact, **changes: Any) -> Task:
     test = PoolConfig(**{**vars(TEST), **changes})
-    return pool_task(corpus, PoolConfig(**{**vars(test), "split": "validation"}), (), pool_task(corpus, test))
+    return pool_task(corpus, PoolConfig(**{**vars(test), "split": "validation"}))
 
 
 @pytest.fixture(scope="module")

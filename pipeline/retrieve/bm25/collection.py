@@ -182,14 +182,6 @@ class Collection:
 
         A query is run by one thread at a time, against the blocks in order.
 
-        Args:
-            norms: float32 ``[256]``, inverse norms for the impacts.
-            queries: how many there are.
-            work: runs some of them against a block.
-            pool: the threads.
-            threads: how many there are.
-            size: documents of a block.
-
         Yields:
             Number of documents that all queries are done with, since the last time.
         """

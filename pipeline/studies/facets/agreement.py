@@ -98,7 +98,7 @@ def citations(pools: Mapping[str, Pool], relevant: int) -> pl.DataFrame:
     """
     found: dict[str, list[npt.NDArray[Any]]] = {}
     for facet, pool in pools.items():
-        cited, grade = _cited(pool), pool.qrels.column("grade").to_numpy()
+        cited, grade = cited_of(pool), pool.qrels.column("grade").to_numpy()
         found[facet] = [np.stack([cited.astype(np.int64), grade.astype(np.int64)])]
     found[ALL] = [part for parts in found.values() for part in parts]
     rows = []
@@ -123,7 +123,7 @@ def _mean(values: npt.NDArray[Any]) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _cited(pool: Pool) -> npt.NDArray[np.bool_]:
+def cited_of(pool: Pool) -> npt.NDArray[np.bool_]:
     """Return which judgements of a pool are of papers that the query cites."""
     papers = pool.corpus.rows_of([query.rpartition("_")[0] for query in facet_query_ids(pool)])
     query, row = (pool.qrels.column(name).to_numpy() for name in ("query", "row"))
@@ -135,7 +135,7 @@ def _cited(pool: Pool) -> npt.NDArray[np.bool_]:
 def by_citation(pool: Pool, ranking: Artifact, measure: str) -> Grades:
     """Return a measure of a ranking with citations as judgements, a value for each query that has a cited candidate."""
     queries, found = len(pool.query_rows), read_ranking(ranking).table()
-    cited = _cited(pool)
+    cited = cited_of(pool)
     judged = pool.qrels.filter(cited)
     ones = np.ones(judged.num_rows, np.int16)
     judged = judged.set_column(2, judged.schema.field("grade"), [ones])

@@ -1,8 +1,7 @@
-"""Tables, the figure of queries and the browser's data of the study ``facets``."""
+"""Tables and the figure of queries of the study ``facets``."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,18 +13,16 @@ from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import parse_measures
 from pipeline.report.figures import COLOURS
 from pipeline.report.tables import Column, Line, Table
-from pipeline.sources.csfcube import FACETS, Judged
-from pipeline.stages.search import read_ranking
+from pipeline.sources.csfcube import Judged
 from pipeline.studies.base import StudyFigure, StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.facets.agreement import agreement, by_citation, citations, rank_correlation
-from pipeline.studies.facets.collection import Collection
-from pipeline.studies.facets.pools import facet_query_ids
-from pipeline.studies.facets.scoring import ALL, FOLDS, QUERIES
+from pipeline.studies.facets.scoring import ALL, FOLDS, QUERIES, differences
 
 Rankings = Mapping[tuple[str, str, str], tuple[Pool, Artifact]]
 """Pool and ranking by system, form and facet."""
 
+_ALPHA = 0.05
 _PERCENT = "In percent; a mean is that of the folds' means where there are folds, and of all queries elsewhere."
 
 
@@ -78,6 +75,35 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
 def _wide(figures: pl.DataFrame) -> pl.DataFrame:
     index = ["system", "form", "facet", "average", "queries"]
     return figures.pivot("measure", index=index, values="mean", maintain_order=True)
+
+
+def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> list[StudyTable]:
+    """Return how the systems differ from the baseline, and facet from whole paper; none of a single system."""
+    frame = differences(values, measure, baseline, seed)
+    if frame.is_empty():
+        return []
+    (label,) = (each.label for each in parse_measures(measure))
+    facets = frame["facet"].unique(maintain_order=True).to_list()
+    lines = []
+    for (system, form, than, other), own in frame.group_by("system", "form", "than", "than_form", maintain_order=True):
+        cells = [
+            f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+            + "†" * (row["p_adjusted"] < _ALPHA)
+            for row in own.iter_rows(named=True)
+        ]
+        whole = own.row(-1, named=True)
+        ends = (f"{whole['p_adjusted']:.4f}", f"{whole['wins']} : {whole['losses']}")
+        lines.append(Line(f"{system}, {form}", (f"{than}, {other}", *cells, *ends)))
+    names = ("than", *facets, f"p, Holm ({ALL})", f"wins : losses ({ALL})")
+    notes = (
+        f"Points of {label}, mean over queries [95% interval].",
+        f"† paired permutation test over queries, p < {_ALPHA}; Holm's correction over the systems compared with the "
+        "baseline on one facet, and over those compared with themselves.",
+    )
+    table = Table(
+        "Differences between systems", "system, query", tuple(Column("", each) for each in names), tuple(lines), notes
+    )
+    return [StudyTable("differences", table, frame)]
 
 
 def agreement_tables(annotations: Mapping[str, Judged]) -> list[StudyTable]:
@@ -137,46 +163,3 @@ def query_figure(values: pl.DataFrame, measure: str) -> StudyFigure:
         return figure
 
     return StudyFigure("queries", draw)
-
-
-def browser(pools: Mapping[str, Pool], collection: Collection, rankings: Rankings) -> str:
-    """Return the queries as JSON for a browser: their sentences, and each candidate's grade and ranks.
-
-    By query id: ``title``; ``sentences``, each with its ``text`` and whether it is of the ``facet``; ``candidates``,
-    each with ``id``, ``title``, ``grade`` and ``ranks`` by system, highest grade first.
-    """
-    ranks: dict[tuple[str, int, int], dict[str, int]] = {}
-    for (system, form, facet), (pool, artifact) in rankings.items():
-        found, order = read_ranking(artifact), _order(pool)
-        for query, row, rank in zip(order[found.query].tolist(), found.row.tolist(), found.rank.tolist(), strict=True):
-            ranks.setdefault((facet, query, row), {})[f"{system}, {form}"] = rank
-    shown: dict[str, Any] = {}
-    for facet, pool in pools.items():
-        titles = dict(
-            zip(
-                pool.candidates.tolist(),
-                pool.corpus.take(pool.candidates, ["paper_id", "title"]).to_pylist(),
-                strict=True,
-            )
-        )
-        ids, order = pool.query_ids(), _order(pool)
-        papers = [each.rpartition("_")[0] for each in ids]
-        own = pool.corpus.rows_of(papers)
-        for number, paper in enumerate(papers):
-            (title,) = pool.corpus.take(own[[number]], ["title"]).column(0).to_pylist()
-            labelled = collection.sentences[paper]
-            sentences = [{"text": text, "facet": label in FACETS[facet]} for label, text in labelled]
-            shown[ids[number]] = {"title": title, "sentences": sentences, "candidates": []}
-        for query, row, grade in zip(*(column.to_pylist() for column in pool.qrels.columns), strict=True):
-            paper = titles[row]
-            candidate = {"id": paper["paper_id"], "title": paper["title"], "grade": grade}
-            found_ranks = ranks.get((facet, int(order[query]), row), {})
-            shown[ids[query]]["candidates"].append({**candidate, "ranks": found_ranks})
-    for query in shown.values():
-        query["candidates"].sort(key=lambda each: (-each["grade"], each["id"]))
-    return json.dumps(shown, ensure_ascii=False)
-
-
-def _order(pool: Pool) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the row of each query's paper, by which queries of both forms are told apart."""
-    return pool.corpus.rows_of([each.rpartition("_")[0] for each in facet_query_ids(pool)])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pipeline.api import Workspace
@@ -24,10 +25,12 @@ from pipeline.stages.score import score_task
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems
 from pipeline.studies.mdcr.layout import Lists as Content
-from pipeline.studies.mdcr.layout import data_file
+from pipeline.studies.mdcr.layout import data_file, read_lists
 from pipeline.studies.mdcr.lists import Lists, lists_pool_task
 from pipeline.studies.mdcr.ranked import INDEXES, complete_task, own_index_task
 from pipeline.studies.mdcr.scorefile import MEASURES
+
+BY_RANK = "Fuse by rank instead: rrf(...)"
 
 SCORES = "runs/benchmarks"
 """Room of the scores of lists: reports of pools leave them out."""
@@ -71,7 +74,38 @@ def benchmark_pools(corpus: Artifact, split: str, lists: Content) -> list[Task]:
     return [lists_pool_task(corpus, field, split, queries) for field, queries in lists.items()]
 
 
-def rank(workspace: Workspace, corpus: Artifact, pools: Sequence[Task], systems: str, index: str) -> list[Ranked]:
+def weighted(system: System) -> bool:
+    """Whether weights of a system are chosen on validation queries."""
+    if isinstance(system, Reranked):
+        return weighted(system.first)
+    return isinstance(system, Fused) and system.method == "wsum"
+
+
+def validation_pools(workspace: Workspace, folder: Path, tested: Content) -> dict[str, Task]:
+    """Return the pool of the validation queries of each field; their corpus must have been made.
+
+    Raises:
+        InputError: the benchmark has no validation split, lacks a field there, or a query is of both splits.
+    """
+    lists = read_lists(folder, "val")
+    test = {query for queries in tested.values() for query in queries}
+    for field in tested:
+        if field not in lists:
+            raise InputError(f"{folder} must have validation queries of {field} for wsum, got none", BY_RANK)
+        if shared := test & set(lists[field]):
+            raise InputError(f"validation queries must not be test queries, got {min(shared)} of {field}", BY_RANK)
+    corpus = Artifact.open(workspace.runner.path(corpus_task(folder, "val")))
+    return dict(zip(tested, benchmark_pools(corpus, "val", {name: lists[name] for name in tested}), strict=True))
+
+
+def rank(
+    workspace: Workspace,
+    corpus: Artifact,
+    pools: Sequence[Task],
+    systems: str,
+    index: str,
+    validation: Mapping[str, Task] = MappingProxyType({}),
+) -> list[Ranked]:
     """Return each system on each pool of lists, pool by pool. Nothing is made.
 
     Args:
@@ -80,6 +114,7 @@ def rank(workspace: Workspace, corpus: Artifact, pools: Sequence[Task], systems:
         pools: pools of lists.
         systems: with commas.
         index: whose documents BM25 counts (:data:`pipeline.studies.mdcr.ranked.INDEXES`).
+        validation: the pool of validation queries of each field, for weighted sums.
 
     Raises:
         InputError: a system or the index is unknown.
@@ -92,9 +127,12 @@ def rank(workspace: Workspace, corpus: Artifact, pools: Sequence[Task], systems:
     tunings = list(published(workspace.root / TUNINGS))
     found = []
     for pool in pools:
-        depth = pool.config.longest
-        evaluated = evaluations(corpus, [pool], parsed, (), depth=depth, tunings=tunings, allow_unknown=True)
-        for system, evaluation in zip(parsed, evaluated, strict=True):
+        for system in parsed:
+            held_out = [validation[pool.config.field]] if weighted(system) and validation else []
+            depth = max(each.config.longest for each in (pool, *held_out))
+            (evaluation,) = evaluations(
+                corpus, [pool], [system], (), depth=depth, tunings=tunings, validation=held_out, allow_unknown=True
+            )
             ranking = _ranking(corpus, pool, system, evaluation, index, depth)
             complete = complete_task(corpus, pool, ranking, system)
             name = evaluation.scores[0].config.system

@@ -17,6 +17,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
 from pipeline.measure.inputs import pairs
+from pipeline.report.identity import RECORDED
 from pipeline.retrieve.base import Ranking, no_exclusions
 from pipeline.stages.bm25 import Bm25Config, index_of, installed_analyzer
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
@@ -91,6 +92,8 @@ def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -
             )
         least = float(found.score.min(initial=1))  # a cross-encoder's scores may be negative
         scores = np.append(found.score, np.full(len(missing), 0 if least > 0 else least - 1, np.float32))
+        made = inputs["ranking"].manifest.provenance
+        out.note(**{name: made[name] for name in RECORDED if name in made})
         ranking = in_order(np.concatenate([ranked, missing]), scores, len(opened.query_rows))
         depth = int(np.bincount(ranking.query).max())
         return {**write_ranking(ranking, opened, depth, out), "without_shared_term": len(missing)}

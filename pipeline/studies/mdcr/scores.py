@@ -12,6 +12,7 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
@@ -23,10 +24,20 @@ from pipeline.report.page.browse import browser
 from pipeline.report.page.of_report import charts, heat
 from pipeline.report.page.parts import Heat
 from pipeline.report.tables import Column, Figure, Line, Table, build_tables, label_of
+from pipeline.stages.systems import parse_systems
 from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
 from pipeline.studies.common import frame_of, table_of
-from pipeline.studies.mdcr.evaluation import Ranked, benchmark_pools, corpus_task, opened, rank
-from pipeline.studies.mdcr.layout import read_lists
+from pipeline.studies.mdcr.evaluation import (
+    BY_RANK,
+    Ranked,
+    benchmark_pools,
+    corpus_task,
+    opened,
+    rank,
+    validation_pools,
+    weighted,
+)
+from pipeline.studies.mdcr.layout import file_names, read_lists
 from pipeline.studies.mdcr.lists import Floats, Lists
 from pipeline.studies.mdcr.macro import adjusted, macro
 from pipeline.studies.mdcr.scorefile import MEASURES
@@ -61,7 +72,7 @@ class Recipe:
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the corpus of the benchmark's texts, then the scores of each system on each field."""
-    yield [corpus_task(Path(recipe.input), recipe.split)]
+    yield [corpus_task(Path(recipe.input), split) for split in _splits(recipe)]
     yield [each.score for each in ranked(workspace, recipe)[1]]
 
 
@@ -69,8 +80,27 @@ def ranked(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Ranked]
     """Return the corpus of the benchmark, which must have been made, and each system on each field."""
     folder = Path(recipe.input)
     corpus = Artifact.open(workspace.runner.path(corpus_task(folder, recipe.split)))
-    pools = benchmark_pools(corpus, recipe.split, read_lists(folder, recipe.split))
-    return corpus, rank(workspace, corpus, pools, recipe.systems, recipe.bm25_index)
+    lists = read_lists(folder, recipe.split)
+    validation = validation_pools(workspace, folder, lists) if len(_splits(recipe)) > 1 else {}
+    pools = benchmark_pools(corpus, recipe.split, lists)
+    return corpus, rank(workspace, corpus, pools, recipe.systems, recipe.bm25_index, validation)
+
+
+def _splits(recipe: Recipe) -> list[str]:
+    """Return the split that is scored; with weighted sums, also the one that their weights are chosen on.
+
+    Raises:
+        InputError: that is the one that is scored, or the benchmark does not have it.
+    """
+    sums = [system.name for system in parse_systems(recipe.systems) if weighted(system)]
+    if not sums:
+        return [recipe.split]
+    if recipe.split == "val":
+        raise InputError(f"{sums[0]} has its weights from split val, so it must score split test", BY_RANK)
+    absent = [name for name in file_names("val") if not (Path(recipe.input) / name).is_file()]
+    if absent:
+        raise InputError(f"{sums[0]} has its weights from split val, got no {absent[0]} in {recipe.input}", BY_RANK)
+    return [recipe.split, "val"]
 
 
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:

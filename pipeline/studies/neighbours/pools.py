@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
@@ -21,9 +20,8 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
-from pipeline.studies.neighbours.artifacts import TITLE
+from pipeline.studies.neighbours.corpus import TITLE, Members, Rows
 
-Places = npt.NDArray[np.int64]
 Kind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
 
 
@@ -57,30 +55,6 @@ class NeighbourPoolConfig(PoolConfig):
         return f"{self.kind}-{self.name}".lower().replace("_", "-").strip("-")
 
 
-class Members(NamedTuple):
-    """Rows of a corpus of neighbours.
-
-    Attributes:
-        originals: rows of the originals, rising.
-        rows: rows of titles and neighbours, rising.
-        of: row of the original of each.
-        names: class of each.
-    """
-
-    originals: Places
-    rows: Places
-    of: Places
-    names: npt.NDArray[np.str_]
-
-    @classmethod
-    def read(cls, corpus: Artifact) -> Members:
-        """Read what the papers of a corpus of neighbours are."""
-        table = corpus.arrow("neighbours.arrow")
-        rows, of = (table.column(name).to_numpy().astype(np.int64) for name in ("row", "original"))
-        originals = np.setdiff1d(np.arange(len(Corpus(corpus))), rows)
-        return cls(originals, rows, of, np.array(table.column("name").to_pylist(), str))
-
-
 def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
     """Return the task that makes a pool. The positive of a query is its original, or the original's neighbour.
 
@@ -107,7 +81,7 @@ def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
     return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, {"corpus": corpus}, run)
 
 
-def _chosen(members: Members, corpus: Corpus, config: NeighbourPoolConfig) -> Places:
+def _chosen(members: Members, corpus: Corpus, config: NeighbourPoolConfig) -> Rows:
     """Return the places, among titles and neighbours, of the queries."""
     if config.kind == "neighbours":
         return np.flatnonzero(members.names != TITLE)
@@ -119,7 +93,7 @@ def _chosen(members: Members, corpus: Corpus, config: NeighbourPoolConfig) -> Pl
     return titles[smallest(priorities(keys, config.seed, "title queries"), count)]
 
 
-def _write(out: Workdir, rows: Places, of: Places, names: Sequence[str], candidates: Places) -> Counts:
+def _write(out: Workdir, rows: Rows, of: Rows, names: Sequence[str], candidates: Rows) -> Counts:
     order = np.argsort(rows)
     rows, of, fields = rows[order], of[order], [names[place] or None for place in order]
     own = np.flatnonzero(np.isin(rows, candidates))
@@ -138,5 +112,5 @@ def _write(out: Workdir, rows: Places, of: Places, names: Sequence[str], candida
     }
 
 
-def _table(schema: pa.Schema, *columns: Sequence[str | None] | npt.NDArray[np.integer]) -> pa.Table:
+def _table(schema: pa.Schema, *columns: Sequence[str | None] | Rows) -> pa.Table:
     return pa.table([pa.array(c).cast(f.type) for c, f in zip(columns, schema, strict=True)], schema)

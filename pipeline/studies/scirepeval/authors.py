@@ -20,10 +20,8 @@ from scipy.spatial.distance import pdist
 from pipeline.core.errors import InputError
 from pipeline.core.rng import generator, priorities
 from pipeline.core.text import id_keys
-from pipeline.studies.scirepeval.layout import Folder, beside, document
-from pipeline.studies.scirepeval.papers import Doc, read_doc
-from pipeline.studies.scirepeval.ranking import VectorsOf
-from pipeline.studies.scirepeval.tasks import Entry
+from pipeline.studies.scirepeval.layout import Doc, Folder, beside, document, read_doc
+from pipeline.studies.scirepeval.tasks import Entry, VectorsOf
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -11,16 +11,20 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
+from pipeline.measure.engines import evaluate
+from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import bootstrap_means
 from pipeline.studies.scirepeval import authors, probes
-from pipeline.studies.scirepeval.data import Labelled, load_judged, load_labelled
+from pipeline.studies.scirepeval.data import Judged, Labelled, load_judged, load_labelled
 from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.ranking import VectorsOf, match, rank
-from pipeline.studies.scirepeval.tasks import Entry
+from pipeline.studies.scirepeval.tasks import Entry, VectorsOf
 
-Floats = npt.NDArray[np.float64]
+Floats, Ints = npt.NDArray[np.float64], npt.NDArray[np.int64]
 _BLOCK = 2**22
 """Weights of resampled test papers held at a time."""
+_BEST = 3
+"""Papers of a reviewer that count."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +76,92 @@ def score(entry: Entry, folder: Folder, vectors: VectorsOf, settings: Settings) 
     if entry.kind == "reviewers":
         values = match(judged, vectors, entry.measures, judged.counts)
         names = [f"{label} {measure}" for label in ("hard", "soft") for measure in entry.measures]
-        figures = [
-            _means(entry, name, row[np.isfinite(row)], settings) for name, row in zip(names, values, strict=True)
-        ]
-        return figures, judged.counts
-    values = rank(entry.name, judged, vectors, entry.measures, judged.counts)
-    return [_means(entry, name, row, settings) for name, row in zip(entry.measures, values, strict=True)], judged.counts
+    else:
+        values, names = rank(entry.name, judged, vectors, entry.measures, judged.counts), list(entry.measures)
+    rows = [row[np.isfinite(row)] for row in values]
+    return [_means(entry, name, row, settings) for name, row in zip(names, rows, strict=True)], judged.counts
+
+
+def rank(task: str, judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: Counter[str]) -> Floats:
+    """Return the measures of each query by ascending Euclidean distance, ``[measures, queries]``; NaN: no positive.
+
+    Each query ranks its own candidates. Ties go by paper key, descending. Queries without a positive are counted.
+    """
+    names, (query, candidates, grade) = list(judged.grades), _pairs(judged)
+    keys, row = np.unique([judged.keys[each] for each in candidates], return_inverse=True)
+    papers = vectors(keys.tolist(), "paper")
+    if judged.texts:
+        asked = vectors([f"{task}/{name}" for name in names], "query")
+    else:
+        asked = vectors([judged.keys[name] for name in names], "paper")
+    scores, starts = np.empty(len(query)), np.searchsorted(query, np.arange(len(names) + 1))
+    for each, start, end in zip(asked.astype(np.float64), starts, starts[1:], strict=False):
+        scores[start:end] = -np.sqrt(np.square(papers[row[start:end]] - each).sum(axis=1))
+    return _measure(query, row, scores, grade, measures, counts, "queries_without_positive")
+
+
+def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: Counter[str]) -> Floats:
+    """Return the measures of each query of reviewer matching, ``[2 * measures, queries]``: hard, then soft labels.
+
+    A reviewer's score is the mean of the three highest cosines of the reviewer's papers with the paper; either of them
+    may be the query. Hard labels count a grade of 3 as relevant, soft ones 2 and 3; NaN: a query without any. A
+    reviewer without papers is not ranked; both are counted.
+    """
+    names, (query, candidates, grade) = list(judged.grades), _pairs(judged)
+    pairs = []
+    for asked, candidate in zip([names[each] for each in query], candidates, strict=True):
+        group, paper = (asked, candidate) if asked in judged.groups else (candidate, asked)
+        pairs.append(([judged.keys[each] for each in judged.groups.get(group, ())], judged.keys[paper]))
+    keys = sorted({key for own, paper in pairs for key in (*own, paper)})
+    units = vectors(keys, "paper").astype(np.float64)
+    lengths = np.linalg.norm(units, axis=1, keepdims=True)
+    unit = dict(zip(keys, units / np.where(lengths > 0, lengths, 1), strict=True))
+    best = [np.sort([unit[key] @ unit[paper] for key in own])[-_BEST:] for own, paper in pairs]
+    scores = np.array([each.mean() if len(each) else np.nan for each in best])
+    counts["reviewers_without_papers"] += int(np.isnan(scores).sum())
+    row, figures = np.unique(candidates, return_inverse=True)[1], []
+    for least, label in ((3, "hard"), (2, "soft")):
+        relevant = (grade >= least).astype(np.int64)
+        figures.append(_measure(query, row, scores, relevant, measures, counts, f"queries_without_{label}_positive"))
+    return np.concatenate(figures)
+
+
+def _pairs(judged: Judged) -> tuple[Ints, list[str], Ints]:
+    """Return the number of the query, the candidate and the grade of each judgement."""
+    sizes = [len(candidates) for candidates in judged.grades.values()]
+    pairs = [pair for candidates in judged.grades.values() for pair in candidates.items()]
+    return np.repeat(np.arange(len(sizes)), sizes), [each for each, _ in pairs], np.array([g for _, g in pairs], int)
+
+
+def _measure(
+    query: Ints, row: Ints, scores: Floats, grade: Ints, measures: Sequence[str], counts: Counter[str], reason: str
+) -> Floats:
+    """Return the measures of each query, ``[measures, queries]``; NaN without a positive, which is counted.
+
+    Args:
+        query: number of the query of each pair.
+        row: number of the candidate, which orders candidates of one score.
+        scores: of each pair; NaN: not ranked.
+        grade: of each pair.
+        measures: names.
+        counts: where queries without a positive count.
+        reason: as what they count.
+    """
+    found = np.full((len(measures), int(query.max(initial=-1)) + 1), np.nan)
+    held = np.unique(query[grade >= 1])
+    counts[reason] += found.shape[1] - len(held)
+    kept = np.isin(query, held)
+    query, row, scores, grade = np.searchsorted(held, query[kept]), row[kept], scores[kept], grade[kept]
+    ranked, judged = np.lexsort((-row, -scores, query)), np.lexsort((row, -grade, query))
+    ranked, judged = ranked[np.isfinite(scores[ranked])], judged[grade[judged] >= 1]
+    (offsets, rows), (starts, positives) = (
+        (np.searchsorted(query[each], np.arange(len(held) + 1)), row[each].astype(np.uint32))
+        for each in (ranked, judged)
+    )
+    if len(held):
+        qrels = Qrels(starts, positives, grade[judged].astype(np.int16))
+        found[:, held] = evaluate(qrels, Run(offsets, rows), parse_measures(measures))
+    return found
 
 
 def _means(entry: Entry, name: str, values: Floats, settings: Settings) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,18 +26,17 @@ from pipeline.core.workspace import POOLS
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
-from pipeline.encode.spec import Model, Role
+from pipeline.encode.spec import Model, Role, TransformerSpec
 from pipeline.encode.store import VectorStore
 from pipeline.sources.base import Limits, PaperBatch, QuerySet, fingerprint
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.stages.embed import embed_tasks, store_of
-from pipeline.studies.scirepeval import authors, data
-from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.papers import Doc, Keys
+from pipeline.studies.scirepeval import data
+from pipeline.studies.scirepeval.layout import Doc, Folder, Keys
+from pipeline.studies.scirepeval.leaks import ROOM
 from pipeline.studies.scirepeval.scoring import Settings, score
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Format
 
-ROOM = "runs/scirepeval"
 FIGURES = pa.schema(
     [
         pa.field("figure", pa.string(), nullable=False),
@@ -52,9 +52,8 @@ _BLOCK = 8_192
 
 def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
     """Yield the papers of a task, of several with one id the first."""
-    found = authors.docs(entry, folder) if entry.kind == "authors" else data.docs(entry, folder)
     keys = Keys(entry.name)
-    return (doc for doc in found if keys.add(doc))
+    return (doc for doc in data.docs(entry, folder) if keys.add(doc))
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,24 @@ class TaskPapers(Limits):
 
 
 @functools.cache
-def multi_format() -> dict[str, dict[str, str]]:
-    """Return the table ``formats.toml``."""
-    return tomllib.loads(Path(__file__).with_name("formats.toml").read_text(encoding="utf-8"))
+def multi_format(more: str = "") -> dict[str, dict[str, str]]:
+    """Return the table ``formats.toml``, with the rows of another file of its kind.
+
+    Raises:
+        InputError: the file cannot be read, or a row lacks an encoder.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for path in (Path(__file__).with_name("formats.toml"), *([Path(more).expanduser()] if more else [])):
+        try:
+            found |= tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InputError(
+                f"formats must be a TOML file, got {path} ({error})", "Write it like formats.toml"
+            ) from error
+    for name, row in found.items():
+        if not isinstance(row, dict) or not {*FORMATS} <= row.keys() <= {*FORMATS, "query", "published"}:
+            raise InputError(f"system {name} must have an encoder for each of {', '.join(FORMATS)}, got {row}", "")
+    return found
 
 
 @dataclass(frozen=True)
@@ -121,18 +135,28 @@ class System:
     encoders: Mapping[Format, Model]
 
     @classmethod
-    def resolve(cls, name: str) -> System:
-        """Return the system of a name.
+    def resolve(cls, name: str, more: str = "") -> System:
+        """Return the system of a name; ``more`` is the user's file of systems.
 
         Raises:
             InputError: there is no such encoder, or it has several vectors a paper.
         """
-        row = multi_format().get(name, dict.fromkeys(FORMATS, name))
-        models = {text: registry.resolve(text) for text in set(map(row.__getitem__, FORMATS))}
+        row = multi_format(more).get(name, dict.fromkeys(FORMATS, name))
+        models = {each: registry.resolve(row[each]) for each in FORMATS}
         for model in models.values():
             if model.several:
                 raise InputError(f"an encoder must have one vector a paper, got {model.name}", "Choose another encoder")
-        return cls(name, {each: models[row[each]] for each in FORMATS})
+        if "query" in row:
+            models["search"] = dataclasses.replace(models["search"], query=row["query"])
+        return cls(name, models)
+
+    @classmethod
+    def alone(cls, name: str) -> System:
+        """Return the system of one encoder for all texts, ad-hoc queries too, whatever encodes those otherwise."""
+        own = registry.resolve(name)
+        prefix = own.spec.paper_prefix.strip() if isinstance(own.spec, TransformerSpec) else ""
+        query = f"{name}{',' if ':' in name else ':'}query_prefix={prefix}" if prefix else ""
+        return cls(name, dict.fromkeys(FORMATS, dataclasses.replace(own, query=query, passage_prefix=None)))
 
 
 @dataclass(frozen=True)
@@ -192,26 +216,18 @@ def vector_tasks(
 
 @dataclass(frozen=True)
 class FiguresConfig:
-    """What decides the figures of a task, beside its files and vectors.
-
-    Attributes:
-        task: the task.
-        system: its name in tables.
-        seed: of the bootstrap.
-        resamples: number of resamples.
-    """
+    """What decides the figures of a task, beside its files and vectors: the task, seed and number of resamples."""
 
     task: Entry
-    system: str
     seed: int
     resamples: int
 
 
 def figures_task(
-    corpus: Artifact, folder: Folder, entry: Entry, system: str, vectors: Mapping[Role, Task], seed: int, resamples: int
+    corpus: Artifact, folder: Folder, entry: Entry, vectors: Mapping[Role, Task], seed: int, resamples: int
 ) -> Task:
     """Return the task that evaluates one system on one task of the benchmark."""
-    config = FiguresConfig(entry, system, seed, resamples)
+    config = FiguresConfig(entry, seed, resamples)
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "papers": vectors["paper"]}
     if entry.kind == "search":
         inputs["queries"] = vectors["query"]
@@ -228,7 +244,7 @@ def figures_task(
 
 
 class Vectors:
-    """The vectors of one system for one task (:data:`pipeline.studies.scirepeval.ranking.VectorsOf`)."""
+    """The vectors of one system for one task (:data:`pipeline.studies.scirepeval.tasks.VectorsOf`)."""
 
     def __init__(self, task: str, inputs: Inputs) -> None:
         self._task = task

@@ -117,7 +117,7 @@ def test_real_samples(tmp_path: Path) -> None:
 def test_each_format_has_the_vectors_of_its_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of_format = {"classification": 2, "regression": 3, "proximity": 4, "search": 4}
     row = {name: f"lsa:dimension={dimension}" for name, dimension in of_format.items()}
-    monkeypatch.setattr(steps, "multi_format", lambda: {"several": {**row, "published": "lsa"}})
+    monkeypatch.setattr(steps, "multi_format", lambda _more: {"several": {**row, "published": "lsa"}})
     folder, runner = Folder(write(tmp_path / "in")), Runner(tmp_path, Resources(workers=1))
     there = [entry for entry in entries().values() if folder.state(entry) == "whole"]
     corpus = runner.make(corpus_task("scirepeval", TaskPapers(folder=folder, entries=tuple(there))))
