@@ -73,13 +73,13 @@ def popularity(ranked: Sequence[Ranked], seed: int) -> StudyTable:
     told = []
     for scope, pools in _scopes(ranked).items():
         cited = [each.pool.corpus.attributes["n_inbound"][each.qrels.rows] for each in pools]
-        bounds = ranks.thirds(np.concatenate(cited))[1]
-        classes = {id(each): np.searchsorted(bounds, own) for each, own in zip(pools, cited, strict=True)}
+        bounds = ranks.thirds(np.concatenate(cited))
         told.append(f"{scope}: least up to {bounds[0]:,}, middle up to {bounds[1]:,} citations")
 
-        def of(pool: Ranked, system: str, classes: dict[int, ranks.Integers] = classes) -> Floats:
+        def of(pool: Ranked, system: str, bounds: list[int] = bounds) -> Floats:
             found = ranks.ranks_of(pool.runs[system], pool.qrels)
-            return ranks.recall_by_class(found, pool.qrels, classes[id(pool)], 3, _CUTOFF)
+            classes = np.searchsorted(bounds, pool.pool.corpus.attributes["n_inbound"][pool.qrels.rows])
+            return ranks.recall_by_class(found, pool.qrels, classes, 3, _CUTOFF)
 
         rows += _pooled(pools, seed, of, ["least cited", "middle", "most cited"])
     note = f"Thirds of the positives by the citations that the release lists ({'; '.join(told)})."
@@ -106,14 +106,14 @@ def without_marks(ranked: Sequence[Ranked], baseline: str, seed: int) -> Iterato
             for kind in found[0]
             for system in _systems(pools)
         }
+        for system in _systems(pools):
+            cost = values["matched negatives", system] - values["random negatives", system]
+            gains.append(Row(f"{scope}: matched less random", system, *interval(cost, seed, scope)))
         for (kind, system), own in values.items():
             rows.append(Row(f"{scope}: {kind}", system, *interval(own, seed, scope)))
             if system != baseline and (kind, baseline) in values:
                 gain = own - values[kind, baseline]
                 gains.append(Row(f"{scope}: gain, {kind}", system, *interval(gain, seed, scope)))
-        for system in _systems(pools):
-            cost = values["matched negatives", system] - values["random negatives", system]
-            gains.append(Row(f"{scope}: matched less random", system, *interval(cost, seed, scope)))
     notes = (
         "With text: papers without title or abstract are removed. Matched negatives: each positive has one negative "
         f"with or without an abstract as itself, of the same {YEARS} years and like length; positives without one are "

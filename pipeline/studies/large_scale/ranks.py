@@ -82,7 +82,6 @@ def recall_by_class(ranks: Integers, qrels: Qrels, classes: Integers, count: int
     return np.stack([means_by_query(found[classes == each], query[classes == each], queries) for each in range(count)])
 
 
-def thirds(counts: npt.NDArray[np.integer]) -> tuple[Integers, list[int]]:
-    """Return the third of each count, from 0, and the greatest counts of the first two thirds."""
-    bounds = np.quantile(counts, [1 / 3, 2 / 3], method="lower").astype(int)
-    return np.searchsorted(bounds, counts, side="left"), bounds.tolist()
+def thirds(counts: npt.NDArray[np.integer]) -> list[int]:
+    """Return the greatest counts of the first two thirds; equal counts are in one third."""
+    return list(map(int, np.quantile(counts, [1 / 3, 2 / 3], method="lower")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.api import Workspace, selection
 from pipeline.core.errors import InputError, nearest
@@ -51,7 +51,7 @@ class Recipe:
     samples: int
     seed: int
     nested: bool
-    positives: str
+    positives: Literal["corpus", "prefiltered"]
     systems: str
     baseline: str
     depth: int
@@ -79,23 +79,10 @@ class Recipe:
 
     def selection(self, group: str) -> Selection:
         """The pools of one field."""
-        settings: dict[str, Any] = {
-            "sizes": self.sizes,
-            "year": self.year,
-            "queries": self.queries,
-            "samples": self.samples,
-            **self.own.get(group, {}),
-        }
-        return selection(
-            field=None if group == DATASET else group,
-            size=settings["sizes"],
-            year=settings["year"],
-            queries=settings["queries"],
-            samples=settings["samples"],
-            seed=self.seed,
-            nested=self.nested,
-            positives="prefiltered" if self.positives == "prefiltered" else "corpus",
-        )
+        own = {**{name: getattr(self, name) for name in _OWN}, **self.own.get(group, {})}
+        own["size"] = own.pop("sizes")
+        field = None if group == DATASET else group
+        return selection(field=field, seed=self.seed, nested=self.nested, positives=self.positives, **own)
 
     @property
     def settings(self) -> ReportSettings:
@@ -106,20 +93,17 @@ class Recipe:
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the tasks that score every system on every pool, field by field, tunings of BM25 first."""
     for group in recipe.groups:
-        yield from evaluation_batches(
-            workspace, recipe.corpus, recipe.selection(group), recipe.systems, depth=recipe.depth
-        )
+        yield from evaluation_batches(*_pools(workspace, recipe, group), depth=recipe.depth)
 
 
 def evaluated(workspace: Workspace, recipe: Recipe) -> list[Evaluation]:
     """Return every pool with every system."""
-    return [
-        evaluation
-        for group in recipe.groups
-        for evaluation in evaluations(
-            workspace, recipe.corpus, recipe.selection(group), recipe.systems, depth=recipe.depth
-        )
-    ]
+    found = [evaluations(*_pools(workspace, recipe, group), depth=recipe.depth) for group in recipe.groups]
+    return [evaluation for each in found for evaluation in each]
+
+
+def _pools(workspace: Workspace, recipe: Recipe, group: str) -> tuple[Workspace, str, Selection, str]:
+    return workspace, recipe.corpus, recipe.selection(group), recipe.systems
 
 
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:

@@ -142,6 +142,7 @@ def test_a_killed_study_goes_on(tiny: Path, tmp_path: Path, recipe: list[str], r
         ("own={Medicine={querys='3'}}", "querys"),
         ('training=["absent.txt"]', "absent.txt"),
         ("fields=", "own"),
+        ("positives=prefilterd", "prefilterd"),
     ],
 )
 def test_bad_settings_are_one_line(root: Path, recipe: list[str], setting: str, named: str, found: Any) -> None:
