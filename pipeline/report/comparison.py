@@ -10,7 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.report.tables import label_of
+from pipeline.core.config import format_count
+from pipeline.report.caption import DATASET
+from pipeline.report.render import render_table
+from pipeline.report.tables import Column, Line, Table, label_of
 
 _TITLE = 64
 """Characters of a title."""
@@ -105,24 +108,43 @@ class Comparison:
         return as_text(self)
 
 
+def pool_of(comparison: Comparison) -> str:
+    """Return the field and size of a comparison's pools."""
+    return f"{comparison.field or DATASET} {format_count(comparison.size)}"
+
+
+def differences(comparisons: Sequence[Comparison], title: str) -> Table:
+    """Return the figures of comparisons of two systems as a table, a row for each pool and measure."""
+    some, several = comparisons[0], len(comparisons) > 1
+    lines = [
+        Line(
+            f"{pool_of(each)}, {label_of(of.measure)}" if several else label_of(of.measure),
+            (
+                *(f"{100 * value:.1f}" for value in (of.first, of.second)),
+                f"{100 * of.difference:+.1f} [{100 * of.low:+.1f}, {100 * of.high:+.1f}]",
+                f"{of.p_value:.4f}",
+                *(f"{count:,}" for count in (of.wins, of.ties, of.losses)),
+            ),
+        )
+        for each in comparisons
+        for of in each.differences
+    ]
+    labels = (some.first, some.second, "difference", "p", "better", "same", "worse")
+    kinds = " or ".join(sorted({each.interval for each in comparisons}))
+    notes = (
+        f"Percent; differences in points, {some.second} less {some.first}. Brackets: {some.level:.0%} interval over "
+        f"queries ({kinds}). p: paired permutation test, not corrected for several rows. better: queries on which "
+        f"{some.second} is better.",
+    )
+    corner = "pool, measure" if several else "measure"
+    return Table(title, corner, tuple(Column("", each) for each in labels), tuple(lines), notes)
+
+
 def as_text(comparison: Comparison) -> str:
     """Return a comparison for a terminal."""
     first, second = comparison.first, comparison.second
-    pools = f"{comparison.field or 'dataset level'}, {comparison.size:,} candidates, {comparison.queries:,} queries"
-    interval = f"{comparison.level:.0%} interval ({comparison.interval})"
-    rows: list[tuple[str, ...]] = [("", first, second, "difference", interval, "p", "better", "same", "worse")]
-    rows += [
-        (
-            label_of(each.measure),
-            *(f"{100 * value:.1f}" for value in (each.first, each.second)),
-            f"{100 * each.difference:+.1f}",
-            f"[{100 * each.low:+.1f}, {100 * each.high:+.1f}]",
-            f"{each.p_value:.4f}",
-            *map(str, (each.wins, each.ties, each.losses)),
-        )
-        for each in comparison.differences
-    ]
-    lines = [f"{second} against {first} ({pools})", "", *_aligned(rows)]
+    pools = f"{comparison.field or DATASET}, {comparison.size:,} candidates, {comparison.queries:,} queries"
+    lines = [render_table(differences([comparison], f"{second} against {first} ({pools})")).rstrip()]
     if comparison.most_different:
         lines += ["", f"Queries that differ most in {label_of(comparison.differences[0].measure)}:"]
     for query in comparison.most_different:

@@ -7,12 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipeline.core.config import format_count
 from pipeline.core.provenance import code_version
 from pipeline.report import longcsv
-from pipeline.report.caption import DATASET
 from pipeline.report.compare import Pair
-from pipeline.report.comparison import ComparedQuery, Comparison, Positive
+from pipeline.report.comparison import ComparedQuery, Comparison, Positive, differences, pool_of
 from pipeline.report.model import ReportSettings
 from pipeline.report.page.browse import browser
 from pipeline.report.page.parts import Chart, Page, Part, Series, TablePart
@@ -47,7 +45,7 @@ def page_of(comparisons: Sequence[Comparison], pairs: Sequence[Pair], settings: 
     sides = [side for number in (0, 1) for side in (pair[number] for pair in pairs)]
     found = browser([side.chosen for side in sides], [side.scored for side in sides], measures, settings)
     parts: list[Part] = [tables[0], *_charts(comparisons, source), *tables[1:], found]
-    what = ", ".join(map(_pool, comparisons)) if len(comparisons) < 4 else f"{len(comparisons)} pools"
+    what = ", ".join(map(pool_of, comparisons)) if len(comparisons) < 4 else f"{len(comparisons)} pools"
     return Page(
         f"{some.second} against {some.first}",
         f"{what}; {sum({each.field: each.queries for each in comparisons}.values()):,} queries.",
@@ -57,42 +55,12 @@ def page_of(comparisons: Sequence[Comparison], pairs: Sequence[Pair], settings: 
 
 
 def _differences(comparisons: Sequence[Comparison]) -> tuple[Table, dict[str, str]]:
-    some = comparisons[0]
-    lines = [
-        Line(
-            ", ".join([*([_pool(each)] if len(comparisons) > 1 else []), label_of(of.measure)]),
-            (
-                *(f"{100 * value:.1f}" for value in (of.first, of.second)),
-                f"{100 * of.difference:+.1f} [{100 * of.low:+.1f}, {100 * of.high:+.1f}]",
-                f"{of.p_value:.4f}",
-                *(f"{count:,}" for count in (of.wins, of.ties, of.losses)),
-            ),
-        )
-        for each in comparisons
-        for of in each.differences
-    ]
-    labels = (some.first, some.second, "difference", "p", "better", "same", "worse")
-    kinds = " or ".join(sorted({each.interval for each in comparisons}))
-    notes = (
-        f"Percent; differences in points, {some.second} less {some.first}. Brackets: {some.level:.0%} {kinds} interval "
-        "over queries. p: paired permutation test, not corrected for several rows. better: queries on which "
-        f"{some.second} is better.",
-    )
     rows = [
         {"first": each.first, "second": each.second, "field": each.field, "size": each.size, **dataclasses.asdict(of)}
         for each in comparisons
         for of in each.differences
     ]
-    return _with_files(
-        Table(
-            "Differences",
-            "measure" if len(comparisons) == 1 else "pool, measure",
-            tuple(Column("", each) for each in labels),
-            tuple(lines),
-            notes,
-        ),
-        rows,
-    )
+    return _with_files(differences(comparisons, "Differences"), rows)
 
 
 def _with_files(table: Table, rows: Sequence[dict[str, object]]) -> tuple[Table, dict[str, str]]:
@@ -102,7 +70,7 @@ def _with_files(table: Table, rows: Sequence[dict[str, object]]) -> tuple[Table,
 def _most_different(comparisons: Sequence[Comparison]) -> tuple[Table, dict[str, str]]:
     some = comparisons[0]
     measure = label_of(some.differences[0].measure)
-    pools = {name: _pool(each) + f", sample {n}" * (len(each.pools) > 1)
+    pools = {name: pool_of(each) + f", sample {n}" * (len(each.pools) > 1)
              for each in comparisons for n, name in enumerate(each.pools, 1)}  # fmt: skip
     found = [query for each in comparisons for query in each.most_different]
     found.sort(key=lambda query: -abs(query.second - query.first))
@@ -157,7 +125,7 @@ def _charts(comparisons: Sequence[Comparison], source: str) -> Iterator[Chart]:
             x_label="",
             unit=f"points, {label}",
             views={name: [_by_pool(comparisons, number, label)] for name, number in measures.items()},
-            categories=list(map(_pool, comparisons)),
+            categories=list(map(pool_of, comparisons)),
             provenance=source,
         )
     yield Chart(
@@ -177,8 +145,6 @@ def _by_pool(comparisons: Sequence[Comparison], measure: int, label: str) -> Ser
 
 def _curve(comparison: Comparison, measure: int) -> Series:
     shares = np.linspace(0, 1, min(comparison.queries, _POINTS))
-    return Series(_pool(comparison), (100 * shares).tolist(), np.quantile(comparison.changes[measure], shares).tolist())
-
-
-def _pool(comparison: Comparison) -> str:
-    return f"{comparison.field or DATASET} {format_count(comparison.size)}"
+    return Series(
+        pool_of(comparison), (100 * shares).tolist(), np.quantile(comparison.changes[measure], shares).tolist()
+    )

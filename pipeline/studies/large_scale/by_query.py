@@ -148,8 +148,8 @@ def curves(found: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
     if rows:
         notes = (
             "The curve is fitted to the smaller sizes for the largest, and to all for larger ones. logit: log odds of "
-            "MAP against the log of the size; power: log of MAP. Pools of nearly one size are one point. paper: its figures.",
-            "Intervals are over queries. They do not hold the error of the form: compare the two.",
+            "MAP against the log of the size; power: log of MAP. Pools of nearly one size are one point.",
+            "paper: the published figures. Intervals are over queries; they do not hold the error of the form.",
         )
         yield table("curves", "MAP against pool size", "system, largest size, form", rows, notes)
 
