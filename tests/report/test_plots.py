@@ -15,6 +15,7 @@ from pipeline.report.aggregate import summarise
 from pipeline.report.figures import draw
 from pipeline.report.model import AVERAGE, Report, ReportSettings
 from pipeline.report.page.of_report import chart_of
+from pipeline.report.page.parts import Chart, Series
 from pipeline.report.plots import save_plots
 from tests.report.cases import made_up
 
@@ -72,6 +73,15 @@ def test_dots_are_the_figures(report: Report) -> None:
         for bar, each in zip(bars.get_segments(), found, strict=True):
             assert each is not None
             assert bar[:, 0] == pytest.approx([100 * each.low, 100 * each.high])
+
+
+def test_a_curve_stands_in_place_of_lines() -> None:
+    series = Series("lsa", [10, 100], [0.5, 0.25], [0.4, None], [0.6, None], [(10, 0.5), (100, 0.3), (1000, 0.2)])
+    (axes,) = draw(Figure, Chart("c", "x", "%", {"MAP": [series]}, log=True), "MAP").axes
+    points, line = axes.lines
+    assert (points.get_linestyle(), points.get_xydata().tolist()) == ("None", [[10, 50], [100, 25]])
+    assert (line.get_linestyle(), line.get_xydata().tolist()) == ("-", [[10, 50], [100, 30], [1000, 20]])
+    assert axes.collections[0].get_paths()[0].vertices[:, 1].max() == pytest.approx(60)
 
 
 def test_without_matplotlib_the_remedy_is_named(

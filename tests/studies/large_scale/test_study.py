@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -63,6 +64,9 @@ def test_it_writes_every_table_and_figure(found: Any) -> None:
     assert {f"{name}.{end}" for name in TABLES for end in ("md", "csv", "tex")} <= written
     assert {"recall-by-depth-fields.svg", "curves-paper.pdf", "sizes-dataset-map.png", "study.json"} <= written
     assert "without abstract" in (folder / "table-1.md").read_text()
+    page = (folder / "index.html").read_text()
+    assert {"MAP extrapolated", "Recall against depth"} <= set(re.findall("<h2>(.*?)</h2>", page))
+    assert "<img" not in page
     assert len(json.loads((folder / "study.json").read_text())["sources"]) == 1 + 2 * 2 + 1 + 2
 
 
