@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.manifest import Counts
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import parse_measures
 from pipeline.report.figures import COLOURS
@@ -36,6 +37,7 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
     counts = {facet: pool.artifact.manifest.counts for facet, pool in pools.items()}
     notes = [
         _PERCENT,
+        *_counted(next(iter(pools.values())).corpus.artifact.manifest.counts),
         *(
             f"{facet}: {c['queries']} queries, {c['judgements']:,} judgements, {c['relevant']} relevant; "
             f"{c['queries_without_relevant']} queries without a relevant candidate left out, "
@@ -70,6 +72,13 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
         (_PERCENT,),
     )
     return [StudyTable("scores", facets, figures), StudyTable("measures", whole, _wide(figures))]
+
+
+def _counted(counts: Counts) -> list[str]:
+    """Return the note of what is left out of the collection's files, or kept though something is missing."""
+    all_ = {"judgements_of_unknown_papers": counts["judgements_of_nothing"], **counts["noted"], **counts["dropped"]}
+    told = [f"{name.replace('_', ' ')}: {count:,}" for name, count in all_.items() if count]
+    return [f"Counted in the files: {'; '.join(told)}."] if told else []
 
 
 def _wide(figures: pl.DataFrame) -> pl.DataFrame:
