@@ -11,6 +11,7 @@ from pipeline.encode import registry
 from pipeline.report.tables import Table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import table_of
+from pipeline.studies.neighbours.geometry import DESCRIBED
 from pipeline.studies.neighbours.operators import CATEGORIES
 from pipeline.studies.neighbours.plan import Recipe
 from pipeline.studies.neighbours.quality import brittleness, correlation
@@ -97,14 +98,12 @@ def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
 
 def similarities(cosines: pl.DataFrame) -> StudyTable:
     """Return the similarities by category: means over classes and corpora, extremes over all."""
+    extremes = {"lowest": pl.col("lowest").min(), "highest": pl.col("highest").max()}
     means = cosines.group_by("system", "category", maintain_order=True).agg(
-        pl.col("mean", "deviation").mean(),
-        pl.col("lowest").min(),
-        pl.col("highest").max(),
-        pl.col("above_mean", "own_mean").mean(),
+        **{name: extremes.get(name, pl.col(name).mean()) for name in DESCRIBED}
     )
-    shown = means.select(pl.format("{} {}", "system", "category").alias("system"), pl.exclude("system", "category"))
-    note = "Cosines of all pairs of neighbours of a class, and of neighbours with their originals (own)."
+    shown = means.select(pl.format("{} {}", "system", "category").alias("system"), *DESCRIBED)
+    note = "Cosines of all pairs of neighbours of a class, and of neighbours with their originals."
     table = table_of("Similarities by category", shown, [note], decimals=3)
     return StudyTable("similarities", table, cosines.drop("pairs", "own"))
 
