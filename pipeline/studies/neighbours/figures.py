@@ -51,7 +51,7 @@ def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> Heat:
 
 
 def distributions(cosines: pl.DataFrame) -> Chart:
-    """Return how the cosines of each category are distributed, two views an encoder; all corpora count."""
+    """Return how the cosines of each category are distributed (figure 4), two views an encoder; all corpora count."""
     views = {}
     for (system,), each in cosines.group_by("system", maintain_order=True):
         for column, title in (("pairs", "pairs of one class"), ("own", "neighbour and original")):
@@ -68,19 +68,12 @@ def _shares(cosines: pl.DataFrame, column: str) -> Iterator[Series]:
             yield Series(category, _CENTRES[held].round(2).tolist(), shares[held].tolist())
 
 
-def drawings(shown: Heat, chart: Chart | None) -> list[StudyFigure]:
-    """Return the heat map of each measure, and the distributions of each encoder, as drawings."""
-    found = [
+def drawings(shown: Heat) -> list[StudyFigure]:
+    """Return the heat map of each measure as a drawing (figures 6 and 7)."""
+    return [
         StudyFigure(f"classes-{name.lower().replace('_', '-')}", partial(_draw_heat, shown=shown, measure=name))
         for name in ("NN1_Ret", "NN10_Ret", "AOP-10")
     ]
-    panels: dict[str, dict[str, Sequence[Series]]] = {}
-    for view, series in chart.views.items() if chart else ():
-        panels.setdefault(view.rpartition(": ")[0], {})[view] = series
-    for system, each in panels.items():
-        stem = "".join(letter if letter.isalnum() else "-" for letter in system)
-        found.append(StudyFigure(f"similarities-{stem}", partial(_draw_distributions, panels=each)))
-    return found
 
 
 def _draw_heat(figure_class: Any, shown: Heat, measure: str) -> Any:
@@ -94,18 +87,6 @@ def _draw_heat(figure_class: Any, shown: Heat, measure: str) -> Any:
     axes.set_xticks(range(len(shown.columns)), shown.columns, rotation=30, ha="right")
     axes.set_yticks(range(len(shown.rows)), shown.rows, fontsize=6)
     axes.set_title(f"{measure} (%)", fontsize=8)
-    return drawn
-
-
-def _draw_distributions(figure_class: Any, panels: dict[str, Sequence[Series]]) -> Any:
-    drawn = figure_class(figsize=(6.8, 2.6), layout="constrained")
-    for axes, (title, found) in zip(drawn.subplots(1, len(panels)), panels.items(), strict=True):
-        for series in found:
-            axes.plot(series.x, series.values, color=COLOURS[CATEGORIES.index(series.label)], lw=1, label=series.label)
-        axes.set_title(title, fontsize=8)
-        axes.set_xlabel("cosine")
-        axes.set_yticks([])
-    axes.legend(fontsize=6)
     return drawn
 
 

@@ -42,15 +42,17 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     ]
     if recipe.quality:
         written.append(tables.predictions(classes, recipe.read_quality(), recipe.seed))
-    heat, chart = figures.heat("Classes by systems", classes, ("AOP-10", "AOP-20", "NN1_Ret", "NN10_Ret")), None
+    heat = figures.heat("Classes by systems", classes, ("AOP-10", "AOP-20", "NN1_Ret", "NN10_Ret"))
     parts: list[Part] = [heat]
     if cosines:
         together = pl.concat(cosines)
         written.append(tables.similarities(together))
-        chart = figures.distributions(together)
         measures = ("mean", "above mean", "mean with the original")
         long = together.unpivot(measures, index=["corpus", "system", "name"], variable_name="measure")
-        parts += [chart, figures.heat("Similarities by class", long.with_columns(100 * pl.col("value")), measures)]
+        parts += [
+            figures.distributions(together),
+            figures.heat("Similarities by class", long.with_columns(100 * pl.col("value")), measures),
+        ]
     parts.append(browse.browser(readings))
     sources = [corpus.name for corpus in corpora.values()]
-    return Findings(written, [*figures.drawings(heat, chart), *plots], sources, parts=parts)
+    return Findings(written, [*figures.drawings(heat), *plots], sources, parts=parts)

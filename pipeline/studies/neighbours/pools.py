@@ -43,10 +43,7 @@ class NeighbourPoolConfig(PoolConfig):
     name: str = ""
 
     def __post_init__(self) -> None:
-        if (self.kind == "overlap") != bool(self.name):
-            raise InputError(
-                f"a pool of kind {self.kind} has the class {self.name!r}", "Name a class for overlap alone"
-            )
+        """Accept any setting: the corpus decides."""
 
     @property
     def slug(self) -> str:

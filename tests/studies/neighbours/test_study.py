@@ -58,7 +58,7 @@ def rows(found: Any, name: str) -> list[dict[str, str]]:
 def test_it_writes_every_table_and_figure(found: Any) -> None:
     written = {path.name for path in Path(found[1]["folder"]).iterdir()}
     tables = ("titles", "categories", "optimality", "classes", "counts", "similarities", "correlation")
-    figures = ("classes-nn1-ret", "classes-nn10-ret", "classes-aop-10", "similarities-latent", "titles-lsa")
+    figures = ("classes-nn1-ret", "classes-nn10-ret", "classes-aop-10", "titles-lsa")
     assert {f"{name}.{end}" for name in tables for end in ("md", "csv", "tex")} <= written
     assert {f"{name}.{end}" for name in figures for end in ("svg", "pdf", "png")} <= written
     text = (Path(found[1]["folder"]) / "titles.md").read_text()
