@@ -151,6 +151,7 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
     """
     keys, texts, groups = keys_of(entry, folder), queries(entry, folder), dict[str, list[str]]()
     counts, sample = keys.counts, folder.sample(entry) if folder.state(entry) == "sample" else None
+    pairs: Iterator[tuple[str, str, Any]]
     if sample is None:
         found = rows(folder.files(TEST, entry.test, "test"), ("query_id", "cand_id", "score"))
         pairs = ((str(row["query_id"]), str(row["cand_id"]), row["score"]) for row in found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -101,7 +100,6 @@ class TaskPapers(Limits):
         return QuerySet(ids, [found[each] for each in ids], []) if ids else None
 
 
-@functools.cache
 def multi_format(more: str = "") -> dict[str, dict[str, str]]:
     """Return the table ``formats.toml``, with the rows of another file of its kind.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -163,5 +162,5 @@ def test_stated_rules_are_counted(tmp_path: Path) -> None:
     figures, _ = score(
         TASKS["trec_covid"], folder, lambda keys, _: np.eye(len(keys), 3, dtype=np.float32), Settings(1, 9, 1)
     )
-    (one,) = outcomes(TASKS["trec_covid"], [dataclasses.astuple(figure) for figure in figures])
+    (one,) = outcomes(TASKS["trec_covid"], figures)
     assert one.interval is None  # one query
