@@ -16,7 +16,7 @@ from pipeline.stages.embed import store_of
 from pipeline.studies.scirepeval import steps
 from pipeline.studies.scirepeval.layout import Folder
 from pipeline.studies.scirepeval.scoring import Settings, score
-from pipeline.studies.scirepeval.steps import System, TaskPapers, Vectors, docs, vector_tasks
+from pipeline.studies.scirepeval.steps import TaskPapers, Vectors, docs, encoders, vector_tasks
 from pipeline.studies.scirepeval.tasks import entries
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.encode.tiny import save_bert
@@ -158,7 +158,7 @@ def test_each_format_has_the_vectors_of_its_encoder(tmp_path: Path, monkeypatch:
     folder, runner = Folder(write(tmp_path / "in")), Runner(tmp_path, Resources(workers=1))
     there = [entry for entry in entries().values() if folder.state(entry) == "whole"]
     corpus = runner.make(corpus_task("scirepeval", TaskPapers(folder=folder, entries=tuple(there))))
-    found = vector_tasks(corpus, folder, there, System.resolve("several"))
+    found = vector_tasks(corpus, folder, there, encoders("several"))
     assert found["proximity"] is found["search"]
     for entry in there:
         made = {role: runner.make(task) for role, task in found[entry.format].items()}
