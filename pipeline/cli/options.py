@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from pipeline import api, settings
 from pipeline.core.errors import InputError, LackError
@@ -14,7 +13,6 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.encode.spec import Role
 from pipeline.runner import Runner
-from pipeline.sources.registry import all_options
 from pipeline.stages.bm25 import stored_terms_tasks
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.embed import stored_tasks
@@ -40,11 +38,6 @@ def runner(options: argparse.Namespace) -> Runner:
     if getattr(options, "ray_address", None):
         raise InputError("--ray-address must go with --engine ray", "Give both, or neither")
     return Runner(options.root, resources, repair=repair)
-
-
-def source_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what the options say of the source of a corpus."""
-    return {name: getattr(options, name) for name in all_options()}
 
 
 def selection(options: argparse.Namespace) -> Selection:

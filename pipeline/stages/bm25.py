@@ -31,7 +31,7 @@ from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.bm25 import forward_index
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.retrieve.java import anserini_version
-from pipeline.retrieve.lucene import ANALYZER
+from pipeline.retrieve.lucene_java import ANALYZER
 from pipeline.stages.search import DEFAULT_DEPTH, config_of, open_pool, slug_of, write_ranking
 
 FOLDER = "index"
@@ -152,7 +152,7 @@ def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> 
 def _write_blocks(corpus: Corpus, role: Role, rows: Rows, todo: list[int], out: Workdir, resources: Resources) -> None:
     from pipeline.retrieve.bm25.analyzer import CachedAnalyzer, LuceneAnalyzer
     from pipeline.retrieve.java import java_errors
-    from pipeline.retrieve.lucene import Handout, Lucene
+    from pipeline.retrieve.lucene_java import Handout, Lucene
 
     lucene = Lucene(resources.memory)
     threads = min(resources.workers, len(todo))
