@@ -42,8 +42,13 @@ def runner(options: argparse.Namespace) -> Runner:
 
 def selection(options: argparse.Namespace) -> Selection:
     """Return the pools a command selects."""
-    given = {name: getattr(options, name) for name in POOLS if hasattr(options, name)}
+    given = {name: value for name in POOLS if (value := getattr(options, name, None)) is not None}
     return settings.selection(**given, drop_same_title=not options.keep_same_title)
+
+
+def benchmark_split(options: argparse.Namespace) -> str:
+    """Return the split of a benchmark in the MDCR layout: ``val`` or ``test``."""
+    return "val" if options.split == "validation" else options.split or "test"
 
 
 def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]:
@@ -66,7 +71,7 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
         runs=getattr(options, "run", ()),
         allow_unknown=options.allow_unknown,
         left_out=None if options.strict else leave_out,
-        **{name: getattr(options, name) for name in given if hasattr(options, name)},
+        **{name: value for name in given if (value := getattr(options, name, None)) is not None},
     )
     if not made:
         raise next(iter(lacking.values()))

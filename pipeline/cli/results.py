@@ -65,7 +65,7 @@ class Shown(NamedTuple):
 def choice_of(options: argparse.Namespace) -> Choice:
     """Return the scores that the options choose; an option that is not given restricts nothing."""
     given = {name: getattr(options, name) for name in (*read.POOLS, *_CHOOSING)}
-    kept = options.keep_same_title and not options.keep_same_title
+    kept = False if options.keep_same_title else None
     return settings.choice(**given, systems=getattr(options, "model", None) or None, drop_same_title=kept)
 
 
