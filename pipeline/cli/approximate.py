@@ -49,6 +49,5 @@ def as_line(row: dict[str, Any]) -> str:
 
 
 def _map(scores: Artifact) -> float | None:
-    frame = pl.DataFrame(scores.arrow("scores.arrow"))
-    mean: Any = frame.filter(measure="map")["value"].mean()
-    return mean
+    values = pl.DataFrame(scores.arrow("scores.arrow")).filter(measure="map")["value"].to_numpy()
+    return float(values.mean()) if len(values) else None
