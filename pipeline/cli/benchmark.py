@@ -45,7 +45,7 @@ def score(options: argparse.Namespace) -> None:
     """
     if unused := sorted(_given(options) - {*_OWN} - _RUNNING - {"benchmark", "model", "split"}):
         raise InputError(f"a benchmark has its own queries and candidates, got --{unused[0]}", "Leave it out")
-    split = "val" if options.split == "validation" else options.split
+    split = read.benchmark_split(options)
     if options.scores is not None:
         _score_file(options, split)
         return
