@@ -148,16 +148,3 @@ def test_a_corpus_with_its_own_queries(tmp_path: Path) -> None:
     assert "own-" in line
     assert "brings its own queries" in line
     assert "bm25:k1=1.2,b=0.75" in line
-
-
-def test_damaged_terms_are_repaired_by_tune_and_by_eval(own: Path) -> None:
-    """Terms that an earlier pool brought into the index."""
-    mdcr_json(own, *flags("index --size 1200 --queries 20 --samples 1 --model bm25"))
-    for command in (["tune"], flags("eval --model bm25 --measures map --samples 1")):
-        (terms,) = (own / "indexes/terms").glob("*/*-1.2k-s1-*/terms-00000.arrow")
-        whole = terms.read_bytes()
-        terms.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
-        arguments = [*command, *flags("--size 900 --queries 20")]
-        assert "terms-00000.arrow does not match" in one_line_error(mdcr(own, *arguments))
-        mdcr_json(own, *arguments, "--repair")
-        assert terms.read_bytes() == whole

@@ -111,16 +111,6 @@ def test_a_lone_system_is_not_best_of_anything() -> None:
     assert "†" not in " ".join(table.notes)
 
 
-def test_notes_count_what_was_empty() -> None:
-    scores = [
-        scored("a", {"map": [0.5]}, queries_without_results=3, queries_without_positive=2, depth=7),
-        scored("b", {"map": [0.5]}, queries_without_positive=2, depth=7),
-    ]
-    notes = " ".join(build_tables(summarise(scores, ReportSettings()))[0].notes)
-    assert "Queries without results, scored 0: a 3. Queries without a positive, left out: 2." in notes
-    assert "top 7 of each query" in notes
-
-
 def test_notes_name_parameters_and_the_fields_they_are_of() -> None:
     values = {"map": [0.5, 0.25]}
     tuned = [

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +15,11 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.resources import Resources
 from pipeline.core.schema import RANKING
 from pipeline.core.task import Task
-from pipeline.core.workspace import TERMS
 from pipeline.retrieve.bm25 import forward_index
 from pipeline.runner import Runner
 from pipeline.stages.bm25 import bm25_ranking_task, index_of, lucene_task, stored_terms_tasks, terms_tasks
-from tests.builders import made_up_paper, make_corpus, make_pool
+from tests.builders import make_corpus, make_pool
 from tests.retrieve.bm25 import pairs_of
-from tests.stages.killed import finish, starter
 
 pytestmark = pytest.mark.java
 PAPERS = 60
@@ -255,50 +249,3 @@ def test_settings_that_change_bytes_change_the_name(tmp_path: Path) -> None:
     settings = [(0.9, 0.4, 500), (0.9, 0.5, 500), (1.9, 0.4, 500), (0.9, 0.4, 9)]
     tasks = [bm25_ranking_task(corpus, pool, index, k1=k1, b=b, depth=depth) for k1, b, depth in settings]
     assert len({task.id for task in tasks}) == len({task.name for task in tasks}) == len(tasks)
-
-
-_KILLED = """
-import sys
-from pathlib import Path
-from pipeline.core import files
-from pipeline.core.artifact import Artifact
-from pipeline.core.resources import Resources
-from pipeline.retrieve.bm25 import forward_index
-from pipeline.runner import Runner
-from pipeline.stages.bm25 import terms_tasks
-forward_index.BLOCK_PAPERS = 100
-root, corpus, pool = map(Path, sys.argv[1:])
-task = terms_tasks(Artifact.open(corpus), Artifact.open(pool))["paper"]
-print(Runner(root, Resources(memory=1 << 30, workers=2)).make(task).path)
-"""
-
-
-def test_killed_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
-    papers = [made_up_paper(number) for number in range(4_000)]
-    whole, killed = (_start(tmp_path / name, papers) for name in ("whole", "killed"))
-    expected = finish(whole())
-    kills = 0
-    for blocks in (1, 9, 20):  # of 40
-        process = killed()
-        while process.poll() is None and _blocks(tmp_path / "killed") < blocks:
-            time.sleep(0.001)
-        process.kill()
-        kills += process.wait() == -signal.SIGKILL
-    assert kills >= 2
-    assert _blocks(tmp_path / "killed") >= 9
-    segment = finish(killed())
-    assert segment.id == expected.id
-    assert segment.manifest.outputs == expected.manifest.outputs
-    assert segment.manifest.counts == expected.manifest.counts
-    assert sorted(p.name for p in segment.path.iterdir()) == sorted(p.name for p in expected.path.iterdir())
-
-
-def _start(root: Path, papers: list[dict[str, object]]) -> Callable[[], subprocess.Popen[bytes]]:
-    """Return what starts a process that analyses the papers below ``root``."""
-    corpus = make_corpus(root, papers)
-    pool = make_pool(root, corpus, [0])
-    return starter(_KILLED, root, corpus.path, pool.path)
-
-
-def _blocks(root: Path) -> int:
-    return len(list((root / TERMS).glob("*/.*.partial/terms-*.arrow")))

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import signal
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +20,9 @@ from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.spec import Model
 from pipeline.runner import Runner
 from pipeline.stages.embed import embed_tasks, open_store, store_folder, store_of, stored_tasks
-from tests.builders import made_up_paper, make_corpus, make_pool
+from tests.builders import make_corpus, make_pool
 from tests.encode.stub import StubEncoder, StubSpec, stub, unit_vector
 from tests.encode.tiny import save_bert, words
-from tests.stages.killed import finish, starter
 
 __all__ = ["stub"]
 
@@ -263,47 +257,6 @@ def test_vectors_that_are_no_numbers_name_the_paper(tmp_path: Path, value: float
     assert list((tmp_path / VECTORS).glob("*/pool-*")) == []
 
 
-_KILLED = """
-import sys
-from pathlib import Path
-from pipeline.core.artifact import Artifact
-from pipeline.core.resources import Resources
-from pipeline.encode import registry, shards
-from pipeline.runner import Runner
-from pipeline.stages.embed import embed_tasks
-from tests.encode import stub
-
-root, corpus, pool = map(Path, sys.argv[1:])
-stub.install()
-stub.StubEncoder.pause = 0.02
-shards.PART_PAPERS = 32
-task = embed_tasks(Artifact.open(corpus), Artifact.open(pool), registry.resolve("stub"))["paper"]
-print(Runner(root, Resources(workers=1)).make(task).path)
-"""
-
-
-def test_killed_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
-    papers = [made_up_paper(number) for number in range(700)]
-    whole, killed = (_start(tmp_path / name, papers) for name in ("whole", "killed"))
-    expected_segment = finish(whole())
-    chance = random.Random(5)
-    kills = 0
-    for pieces in (1, 4, 9, 15):  # of 24
-        process = killed()
-        while process.poll() is None and _pieces(tmp_path / "killed") < pieces:
-            time.sleep(0.002)
-        time.sleep(chance.uniform(0, 0.03))
-        process.kill()
-        kills += process.wait() == -signal.SIGKILL
-    assert kills >= 2
-    assert _pieces(tmp_path / "killed") >= 4
-    segment = finish(killed())
-    assert segment.id == expected_segment.id
-    assert segment.manifest.outputs == expected_segment.manifest.outputs
-    assert segment.manifest.counts == expected_segment.manifest.counts
-    assert sorted(p.name for p in segment.path.iterdir()) == sorted(p.name for p in expected_segment.path.iterdir())
-
-
 def test_a_kill_after_the_last_part_of_a_shard_costs_nothing(
     tmp_path: Path, stub: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,19 +279,6 @@ def test_a_kill_after_the_last_part_of_a_shard_costs_nothing(
     np.testing.assert_array_equal(
         next(store_of(segment).blocks(np.arange(40), 40)).vectors, expected(corpus, list(range(40)))
     )
-
-
-def _start(root: Path, papers: list[dict[str, Any]]) -> Callable[[], subprocess.Popen[bytes]]:
-    """Return what starts a process that embeds the papers below ``root``."""
-    corpus = make_corpus(root, papers, shard_rows=150)
-    pool = make_pool(root, corpus, [0])
-    return starter(_KILLED, root, corpus.path, pool.path)
-
-
-def _pieces(root: Path) -> int:
-    """Count the parts a killed process leaves finished, alone or in their shards."""
-    shards = len(list((root / VECTORS).glob("*/.*.partial/vectors-*.arrow")))
-    return 5 * shards + len(list((root / VECTORS).glob("*/.*.partial/scratch/part-*.arrow")))
 
 
 def test_lsa_is_fitted_once_for_all_pools(tmp_path: Path) -> None:
