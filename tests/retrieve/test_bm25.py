@@ -55,11 +55,9 @@ def check(root: Path, texts: Sequence[Text], asked: Sequence[Asked], points: Seq
             assert_lucenes(by_index(index, each, k1=k1, b=b), expected)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_lucenes_ranking_of_random_texts(tmp_path: Path, seed: int) -> None:
+def test_lucenes_ranking_of_random_texts(tmp_path: Path) -> None:
     """Three pools that overlap, one of them small: their frequencies and lengths are their own."""
-    texts = random_texts(2_500, seed)
-    rng = np.random.default_rng(seed)
+    texts, rng = random_texts(2_500, 0), np.random.default_rng(0)
     everyone = np.arange(len(texts))
     queries = rng.choice(everyone, 60, replace=False)
     lists = [[int(q), *rng.choice(everyone, n % 5, replace=False).tolist()] for n, q in enumerate(np.sort(queries))]
@@ -72,9 +70,8 @@ def test_lucenes_ranking_of_random_texts(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.realdata
-@pytest.mark.parametrize("name", ["beir-scifact", "s2orc-real"])
-def test_lucenes_ranking_of_real_papers(tmp_path: Path, name: str) -> None:
-    texts = real_texts(name)[:6_000]
+def test_lucenes_ranking_of_real_papers(tmp_path: Path) -> None:
+    texts = real_texts("s2orc-real")[:6_000]
     rows = np.random.default_rng(8).permutation(len(texts))
     asked = [Asked.of(rows[:80], rows[40:5_000]), Asked.of(rows[60:120], rows[3_000:3_900])]
     check(tmp_path, texts, asked, POINTS[:3])
@@ -206,11 +203,10 @@ def test_as_many_queries_as_exclusions_and_relevant_lists(index: ForwardIndex, a
     ("module", "kernel"),
     [(collection, "count"), (collection, "invert"), (search, "search_block"), (grid, "count_above")],
 )
-@pytest.mark.parametrize("calls", [0, 2])
 def test_an_error_in_a_thread_reaches_the_caller(
-    monkeypatch: pytest.MonkeyPatch, index: ForwardIndex, asked: Asked, module: Any, kernel: str, calls: int
+    monkeypatch: pytest.MonkeyPatch, index: ForwardIndex, asked: Asked, module: Any, kernel: str
 ) -> None:
-    whole, left = getattr(module, kernel), iter(range(calls))
+    whole, left = getattr(module, kernel), iter(range(2))
 
     def failing(*arguments: Any) -> Any:
         if next(left, None) is None:

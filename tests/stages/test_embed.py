@@ -168,19 +168,6 @@ def test_a_damaged_shard_is_named_and_rebuilt_alone(tmp_path: Path, stub: None) 
     assert sum(len(block.rows) for block in open_store(tmp_path, corpus, model).blocks(np.arange(60), 16)) == 60
 
 
-def test_a_damaged_list_of_rows_is_rebuilt(tmp_path: Path, stub: None) -> None:
-    corpus = make_corpus(tmp_path, PAPERS, shard_rows=23)
-    model = registry.resolve("stub")
-    pools = [make_pool(tmp_path, corpus, [q], list(range(a, b))) for q, a, b in ((0, 0, 40), (0, 20, 60))]
-    segments = [make(tmp_path, embed_tasks(corpus, pool, model)["paper"]) for pool in pools]
-    before = segments[1].manifest.outputs
-    (segments[1].path / "rows.arrow").write_bytes(b"")
-    assert make(tmp_path, stored_tasks(tmp_path, corpus, model)[-1], repair=True) is not None
-    for task in stored_tasks(tmp_path, corpus, model):
-        make(tmp_path, task, repair=True)
-    assert Artifact.open(segments[1].path).manifest.outputs == before
-
-
 def test_a_resumed_segment_keeps_to_its_plan(tmp_path: Path, stub: None) -> None:
     model = registry.resolve("stub")
     outputs = []
@@ -279,14 +266,3 @@ def test_a_kill_after_the_last_part_of_a_shard_costs_nothing(
     np.testing.assert_array_equal(
         next(store_of(segment).blocks(np.arange(40), 40)).vectors, expected(corpus, list(range(40)))
     )
-
-
-def test_lsa_is_fitted_once_for_all_pools(tmp_path: Path) -> None:
-    corpus = make_corpus(tmp_path, PAPERS)
-    model = registry.resolve("lsa:dimension=6")
-    pools = [make_pool(tmp_path, corpus, [0], list(range(a, b))) for a, b in ((0, 30), (20, 60))]
-    tasks = [embed_tasks(corpus, pool, model)["paper"] for pool in pools]
-    assert tasks[0].inputs["fit"].id == tasks[1].inputs["fit"].id
-    segments = [make(tmp_path, task) for task in tasks]
-    assert len(list((tmp_path / "indexes/fits").glob("tiny-lsa*"))) == 1
-    assert next(store_of(segments[1]).blocks(np.arange(60), 60)).vectors.shape == (60, 6)

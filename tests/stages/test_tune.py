@@ -118,15 +118,6 @@ def test_of_equals_the_smallest_and_a_point_outside_the_grid_to_compare_with(roo
     assert (flat.manifest.counts["k1"], flat.manifest.counts["b"]) == (0.0, 0.2)
 
 
-def test_how_it_ran_changes_no_byte(root: Path, corpus: Artifact, tuned: Artifact, tmp_path: Path) -> None:
-    other = topical_corpus(tmp_path)
-    runner = Runner(tmp_path, Resources(memory=1 << 28, workers=1, device="cpu"))
-    again = runner.make(tune_task(other, validation_of(other)))
-    assert again.id == tuned.id
-    assert again.manifest.outputs == tuned.manifest.outputs
-    assert again.manifest.counts == tuned.manifest.counts
-
-
 def test_a_test_pool_is_refused(corpus: Artifact) -> None:
     with pytest.raises(InputError, match=r"holds test queries. Tune on validation queries"):
         tune_task(corpus, pool_task(corpus, TEST))
