@@ -98,13 +98,6 @@ def test_ties_at_the_cut_go_to_the_greatest_rows(tmp_path: Path) -> None:
         assert deeper.row[2:].tolist() == list(range(1_509, 111, -1))
 
 
-def test_queries_without_terms_find_nothing(tmp_path: Path) -> None:
-    with opened(tmp_path / "index", ["alpha beta", "", "the of and"]) as index:
-        ranking = search(index, "", "the of and is", "…!?", "alpha")
-    assert ranking.query.tolist() == [3]
-    assert ranking.row.tolist() == [10]
-
-
 def test_a_pool_of_blanks(tmp_path: Path) -> None:
     with opened(tmp_path / "index", ["", "", " "]) as index:
         assert len(search(index, "alpha")) == 0
@@ -183,12 +176,6 @@ def test_an_error_in_the_texts_ends_the_work(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="the disk broke"):
         build_index(texts(), np.arange(9, dtype=np.uint32), tmp_path, 3, MEMORY)
-
-
-@pytest.mark.parametrize("settings", [{"k1": -0.1}, {"b": 1.1}, {"k1": math.nan}, {"k1": math.inf}, {"depth": 0}])
-def test_parameters_out_of_range(tmp_path: Path, settings: dict[str, float]) -> None:
-    with opened(tmp_path / "index", ["a"]) as index, pytest.raises(InputError, match="BM25 has no|depth 0"):
-        search(index, "a", **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -48,14 +48,6 @@ def test_a_grade_is_a_small_integer(tmp_path: Path, grade: str, form: str) -> No
             Beir(folder).queries()
 
 
-@pytest.mark.parametrize("line", [b"q1\td1\xff\t1\n", b"q1\t" + b"x" * (33 << 20) + b"\t1\n", b"\x00\n"])
-def test_a_line_that_is_not_a_judgement_is_refused(tmp_path: Path, line: bytes) -> None:
-    folder = write_beir(tmp_path)
-    (folder / "qrels" / "test.tsv").write_bytes(line)
-    with pytest.raises(InputError, match=r"test\.tsv:1 is not a judgement"):
-        Beir(folder).queries()
-
-
 def write_release(folder: Path, source: str) -> None:
     """Write a small release of a source."""
     if source == "s2orc2020":
@@ -101,18 +93,6 @@ def test_what_is_not_a_file_is_refused_by_name(tmp_path: Path, source: str, name
     not_a_file(tmp_path / name, kind)
     with pytest.raises(InputError, match=rf"{Path(name).name} is not a file \("):
         open_release(source, tmp_path, {}).identity()
-
-
-@pytest.mark.parametrize("depth", [600, 5_000, 100_000])
-@pytest.mark.parametrize("opened", ['{"z": ', '{"paper_id": ', '{"paper_id": "1", "title": ', ""])
-def test_deep_json_is_dropped(tmp_path: Path, depth: int, opened: str) -> None:
-    closed = "}" if opened else ""
-    deep = [opened + "[" * depth + "]" * depth + closed, opened + '{"a":' * depth + "1" + "}" * depth + closed]
-    lines: list[dict[str, Any] | bytes] = [text.encode() + b"\n" for text in deep]
-    path = write_lines(tmp_path / "a.jsonl", [*lines, {"paper_id": "2"}])
-    rows, total = read(Collection(path, "jsonl"))
-    assert [row["paper_id"] for row in rows] == ["2"]
-    assert total.dropped.total() == 2
 
 
 @pytest.mark.parametrize(

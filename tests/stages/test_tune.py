@@ -79,11 +79,6 @@ def tuned(root: Path, corpus: Artifact) -> Artifact:
     return make(root, tune_task(corpus, validation_of(corpus)))
 
 
-def test_the_grid_is_that_of_the_protocol() -> None:
-    assert tuple(round(0.5 + 0.2 * n, 1) for n in range(9)) == GRID_K1
-    assert tuple(round(0.1 * n, 1) for n in range(1, 11)) == GRID_B
-
-
 def test_map_of_every_point_is_that_of_its_ranking(root: Path, corpus: Artifact, tuned: Artifact) -> None:
     """Ranked and scored by the stages that rank and score, here at 12 of the 90 points."""
     grid = Grid.of(tuned)
