@@ -19,10 +19,11 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import say
+from pipeline.core.publish import _acquire
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
-from pipeline.runner import Runner, _acquire
+from pipeline.runner import Runner
 
 
 @dataclass(frozen=True)

@@ -25,23 +25,17 @@ _POOLS: dict[str, dict[str, Any]] = {
     "size": {"help": "candidates: 200k, 2M, all; several with commas (default: 200k; by field 100k)"},
     "queries": {"help": "number of queries, or all (default: 3800; by field 200)"},
     "samples": {"type": int, "help": "samples of the candidates (default: 3)"},
-    "split": {"default": "test", "help": "test (default), or validation: other queries, for tuning"},
-    "seed": {"type": int, "default": 13, "help": "seed of every draw (default: 13)"},
-    "nested": {"action": "store_true", "help": "smaller pools are subsets of larger ones"},
-    "exclude": {
-        "type": Path,
-        "action": "append",
-        "default": [],
-        "metavar": "FILE",
-        "help": "ids that may not be queries",
-    },
-    "citation-direction": {"default": "outbound", "help": "outbound (default), inbound or total"},
-    "min-citations": {"type": int, "default": 3, "help": "of a paper that takes part (default: 3)"},
-    "min-abstract-chars": {"type": int, "default": 30, "help": "of a paper that takes part (default: 30)"},
-    "positives": {"default": "corpus", "help": "corpus (default: every cited paper with a title) or prefiltered"},
-    "keep-same-title": {"action": "store_true", "help": "keep candidates with the query's own title"},
+    "split": {"help": "test (default), or validation: other queries, for tuning"},
+    "seed": {"type": int, "help": "seed of every draw (default: 13)"},
+    "nested": {"action": "store_true", "default": None, "help": "smaller pools are subsets of larger ones"},
+    "exclude": {"type": Path, "action": "append", "metavar": "FILE", "help": "ids that may not be queries"},
+    "citation-direction": {"help": "outbound (default), inbound or total"},
+    "min-citations": {"type": int, "help": "of a paper that takes part (default: 3)"},
+    "min-abstract-chars": {"type": int, "help": "of a paper that takes part (default: 30)"},
+    "positives": {"help": "corpus (default: every cited paper with a title) or prefiltered"},
+    "keep-same-title": {"action": "store_true", "default": None, "help": "keep candidates with the query's own title"},
 }
-"""Options that decide pools, as ``mdcr pool`` takes them."""
+"""Options that decide pools; :func:`pipeline.settings.selection` has their defaults."""
 
 _ALL = "memory workers device repair dry-run verbose json"
 """Options of how a command runs; those it takes are named with it. Every command takes --root and --quiet."""
@@ -246,7 +240,7 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True, stage: 
     )
     group.add_argument("--allow-unknown", action="store_true", help="run:FILE: leave out what a pool does not have")
     if stage not in ("embed", "index"):
-        group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
+        group.add_argument("--depth", type=int, help="ranks kept of each query (default: 500)")
     group.add_argument("--precision", help=_PRECISION)
     group.add_argument(
         "--engine",
@@ -318,8 +312,7 @@ def _choosing(command: argparse.ArgumentParser, *, systems: bool = True) -> None
     group.add_argument("--missing-positives", help="judged positives that the collection lacks: ignore or count")
     for name, settings in _POOLS.items():
         about = re.sub(r" ?\(default[^)]*\)", "", settings["help"])
-        flag = {"action": "store_const", "const": True} if settings.get("action") == "store_true" else {}
-        group.add_argument(f"--{name}", **{**settings, "default": None, "help": about, **flag})
+        group.add_argument(f"--{name}", **{**settings, "help": about})
 
 
 def _shown(command: argparse.ArgumentParser, formats: str) -> None:

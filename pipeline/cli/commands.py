@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
 
 def corpus(options: argparse.Namespace) -> None:
     """Build a corpus and give it its name."""
-    from pipeline.sources.registry import SOURCES
+    from pipeline.sources.registry import SOURCES, all_options
     from pipeline.stages.corpus import task_of
 
     runner = read.runner(options)
@@ -69,7 +69,7 @@ def corpus(options: argparse.Namespace) -> None:
         "name": name,
         "source": options.source,
         "input": options.input and str(options.input.resolve()),  # other machines have other working folders
-        "options": {option: given for option, given in read.source_options(options).items() if given},
+        "options": {name: getattr(options, name) for name in all_options() if getattr(options, name)},
         "duplicates": None if options.duplicates == "keep" else {"action": options.duplicates, "rules": rules},
     }
     task = task_of(origin)

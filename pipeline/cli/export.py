@@ -77,15 +77,13 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write what was scored as one file; an option that is not given restricts nothing."""
-    typed = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in options.words if word[:2] == "--"]
-    chosen = {name: getattr(options, name) for name in typed if name in _CHOOSING}
-    unused = {"exclude", "engine", "precision", "bm25_engine", "ray_address", "allow_unknown"}.intersection(typed)
-    if unused:
+    others = {"exclude": None, "engine": "auto", "precision": None, "bm25_engine": "postings", "allow_unknown": False}
+    if unused := [name for name, usual in others.items() if getattr(options, name) != usual]:
         known = ", ".join(f"--{name.replace('_', '-')}" for name in ("model", *_CHOOSING))
-        raise InputError(f"export scores takes {known}, got --{min(unused).replace('_', '-')}", "Leave it out")
-    if "keep_same_title" in typed:
-        chosen["drop_same_title"] = False
-    frame = Workspace(read.runner(options)).scores(**chosen, systems=options.model)
+        raise InputError(f"export scores takes {known}, got --{unused[0].replace('_', '-')}", "Leave it out")
+    chosen = {name: getattr(options, name) for name in _CHOOSING}
+    kept = False if options.keep_same_title else None
+    frame = Workspace(read.runner(options)).scores(**chosen, systems=options.model, drop_same_title=kept)
     path = folder / f"scores.{frames.FORMATS[options.format]}"
     if options.dry_run:
         say(f"{len(frame):,} scores would be written to {path}")
@@ -101,7 +99,7 @@ def _benchmark(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     if options.dry_run:
         say(f"a folder for each field of {options.benchmark} would be written to {folder}")
         return ()
-    split = "val" if options.split == "validation" else options.split
+    split = read.benchmark_split(options)
     return export_folders(Workspace(read.runner(options)), options.benchmark, split, folder)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from pipeline import api, settings
 from pipeline.core.errors import InputError, LackError
@@ -14,7 +13,6 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.encode.spec import Role
 from pipeline.runner import Runner
-from pipeline.sources.registry import all_options
 from pipeline.stages.bm25 import stored_terms_tasks
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.embed import stored_tasks
@@ -42,15 +40,15 @@ def runner(options: argparse.Namespace) -> Runner:
     return Runner(options.root, resources, repair=repair)
 
 
-def source_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what the options say of the source of a corpus."""
-    return {name: getattr(options, name) for name in all_options()}
-
-
 def selection(options: argparse.Namespace) -> Selection:
     """Return the pools a command selects."""
-    given = {name: getattr(options, name) for name in POOLS if hasattr(options, name)}
+    given = {name: value for name in POOLS if (value := getattr(options, name, None)) is not None}
     return settings.selection(**given, drop_same_title=not options.keep_same_title)
+
+
+def benchmark_split(options: argparse.Namespace) -> str:
+    """Return the split of a benchmark in the MDCR layout: ``val`` or ``test``."""
+    return "val" if options.split == "validation" else options.split or "test"
 
 
 def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]:
@@ -73,7 +71,7 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
         runs=getattr(options, "run", ()),
         allow_unknown=options.allow_unknown,
         left_out=None if options.strict else leave_out,
-        **{name: getattr(options, name) for name in given if hasattr(options, name)},
+        **{name: value for name in given if (value := getattr(options, name, None)) is not None},
     )
     if not made:
         raise next(iter(lacking.values()))

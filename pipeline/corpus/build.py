@@ -23,6 +23,7 @@ from pipeline.corpus.graph import CitationGraph
 from pipeline.corpus.join import Joined, join
 from pipeline.corpus.merge import Merge
 from pipeline.corpus.order import REPEATED, Order, order_papers
+from pipeline.corpus.pools import table
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.sources.base import QuerySet, Release
 from pipeline.sources.tables import JoinedRelease
@@ -140,11 +141,11 @@ def _write_queries(out: Workdir, brought: QuerySet, papers: int) -> dict[str, in
     missing = sorted((query, grade) for query, row, grade in judged if row < 0 and grade >= 1)
     columns = np.array(sorted(known), np.int64).reshape(-1, 3).T
     out.arrow("queries.arrow", pa.table([brought.query_ids, brought.texts], schema=QUERY_TEXTS), QUERY_TEXTS)
-    out.arrow("judgements.arrow", pa.table([pa.array(c) for c in columns], names=JUDGEMENTS.names), JUDGEMENTS)
+    out.arrow("judgements.arrow", table(JUDGEMENTS, *columns), JUDGEMENTS)
     if brought.exclusions is not None:
         out.arrow("exclusions.arrow", _excluded(brought.exclusions, position, out.path), EXCLUSIONS)
     columns = np.array(missing, np.int64).reshape(-1, 2).T
-    out.arrow("missing.arrow", pa.table([pa.array(c) for c in columns], names=MISSING.names), MISSING)
+    out.arrow("missing.arrow", table(MISSING, *columns), MISSING)
     return {
         "queries": len(brought.query_ids),
         "judgements": len(known),
@@ -157,7 +158,7 @@ def _excluded(pairs: Sequence[tuple[str, str]], position: dict[str, int], folder
     row_of = _rows_of(sorted({paper for _, paper in pairs}), folder)
     known = {(position[query], row_of[paper]) for query, paper in pairs if query in position and paper in row_of}
     columns = np.array(sorted(known), np.int64).reshape(-1, 2).T
-    return pa.table([pa.array(c) for c in columns], names=EXCLUSIONS.names)
+    return table(EXCLUSIONS, *columns)
 
 
 def _rows_of(ids: list[str], folder: Path) -> dict[str, int]:

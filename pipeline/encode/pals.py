@@ -30,10 +30,9 @@ class _Attention(nn.Module):  # type: ignore[misc]
         self.query, self.key, self.value = (nn.Linear(size, size) for _ in range(3))
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        heads = [
-            each(states).unflatten(-1, (_HEADS, -1)).transpose(1, 2) for each in (self.query, self.key, self.value)
-        ]
-        return functional.scaled_dot_product_attention(*heads, attn_mask=mask).transpose(1, 2).flatten(2)
+        parts = (each(states).unflatten(-1, (_HEADS, -1)) for each in (self.query, self.key, self.value))
+        query, key, value = (part.transpose(1, 2) for part in parts)
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2).flatten(2)
 
 
 class _Pal(nn.Module):  # type: ignore[misc]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -69,13 +69,14 @@ def _beir(folder: Path, pool: Pool) -> list[Path]:
         "README.md": [_CARD.encode()],
         **({"exclusions.tsv": _tabbed(excluded)} if len(pool.exclusions[1]) else {}),
     }
-    for name, blocks in written.items():
-        trec.write(folder / name, blocks)
-    return [folder / name for name in written]
+    return _write(folder, written)
 
 
 def _trec(folder: Path, pool: Pool) -> list[Path]:
-    written = {"topics.tsv": trec.topic_lines(pool), "qrels.txt": trec.qrels_lines(pool)}
+    return _write(folder, {"topics.tsv": trec.topic_lines(pool), "qrels.txt": trec.qrels_lines(pool)})
+
+
+def _write(folder: Path, written: Mapping[str, Iterable[bytes]]) -> list[Path]:
     for name, blocks in written.items():
         trec.write(folder / name, blocks)
     return [folder / name for name in written]

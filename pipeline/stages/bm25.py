@@ -6,6 +6,7 @@ its identity.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.bm25 import forward_index
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.retrieve.java import anserini_version
-from pipeline.retrieve.lucene import ANALYZER
+from pipeline.retrieve.lucene_java import ANALYZER
 from pipeline.stages.search import DEFAULT_DEPTH, config_of, open_pool, slug_of, write_ranking
 
 FOLDER = "index"
@@ -114,18 +115,11 @@ def index_of(segment: Artifact) -> ForwardIndex:
 
 
 def _terms_task(corpus: Artifact, pool: Task | Artifact, role: Role) -> Task:
-    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        return _analyse(role, inputs, out, resources)
-
-    config = TermsConfig(*installed_analyzer(), role)
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
-    return Task("terms", _TERMS_VERSION, _room(corpus, role), slug_of(pool), config, inputs, run)
-
-
-def _room(corpus: Artifact, role: Role) -> str:
     config = TermsConfig(*installed_analyzer(), role)
     identity = digest({"version": _TERMS_VERSION, "corpus": corpus.id, "config": config})
-    return f"{TERMS}/{corpus.manifest.slug}{'' if role == 'paper' else f'-{role}'}-{identity[:SHORT_ID]}"
+    room = f"{TERMS}/{corpus.manifest.slug}{'' if role == 'paper' else f'-{role}'}-{identity[:SHORT_ID]}"
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    return Task("terms", _TERMS_VERSION, room, slug_of(pool), config, inputs, functools.partial(_analyse, role))
 
 
 def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
@@ -152,7 +146,7 @@ def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> 
 def _write_blocks(corpus: Corpus, role: Role, rows: Rows, todo: list[int], out: Workdir, resources: Resources) -> None:
     from pipeline.retrieve.bm25.analyzer import CachedAnalyzer, LuceneAnalyzer
     from pipeline.retrieve.java import java_errors
-    from pipeline.retrieve.lucene import Handout, Lucene
+    from pipeline.retrieve.lucene_java import Handout, Lucene
 
     lucene = Lucene(resources.memory)
     threads = min(resources.workers, len(todo))

@@ -111,7 +111,8 @@ def evaluations(
     found: list[Evaluation] = []
     for pool, system in itertools.product(pools, systems):
         try:
-            found += make.with_exact(pool, system)
+            evaluation = make.evaluation(pool, system)
+            found += [each for each in (evaluation.exact, evaluation) if each is not None]
         except LackError as error:
             if left_out is None:
                 raise
@@ -142,11 +143,6 @@ class _Evaluations:
     validation: Sequence[Task]
     scoring: Mapping[str, str]
     allow_unknown: bool
-
-    def with_exact(self, pool: Task, system: System) -> list[Evaluation]:
-        """Return the evaluation of a system, after the exact one where it is approximate."""
-        evaluation = self.evaluation(pool, system)
-        return [evaluation] if evaluation.exact is None else [evaluation.exact, evaluation]
 
     def evaluation(self, pool: Task, system: System) -> Evaluation:
         if isinstance(system, Fused):

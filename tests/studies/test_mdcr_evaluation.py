@@ -24,10 +24,9 @@ from pipeline.measure.inputs import pairs
 from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import parse_systems
-from pipeline.studies.mdcr.evaluation import benchmark_pools, opened, rank
+from pipeline.studies.mdcr.evaluation import benchmark_pools, complete_task, opened, rank
 from pipeline.studies.mdcr.layout import TRUE, candidates_of, read_lists, write_paper
 from pipeline.studies.mdcr.lists import Lists
-from pipeline.studies.mdcr.ranked import complete_task
 from tests.builders import made_up_paper, make_corpus, make_pool
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 

@@ -9,7 +9,7 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import parse_measures
-from pipeline.report.page.parts import Listing, Reading, Spans, TextBrowser
+from pipeline.report.page.parts import Listing, Mark, Reading, Spans, TextBrowser
 from pipeline.report.tables import percent
 from pipeline.sources.csfcube import FACETS
 from pipeline.stages.search import read_ranking
@@ -48,7 +48,10 @@ def browser(pools: Mapping[str, Pool], collection: Collection, rankings: Ranking
 
 
 def _spans(sentences: list[tuple[str, str]], facet: str) -> Spans:
-    return [(f"{text} ", "bold" if label in FACETS[facet] else "") for label, text in sentences]
+    pieces: list[tuple[str, Mark]] = []
+    for label, text in sentences:
+        pieces += [(text, "bold" if label in FACETS[facet] else ""), (" ", "")]
+    return pieces
 
 
 def _ranks(pool: Pool, artifact: Artifact) -> Mapping[tuple[str, int], int]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
@@ -121,16 +120,7 @@ def collection_task(corpus: Artifact, release: Csfcube) -> Task:
         content = {"folds": folds, "sentences": sentences, "annotations": annotations}
         with out.file(_FILE) as (path, _):
             files.write_text(path, json.dumps(content, ensure_ascii=False))
-        labels = [label for paper in queries & documents.keys() for label, _ in sentences[paper]]
-        of_facets = {f"sentences_of_{facet}": sum(label in own for label in labels) for facet, own in FACETS.items()}
-        return {
-            "queries": len(asked),
-            "papers_asked": len(queries & documents.keys()),
-            "papers": len(documents),
-            "folds": len(folds),
-            "sentences": len(labels),
-            **of_facets,
-        }
+        return {"queries": len(asked), "papers": len(documents), "folds": len(folds)}
 
     config = CollectionConfig({**release.identity()["files"], **more})
     return Task("facets", 2, ROOM, corpus.manifest.slug, config, {"corpus": corpus}, run)
@@ -153,9 +143,3 @@ def _folds(release: Csfcube, queries: set[str]) -> dict[str, list[str]]:
     if unknown:
         raise InputError(f"{path} names query {unknown[0]}, which is not judged", nearest(unknown[0], queries))
     return folds
-
-
-def grades_of(judged: Mapping[str, Any], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return one list of grades of a query, float64, NaN where there is none."""
-    grades = np.array(judged.get(name, [-1] * len(judged["cands"])), np.float64)
-    return np.where(grades < 0, np.nan, grades)

@@ -254,12 +254,10 @@ def power_table(found: Measured, baseline: str, differences: Sequence[float]) ->
             needed = (factor * each / difference**2 for each in (variance, low, high))
             cells.append(Cell(system, f"{100 * difference:g} points", *needed))
     notes = [f"Queries a field [95% interval]: power {POWER:.0%}, p < {ALPHA:g}, against {baseline}.", *found.few()]
-    text = {cell[:2]: f"{cell.value:,.0f} [{cell.low:,.0f}, {cell.high:,.0f}]" for cell in cells}
     built = shown("power", "Queries that a difference of MAP needs", cells, notes)
-    lines = (
-        Line(each.label, tuple(text[each.label, column.label] for column in built.table.columns))
-        for each in built.table.lines
-    )
+    text = {cell[:2]: f"{cell.value:,.0f} [{cell.low:,.0f}, {cell.high:,.0f}]" for cell in cells}
+    columns = [column.label for column in built.table.columns]
+    lines = (Line(each.label, tuple(text[each.label, name] for name in columns)) for each in built.table.lines)
     return replace(built, table=replace(built.table, lines=tuple(lines)))
 
 

@@ -33,6 +33,9 @@ Places = npt.NDArray[np.int64]
 OfField = Mapping[str, Mapping[str, Sequence[str]]]
 """Candidate ids by query id and candidate type."""
 
+MEASURES = ("map", "ndcg", "recall@5")
+"""What the benchmark reports, over the whole list but for recall."""
+
 MEANINGS = {
     "graph": "near the query in the citation graph, not cited",
     "most_cited": "among the most cited of the field, not cited",
@@ -191,3 +194,17 @@ def write_lists_pool(
         "excluded_self": 0,
         "excluded_same_title": 0,
     }
+
+
+def in_order(packed: np.ndarray, scores: np.ndarray, queries: int) -> Ranking:
+    """Return the ranking of some pairs in the one total order.
+
+    Args:
+        packed: uint64 ``[n]``, query and row (:func:`pipeline.measure.inputs.pairs`).
+        scores: float32 ``[n]``, finite; higher is better.
+        queries: number of queries.
+    """
+    query = (packed >> np.uint64(32)).astype(np.int64)
+    order = np.lexsort(((packed & np.uint64(0xFFFFFFFF)).astype(np.int64), scores, -query))[::-1]
+    rows = packed[order].astype(np.uint32)
+    return Ranking.from_counts(np.bincount(query, minlength=queries), rows, scores[order])

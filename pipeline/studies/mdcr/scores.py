@@ -16,6 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.statistics import holm
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
 from pipeline.report.identity import Chosen
@@ -38,15 +39,14 @@ from pipeline.studies.mdcr.evaluation import (
     weighted,
 )
 from pipeline.studies.mdcr.layout import file_names, read_lists
-from pipeline.studies.mdcr.lists import Floats, Lists
-from pipeline.studies.mdcr.macro import adjusted, macro
-from pipeline.studies.mdcr.scorefile import MEASURES
+from pipeline.studies.mdcr.lists import MEASURES, Floats, Lists
+from pipeline.studies.mdcr.macro import macro, p_value
 
 PUBLISHED = RECIPES.parent / "reference"
 """Folder of the figures that the papers print."""
 
-_NAMES = tuple(map(str, MEASURES))
 _ALPHA = 0.05
+_BESIDE = {"value": "here", "low": "low", "high": "high", "paper": "paper"}
 
 
 @dataclass(frozen=True)
@@ -111,43 +111,25 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     scored = [each for one in chosen for each in collect.load([one])]
     baseline = recipe.baseline if recipe.baseline in {each.system for each in found} else None
     settings = ReportSettings(seed=recipe.seed, baseline=baseline)
-    report = summarise(scored, settings, _NAMES)
+    report = summarise(scored, settings, MEASURES)
     fields = with_published(frame_of(report), "benchmark.")
     note = f"BM25 counts the documents of {'each list' if recipe.bm25_index == 'query' else 'all lists of a field'}."
     (table,) = build_tables(report)
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
     tables = [StudyTable("fields", replace(table, title=title, notes=(*table.notes, note)), fields)]
-    values = values_of(workspace, corpus, found)
-    tables += [types_table(values, baseline, recipe.seed), *published_table(fields)]
+    tables += [types_table(values_of(workspace, corpus, found), baseline, recipe.seed), *published_table(fields)]
     heats = [heat(report, family) for family in report.families if family.kind == "fields"]
-    opened_pools = {each.pool.id: Lists(Pool(each.pool, Corpus(corpus))) for each in chosen}
-    typed = {name: lists.typed() for name, lists in opened_pools.items()}
-    queries = browser(chosen, scored, _NAMES, settings, types=typed)
-    sources = [corpus.name, *dict.fromkeys(each.pool.name for each in chosen)]
-    return Findings(tables, sources=sources, parts=[*charts(report), *heats, types_heat(values), queries])
+    pools = {each.pool.id: Pool(each.pool, Corpus(corpus)) for each in chosen}
+    typed = {name: Lists(pool).typed() for name, pool in pools.items()}
+    queries = browser(chosen, scored, MEASURES, settings, types=typed)
+    sources = [corpus.name, *(pool.artifact.name for pool in pools.values())]
+    return Findings(tables, sources=sources, parts=[*charts(report), *heats, types_heat(tables[1]), queries])
 
 
 def chosen_of(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> Chosen:
     """Return what was scored of one system on one field, as reports take it."""
     score, ranking, pool = workspace.make([ranked.score, ranked.ranking, ranked.pool])
     return Chosen(ranked.system, (score,), ranking, pool, corpus)
-
-
-def types_heat(values: Values) -> Heat:
-    """Return table 4 coloured by value."""
-    types = list(next(iter(values.values())))
-
-    def mean(by_field: Mapping[str, Floats], place: int) -> float:
-        return float(np.mean([each[place].mean() for each in by_field.values()]))
-
-    return Heat(
-        "Types by systems",
-        "type",
-        types,
-        list(values),
-        {label_of(name): [[mean(own[kind], place) for own in values.values()] for kind in types]
-         for place, name in enumerate(_NAMES)},
-    )  # fmt: skip
 
 
 Values = Mapping[str, Mapping[str, Mapping[str, Floats]]]
@@ -161,50 +143,49 @@ def values_of(workspace: Workspace, corpus: Artifact, found: Sequence[Ranked]) -
         lists, ranking = opened(workspace, corpus, each)
         for name in lists.types:
             by_type = values.setdefault(each.system, {}).setdefault(name, {})
-            by_type[each.field] = lists.values(ranking, _NAMES, {name})
+            by_type[each.field] = lists.values(ranking, MEASURES, {name})
     return values
 
 
 def types_table(values: Values, baseline: str | None, seed: int) -> StudyTable:
-    """Return table 4: how hard each candidate type is for each system, mean over fields."""
-    systems = list(values)
-    types = list(next(iter(values.values())))
-    rows: list[dict[str, Any]] = []
-    for system in systems:
-        tested = baseline is not None and system != baseline
-        for place, measure in enumerate(_NAMES):
-            p_values: list[float | None] = [None] * len(types)
-            if tested:
-                other = values[baseline or ""]
-                differences = {
-                    field: np.stack([values[system][name][field][place] - other[name][field][place] for name in types])
-                    for field in values[system][types[0]]
-                }
-                p_values = list(adjusted(differences, seed))
-            for name, p_value in zip(types, p_values, strict=True):
-                average = macro({field: own[place : place + 1] for field, own in values[system][name].items()}, seed)
-                value, low, high = (float(part[0]) for part in average[:3])
-                rows.append(
-                    {"system": system, "field": name, "measure": measure, "value": value, "low": low, "high": high}
-                    | {"p_adjusted": p_value}
-                )
+    """Return table 4: how hard each candidate type is for each system, mean over the fields that have it."""
+    systems, types = list(values), list(next(iter(values.values())))
+    means = {(system, name): macro(own[name], seed) for system, own in values.items() for name in types}
+    p_values = {
+        system: np.apply_along_axis(holm, 0, [p_value(own[name], values[baseline][name], seed) for name in types])
+        for system, own in values.items()
+        if baseline and system != baseline
+    }
+    rows: list[dict[str, Any]] = [
+        {"system": system, "field": name, "measure": measure}
+        | {end: float(getattr(means[system, name], end)[place]) for end in ("value", "low", "high")}
+        | {"p_adjusted": float(p_values[system][number, place]) if system in p_values else None}
+        for system in systems
+        for place, measure in enumerate(MEASURES)
+        for number, name in enumerate(types)
+    ]
     frame = with_published(pl.DataFrame(rows, infer_schema_length=None), "benchmark-type.").rename({"field": "type"})
-    found = {(row["type"], row["system"], row["measure"]): row for row in frame.iter_rows(named=True)}
+    found = by_type(frame)
     notes = [f"Percent: mean over fields of the {len(types)} types alone, with all positives [95% interval]."]
     if baseline is not None:
         notes.append(f"† differs from {baseline}: paired permutation test, Holm's correction over types, p < 0.05.")
-    shown = [measure for measure in _NAMES if measure != "ndcg"]
-    table = Table(
-        "Candidate types",
-        "type",
-        tuple(Column(label_of(measure), system) for measure in shown for system in systems),
-        tuple(
-            Line(name, tuple(_figure(found[name, system, measure]) for measure in shown for system in systems))
-            for name in types
-        ),
-        tuple(notes),
-    )
-    return StudyTable("types", table, frame)
+    places = [(measure, system) for measure in MEASURES if measure != "ndcg" for system in systems]
+    columns = tuple(Column(label_of(measure), system) for measure, system in places)
+    lines = (Line(name, tuple(_figure(found[name, m, system]) for m, system in places)) for name in types)
+    return StudyTable("types", Table("Candidate types", "type", columns, tuple(lines), tuple(notes)), frame)
+
+
+def by_type(frame: pl.DataFrame) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Return the rows of table 4 by type, measure and system."""
+    return {(row["type"], row["measure"], row["system"]): row for row in frame.iter_rows(named=True)}
+
+
+def types_heat(table: StudyTable) -> Heat:
+    """Return table 4 coloured by value."""
+    found = by_type(table.frame)
+    types, measures, systems = (list(dict.fromkeys(each)) for each in zip(*found, strict=True))
+    views = {label_of(m): [[found[name, m, system]["value"] for system in systems] for name in types] for m in measures}
+    return Heat("Types by systems", "type", types, systems, views)
 
 
 def _figure(row: Mapping[str, Any]) -> Figure:
@@ -231,15 +212,8 @@ def with_published(frame: pl.DataFrame, prefix: str) -> pl.DataFrame:
 
 def published_table(fields: pl.DataFrame) -> list[StudyTable]:
     """Return the figures beside those that the papers print; none where no system and field is in a paper."""
-    both = fields.filter(pl.col("paper").is_not_null()).select(
-        "field",
-        "system",
-        "measure",
-        (pl.col("value") * 100).alias("here"),
-        (pl.col("low") * 100).alias("low"),
-        (pl.col("high") * 100).alias("high"),
-        (pl.col("paper") * 100).alias("paper"),
-    )
+    figures = [(pl.col(name) * 100).alias(shown) for name, shown in _BESIDE.items()]
+    both = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", *figures)
     note = "Percent. The paper's benchmark is of S2ORC; another corpus or other candidates give other figures."
     return [StudyTable("paper", table_of("Beside the figures of the papers", both, [note]), both)] if len(both) else []
 

@@ -28,7 +28,7 @@ _COLUMNS = ("system", "rank of the paper", "10 nearest in common")
 def browser(readings: list[Reading]) -> TextBrowser:
     """Return the part of the page."""
     note = (
-        f"{SHOWN} papers drawn from each set, title ⏐ abstract. The rank is that of the paper among the originals, "
+        f"{SHOWN} papers drawn from each set, title ¶ abstract. The rank is that of the paper among the originals, "
         "with its neighbour as the query."
     )
     return TextBrowser("What each class changes", ("Set", "Class"), _MARKS, readings, note)
@@ -63,7 +63,7 @@ def readings_of(name: str, artifact: Artifact, originals: Rows, values: pl.DataF
                     shown = f"{1 / rank:.0f}" if rank else f"over {DEPTHS['neighbours']}"
                     lines.append((system, shown, f"{10 * common:.0f}"))
                 before, after = (_text(corpus, place) for place in (original, row))
-                spans = [*marked(before.title, after.title), (" ⏐ ", ""), *marked(before.abstract, after.abstract)]
+                spans = [*marked(before.title, after.title), (" ¶ ", ""), *marked(before.abstract, after.abstract)]
                 facts = {"category": each.category, "change": each.definition}
                 yield Reading((name, each.name), before.title, spans, [Listing("", _COLUMNS, lines)], facts)
 

@@ -22,19 +22,18 @@ from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES
 from pipeline.studies.neighbours.plan import Ranked
 from pipeline.studies.neighbours.values import in_order
 
-DRAWN = ("NN1_Ret", "NN10_Ret", "AOP-10")
-"""Measures with a drawing."""
 _SHOWN = 500
 """Papers of a t-SNE plot."""
 _CENTRES = (BINS[:-1] + BINS[1:]) / 2
 
 
-def heat(title: str, values: pl.DataFrame) -> Heat:
+def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> Heat:
     """Return classes by systems, a view for each measure: means over the corpora, then each corpus.
 
     Args:
         title: heading.
         values: ``corpus``, ``system``, ``name``, ``measure`` and ``value`` in percent.
+        measures: in order.
     """
     systems, names = values["system"].unique(maintain_order=True).to_list(), in_order(values["name"])
     corpora = values["corpus"].unique(maintain_order=True).to_list()
@@ -45,19 +44,19 @@ def heat(title: str, values: pl.DataFrame) -> Heat:
         found = {(name, system): value for name, system, value in means.iter_rows()}
         return [[found.get((name, system)) for system in systems] for name in names]
 
-    views = {measure: view(measure, corpora) for measure in values["measure"].unique(maintain_order=True)}
+    views = {measure: view(measure, corpora) for measure in measures}
     if len(corpora) > 1:
-        views |= {f"{measure}, {corpus}": view(measure, [corpus]) for measure in list(views) for corpus in corpora}
+        views |= {f"{measure}, {corpus}": view(measure, [corpus]) for measure in measures for corpus in corpora}
     return Heat(title, "class", [f"{CLASSES[name].category} {name}" for name in names], systems, views)
 
 
 def distributions(cosines: pl.DataFrame) -> Chart:
-    """Return how the cosines of each category are distributed, two views an encoder; all corpora count."""
+    """Return how the cosines of each category are distributed (figure 4), two views an encoder; all corpora count."""
     views = {}
     for (system,), each in cosines.group_by("system", maintain_order=True):
         for column, title in (("pairs", "pairs of one class"), ("own", "neighbour and original")):
             views[f"{system}: {title}"] = list(_shares(each, column))
-    return Chart("Similarities by category", "cosine", "%", views)
+    return Chart("Distributions of similarities", "cosine", "%", views)
 
 
 def _shares(cosines: pl.DataFrame, column: str) -> Iterator[Series]:
@@ -69,19 +68,12 @@ def _shares(cosines: pl.DataFrame, column: str) -> Iterator[Series]:
             yield Series(category, _CENTRES[held].round(2).tolist(), shares[held].tolist())
 
 
-def drawings(shown: Heat, chart: Chart | None) -> list[StudyFigure]:
-    """Return the heat map of each measure, and the distributions of each encoder, as drawings."""
-    found = [
+def drawings(shown: Heat) -> list[StudyFigure]:
+    """Return the heat map of each measure as a drawing (figures 6 and 7)."""
+    return [
         StudyFigure(f"classes-{name.lower().replace('_', '-')}", partial(_draw_heat, shown=shown, measure=name))
-        for name in DRAWN
+        for name in ("NN1_Ret", "NN10_Ret", "AOP-10")
     ]
-    panels: dict[str, dict[str, Sequence[Series]]] = {}
-    for view, series in chart.views.items() if chart else ():
-        panels.setdefault(view.rpartition(": ")[0], {})[view] = series
-    for system, each in panels.items():
-        stem = "".join(letter if letter.isalnum() else "-" for letter in system)
-        found.append(StudyFigure(f"similarities-{stem}", partial(_draw_distributions, panels=each)))
-    return found
 
 
 def _draw_heat(figure_class: Any, shown: Heat, measure: str) -> Any:
@@ -95,18 +87,6 @@ def _draw_heat(figure_class: Any, shown: Heat, measure: str) -> Any:
     axes.set_xticks(range(len(shown.columns)), shown.columns, rotation=30, ha="right")
     axes.set_yticks(range(len(shown.rows)), shown.rows, fontsize=6)
     axes.set_title(f"{measure} (%)", fontsize=8)
-    return drawn
-
-
-def _draw_distributions(figure_class: Any, panels: dict[str, Sequence[Series]]) -> Any:
-    drawn = figure_class(figsize=(6.8, 2.6), layout="constrained")
-    for axes, (title, found) in zip(drawn.subplots(1, len(panels)), panels.items(), strict=True):
-        for series in found:
-            axes.plot(series.x, series.values, color=COLOURS[CATEGORIES.index(series.label)], lw=1, label=series.label)
-        axes.set_title(title, fontsize=8)
-        axes.set_xlabel("cosine")
-        axes.set_yticks([])
-    axes.legend(fontsize=6)
     return drawn
 
 
@@ -128,7 +108,8 @@ def titles(workspace: Workspace, name: str, corpus: Artifact, ranked: Sequence[R
 def _draw_titles(figure_class: Any, vectors: Any, is_title: Any, title: str, seed: int) -> Any:
     from sklearn.manifold import TSNE
 
-    places = TSNE(init="pca", metric="cosine", random_state=seed).fit_transform(vectors)
+    embedding = TSNE(perplexity=min(30, len(vectors) / 3), init="pca", metric="cosine", random_state=seed)
+    places = embedding.fit_transform(vectors)
     drawn = figure_class(figsize=(3.4, 3.2), layout="constrained")
     axes = drawn.subplots()
     for label, part, colour in (("T+A", ~is_title, COLOURS[0]), ("T", is_title, COLOURS[1])):

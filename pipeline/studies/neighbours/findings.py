@@ -27,12 +27,13 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
                 seen.append(values.filter(pl.col("original").is_in(shown)).with_columns(system=pl.lit(each.system)))
         readings += browse.readings_of(name, corpus, shown, pl.concat(seen))
         for system, task in similarities(corpus, ranked):
-            cosines.append(cosines_of(workspace.make([task])[0], name, system))
+            found = cosines_of(workspace.make([task])[0], name, system)
+            cosines += [found] if len(found) else []
         plots = plots or figures.titles(workspace, name, corpus, ranked, recipe.seed)
     every = pl.concat(means)
     titles = every.filter(pl.col("category") == "")
     classes = every.filter(pl.col("category") != "", pl.col("measure") != "MRR")
-    found = [
+    written = [
         tables.titles(titles, recipe),
         tables.categories(classes, recipe),
         tables.optimality(classes),
@@ -40,21 +41,18 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         tables.counts(corpora),
     ]
     if recipe.quality:
-        found.append(tables.predictions(classes, recipe.read_quality(), recipe.seed))
-    heat, chart = figures.heat("Classes by systems", classes), None
+        written.append(tables.predictions(classes, recipe.read_quality(), recipe.seed))
+    heat = figures.heat("Classes by systems", classes, ("AOP-10", "AOP-20", "NN1_Ret", "NN10_Ret"))
     parts: list[Part] = [heat]
     if cosines:
         together = pl.concat(cosines)
-        found.append(tables.similarities(together))
-        chart = figures.distributions(together)
-        wanted = {
-            "mean": "mean cosine of pairs",
-            "above_mean": "pairs above the mean",
-            "own_mean": "cosine with the original",
-        }
-        long = together.unpivot(list(wanted), index=["corpus", "system", "name"], variable_name="measure")
-        long = long.with_columns(pl.col("measure").replace_strict(wanted), 100 * pl.col("value"))
-        parts += [chart, figures.heat("Similarities by class", long)]
+        written.append(tables.similarities(together))
+        measures = ("mean", "above mean", "mean with the original")
+        long = together.unpivot(measures, index=["corpus", "system", "name"], variable_name="measure")
+        parts += [
+            figures.distributions(together),
+            figures.heat("Similarities by class", long.with_columns(100 * pl.col("value")), measures),
+        ]
     parts.append(browse.browser(readings))
     sources = [corpus.name for corpus in corpora.values()]
-    return Findings(found, [*figures.drawings(heat, chart), *plots], sources, parts=parts)
+    return Findings(written, [*figures.drawings(heat), *plots], sources, parts=parts)

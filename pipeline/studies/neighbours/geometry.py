@@ -28,13 +28,14 @@ SIMILARITIES = "runs/similarities"
 BINS = np.linspace(-1, 1, 101)
 """Edges of the histograms of similarities."""
 
+DESCRIBED = ("mean", "deviation", "lowest", "highest", "above mean", "mean with the original")
+"""Of the cosines of all pairs of a class; the last of each neighbour with its original."""
+
 SIMILARITY = pa.schema(
     [
         pa.field("name", pa.string(), nullable=False),
         pa.field("papers", pa.int64(), nullable=False),
-        *(pa.field(each, pa.float64(), nullable=False) for each in ("mean", "deviation", "lowest", "highest")),
-        pa.field("above_mean", pa.float64(), nullable=False),
-        pa.field("own_mean", pa.float64(), nullable=False),
+        *(pa.field(each, pa.float64(), nullable=False) for each in DESCRIBED),
         pa.field("pairs", pa.list_(pa.int64()), nullable=False),
         pa.field("own", pa.list_(pa.int64()), nullable=False),
     ]

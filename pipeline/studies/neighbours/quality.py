@@ -1,23 +1,15 @@
-"""Does brittleness predict how well a system recommends citations? A rank correlation over systems."""
+"""Brittleness of a system, and how well it recommends citations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
-from scipy.stats import rankdata
+from scipy.stats import permutation_test, rankdata
 
 from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
 
-Figures = npt.NDArray[np.float64]
-
-RESAMPLES = 10_000
-LEVEL = 0.95
 FEWEST = 3
 """Systems that a rank correlation needs."""
 
@@ -62,34 +54,14 @@ def brittleness(classes: pl.DataFrame, measure: str) -> dict[str, float]:
     return dict(means.iter_rows())
 
 
-class Correlation(NamedTuple):
-    """Spearman's rank correlation with a percentile interval from a bootstrap over systems."""
-
-    systems: int
-    value: float
-    low: float
-    high: float
-
-
-def correlation(of: Mapping[str, float], quality: Mapping[str, float], seed: int) -> Correlation | None:
-    """Return the rank correlation of two figures over the systems that have both; None where one is constant.
-
-    Resamples in which one of the two is constant have no correlation and do not count.
-    """
-    systems = [system for system in of if system in quality]
-    first, second = (np.array([figures[system] for system in systems]) for figures in (of, quality))
-    if np.ptp(first) == 0 or np.ptp(second) == 0:
-        return None
-    draws = generator(seed, "rank correlation").integers(len(systems), size=(RESAMPLES, len(systems)))
-    draws = draws[(np.ptp(first[draws], axis=1) > 0) & (np.ptp(second[draws], axis=1) > 0)]
-    low, high = np.quantile(_spearman(first[draws], second[draws]), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Correlation(len(systems), float(_spearman(first[None], second[None])[0]), float(low), float(high))
-
-
-def _spearman(first: Figures, second: Figures) -> Figures:
-    """Return the rank correlation of each row of two matrices."""
-    one, other = (
-        ranks - ranks.mean(axis=1, keepdims=True) for ranks in (rankdata(each, axis=1) for each in (first, second))
+def chance(one: list[float], other: list[float], seed: int) -> float:
+    """Return the p-value of a rank correlation: how many orders of the systems correlate as much, either way."""
+    first, second = (rankdata(each) - (len(each) + 1) / 2 for each in (one, other))
+    found = permutation_test(
+        (first,),
+        lambda order, axis: (order * second).sum(axis=axis),
+        permutation_type="pairings",
+        vectorized=True,
+        random_state=generator(seed, "rank correlation"),
     )
-    found: Figures = (one * other).sum(axis=1) / np.sqrt(np.square(one).sum(axis=1) * np.square(other).sum(axis=1))
-    return found
+    return float(found.pvalue)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
 from pipeline.core.artifact import Artifact
@@ -11,9 +12,11 @@ from pipeline.encode import registry
 from pipeline.report.tables import Table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import table_of
+from pipeline.studies.large_scale.winners import rank_correlation
+from pipeline.studies.neighbours.geometry import DESCRIBED
 from pipeline.studies.neighbours.operators import CATEGORIES
 from pipeline.studies.neighbours.plan import Recipe
-from pipeline.studies.neighbours.quality import brittleness, correlation
+from pipeline.studies.neighbours.quality import brittleness, chance
 from pipeline.studies.neighbours.values import TASKS, by_category, in_order
 
 OPTIMAL = {"LL-HS": (75, 100), "LO-HS": (70, 100), "LL-PS": (50, 70), "LO-PS": (50, 70), "LO-DS": (0, 20)}
@@ -97,31 +100,31 @@ def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
 
 def similarities(cosines: pl.DataFrame) -> StudyTable:
     """Return the similarities by category: means over classes and corpora, extremes over all."""
+    extremes = {"lowest": pl.col("lowest").min(), "highest": pl.col("highest").max()}
     means = cosines.group_by("system", "category", maintain_order=True).agg(
-        pl.col("mean", "deviation").mean(),
-        pl.col("lowest").min(),
-        pl.col("highest").max(),
-        pl.col("above_mean", "own_mean").mean(),
+        **{name: extremes.get(name, pl.col(name).mean()) for name in DESCRIBED}
     )
-    shown = means.select(pl.format("{} {}", "system", "category").alias("system"), pl.exclude("system", "category"))
-    note = "Cosines of all pairs of neighbours of a class, and of neighbours with their originals (own)."
+    shown = means.select(pl.format("{} {}", "system", "category").alias("system"), *DESCRIBED)
+    note = "Cosines of all pairs of neighbours of a class, and of neighbours with their originals."
     table = table_of("Similarities by category", shown, [note], decimals=3)
     return StudyTable("similarities", table, cosines.drop("pairs", "own"))
 
 
 def predictions(classes: pl.DataFrame, quality: Mapping[str, float], seed: int) -> StudyTable:
     """Return brittleness beside the quality of each system, and their rank correlation."""
-    columns = {"system": list(quality), "MAP": [100 * value for value in quality.values()]}
-    notes = []
+    mean_ap, notes = [100 * value for value in quality.values()], []
+    columns: dict[str, list[str] | list[float]] = {"system": list(quality), "MAP": mean_ap}
     for measure in ("NN1_Ret", "AOP-10"):
         figures = brittleness(classes, measure)
-        columns[f"brittleness, {measure}"] = [figures[system] for system in quality]
-        found = correlation(figures, quality, seed)
-        shown = f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]" if found else "not defined"
+        columns[f"brittleness, {measure}"] = own = [figures[system] for system in quality]
+        value, low, high = rank_correlation(np.array(own), np.array(mean_ap), seed, measure)
+        shown = "not defined: all are equal"
+        if not np.isnan(value):
+            shown = f"{value:.2f} [{low:.2f}, {high:.2f}], p = {chance(own, mean_ap, seed):.2f}"
         notes.append(f"Rank correlation of brittleness by {measure} with MAP: {shown}.")
     notes.append(
         "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% bootstrap "
-        f"interval over {len(quality)} systems."
+        f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
     )
     frame = pl.DataFrame(columns)
     return StudyTable("correlation", table_of("Brittleness and citation recommendation", frame, notes), frame)

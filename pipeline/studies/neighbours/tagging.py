@@ -25,8 +25,20 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode.aspire import split_sentences
-from pipeline.studies.neighbours import words
-from pipeline.studies.neighbours.words import Words, is_english, tokens
+from pipeline.studies.neighbours.words import (
+    ADJECTIVE,
+    ADVERB,
+    DETERMINER,
+    MARK,
+    NOUN,
+    NUMBER,
+    OTHER,
+    PRONOUN,
+    VERB,
+    Words,
+    is_english,
+    tokens,
+)
 
 ROOM = "corpora/tags"
 
@@ -44,15 +56,8 @@ _LONGEST = 40
 _TOGETHER = 1_024
 """Papers that a worker tags at a time."""
 
-_CLASSES = {
-    "NN": words.NOUN,
-    "NP": words.NOUN,
-    "AJ": words.ADJECTIVE,
-    "AV": words.ADVERB,
-    "AT": words.DETERMINER,
-    "CR": words.NUMBER,
-}
-_TAGS = {**dict.fromkeys(("PNP", "PNX", "PNI", "DPS"), words.PRONOUN), "DT0": words.DETERMINER}
+_CLASSES = {"NN": NOUN, "NP": NOUN, "AJ": ADJECTIVE, "AV": ADVERB, "AT": DETERMINER, "CR": NUMBER}
+_TAGS = {**dict.fromkeys(("PNP", "PNX", "PNI", "DPS"), PRONOUN), "DT0": DETERMINER}
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ def tag(text: str) -> str:
     """Return one letter of :mod:`pipeline.studies.neighbours.words` for each token of a text.
 
     The tagger's tags are those of the British National Corpus (C5). Verbs include forms of *be* and modals, pronouns
-    possessives (*our*), determiners articles and *this, all, some*; *which* and *not* are other words.
+    possessives (*our*), determiners articles and *this, all, some*; *which* and *not* are other
     """
     found: list[str] = []
     for sentence in split_sentences(text):
@@ -146,12 +151,12 @@ def tag_papers(texts: Sequence[Text]) -> list[tuple[str, str] | None]:
 
 def _letter(word: str, tag: str) -> str:
     if not any(map(str.isalnum, word)):
-        return words.MARK
+        return MARK
     if word.isdecimal():
-        return words.NUMBER
+        return NUMBER
     if len(word) > _LONGEST:
-        return words.OTHER
-    return words.VERB if tag[0] == "V" else _TAGS.get(tag) or _CLASSES.get(tag[:2], words.OTHER)
+        return OTHER
+    return VERB if tag[0] == "V" else _TAGS.get(tag) or _CLASSES.get(tag[:2], OTHER)
 
 
 @functools.cache

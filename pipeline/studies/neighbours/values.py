@@ -56,10 +56,11 @@ def means_of(values: pl.DataFrame, corpus: str, ranked: Ranked) -> pl.DataFrame:
 
 
 def cosines_of(artifact: Artifact, corpus: str, system: str) -> pl.DataFrame:
-    """Return the similarities of one encoder on one corpus (:data:`geometry.SIMILARITY`), with their category."""
+    """Return the similarities of one encoder on one corpus (:data:`geometry.SIMILARITY`), category by category."""
     found = pl.from_arrow(artifact.arrow("similarities.arrow"))
-    return found.select(
-        corpus=pl.lit(corpus), system=pl.lit(system), category=CATEGORY, **{n: n for n in found.columns}
+    order = pl.DataFrame({"name": in_order(found["name"])}, {"name": pl.String})
+    return order.join(found, on="name", maintain_order="left").select(
+        corpus=pl.lit(corpus), system=pl.lit(system), category=CATEGORY, **{name: name for name in found.columns}
     )
 
 

@@ -13,7 +13,7 @@ import io
 import math
 import tarfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.rng import priorities, smallest
-from pipeline.core.text import id_keys
+from pipeline.core.text import id_keys, same_title_form
 from pipeline.studies.scirepeval import authors
 from pipeline.studies.scirepeval.layout import META, TEST, Doc, Folder, Keys, read_doc, rows
 from pipeline.studies.scirepeval.tasks import Entry
@@ -76,11 +76,7 @@ class Judged:
 
 
 def docs(entry: Entry, folder: Folder, split: str = "evaluation") -> Iterator[Doc]:
-    """Yield every paper of a split of a task's texts, with repeats.
-
-    Raises:
-        InputError: a row lacks an id, or the files are of another version.
-    """
+    """Yield every paper of a split of a task's texts, with repeats."""
     sample = folder.sample(entry) if folder.state(entry) == "sample" and split == "evaluation" else None
     if entry.kind == "authors":
         yield from authors.docs(entry, folder)
@@ -151,6 +147,7 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
     """
     keys, texts, groups = keys_of(entry, folder), queries(entry, folder), dict[str, list[str]]()
     counts, sample = keys.counts, folder.sample(entry) if folder.state(entry) == "sample" else None
+    pairs: Iterator[tuple[str, str, Any]]
     if sample is None:
         found = rows(folder.files(TEST, entry.test, "test"), ("query_id", "cand_id", "score"))
         pairs = ((str(row["query_id"]), str(row["cand_id"]), row["score"]) for row in found)
@@ -180,6 +177,54 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
     counts["queries"] = len(grades)
     counts["judgements"] = sum(map(len, grades.values()))
     return Judged(grades, keys, texts, groups, counts)
+
+
+def leaks(entry: Entry, folder: Folder, train: bool, lists: Mapping[str, Path]) -> list[tuple[str, int, int, int]]:
+    """Return test papers, those that training data has by id, and those by title alone, for each training data.
+
+    That is the task's own, the multi-format encoders' where ``train``, and each list.
+    """
+    titles = {doc.id: same_title_form(doc.title) for doc in docs(entry, folder)}
+    papers, own = _papers(entry, folder, titles)
+    test, sources = {each: titles[each] for each in papers}, dict[str, Iterable[tuple[str, str]]]()
+    if own:
+        sources["its own"] = ((each, titles[each]) for each in own)
+    if train:
+        read = docs(entry, folder, "train")
+        sources["the encoders'"] = ((doc.id, same_title_form(doc.title)) for doc in read)
+    sources |= {name: _lines(path) for name, path in lists.items()}
+    return [(name, len(test), *_shared(test, each)) for name, each in sources.items()]
+
+
+def _papers(entry: Entry, folder: Folder, titles: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    """Return the ids of a task's test papers, and of its own training papers."""
+    if entry.format in ("classification", "regression"):
+        labelled = load_labelled(entry, folder)
+        train, test = ({key.rpartition("~")[0] for key in part.keys} for part in (labelled.train, labelled.test))
+        return test, train
+    if entry.kind == "authors":
+        return set(titles), set()
+    judged = load_judged(entry, folder)
+    papers = {paper for query, found in judged.grades.items() for paper in (query, *found)}
+    return (papers | {paper for group in judged.groups.values() for paper in group}) & titles.keys(), set()
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        yield from ((line.strip(), same_title_form(line)) for line in lines)
+
+
+def _shared(test: Mapping[str, str], training: Iterable[tuple[str, str]]) -> tuple[int, int]:
+    """Return the test papers in training data by id, and those by title alone."""
+    by_title: dict[str, set[str]] = {}
+    for paper, title in test.items():
+        by_title.setdefault(title, set()).add(paper)
+    by_title.pop("", None)
+    ids, alike = set[str](), set[str]()
+    for paper, title in training:
+        ids |= {paper} & test.keys()
+        alike |= by_title.get(title, set())
+    return len(ids), len(alike - ids)
 
 
 def _sample_rows(entry: Entry, folder: Folder) -> Iterator[dict[str, Any]]:

@@ -39,11 +39,7 @@ _DIGITS = 10
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of published files.
-
-    Attributes:
-        root: the folder.
-    """
+    """A folder of published files."""
 
     root: Path
 
@@ -111,12 +107,7 @@ class _Refusing(Tally):
 
 
 def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the rows of some files, in order.
-
-    Args:
-        paths: files of one split.
-        needed: columns that every row must have.
-        optional: columns that are read where they are there.
+    """Yield the rows of the files of a split, with the columns ``needed`` and, where they are there, ``optional``.
 
     Raises:
         InputError: a row lacks a column, as in files of another version, or cannot be read; the place is named.
@@ -134,11 +125,7 @@ def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] =
 
 
 def document(path: Path) -> Any:
-    """Return what a JSON file holds, plain or gzip.
-
-    Raises:
-        CorruptError: it is missing, damaged or not JSON.
-    """
+    """Return what a JSON file holds, plain or gzip; another one is a CorruptError."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         return msgspec.json.decode(content)
@@ -169,13 +156,7 @@ def _read(path: Path, needed: Sequence[str], optional: Sequence[str]) -> Iterato
 
 
 class Doc(NamedTuple):
-    """A paper as a task encodes it.
-
-    Attributes:
-        id: in the task.
-        title: as it is written.
-        abstract: with further fields behind it, each after a space.
-    """
+    """A paper as a task encodes it; further fields stand behind the abstract, each after a space."""
 
     id: str
     title: str
@@ -189,13 +170,7 @@ class Doc(NamedTuple):
 
 
 def read_doc(row: Mapping[str, Any], fields: Iterable[str], task: str, own_id: str = "") -> Doc:
-    """Return the paper of a row.
-
-    Args:
-        row: has an id and texts.
-        fields: what is encoded; all after the title joins the abstract.
-        task: named in errors.
-        own_id: the id, where the row has none.
+    """Return the paper of a row of a task, with the fields to encode; ``own_id`` is the id where the row has none.
 
     Raises:
         InputError: the row has no id.
@@ -218,10 +193,7 @@ def _text(value: Any) -> str:
 class Keys(dict[str, str]):
     """The key of each paper of one task, by its id; of two texts of one id the first counts.
 
-    A paper without a text is an InputError.
-
-    Attributes:
-        counts: ``papers``, ``papers_without_text``, ``papers_with_another_text``.
+    A paper without a text is an InputError. ``counts`` has papers, those without text and those with another text.
     """
 
     def __init__(self, task: str) -> None:

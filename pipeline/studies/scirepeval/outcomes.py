@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,29 +50,13 @@ Found = Mapping[str, Sequence[Outcome]]
 """The figures of each system, of the same tasks in the same order."""
 
 
-@dataclass(frozen=True)
-class Mean:
+class Mean(NamedTuple):
     """An average over figures: a fraction, its 95% interval, and the number of figures."""
 
     value: float
     low: float
     high: float
     figures: int
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One system less another over the same figures.
-
-    Attributes:
-        mean: of the differences, as a fraction, with its interval over test items.
-        p_value: of the paired permutation test over figures.
-        better: figures in which the first is higher.
-    """
-
-    mean: Mean
-    p_value: float
-    better: int
 
 
 def outcomes(entry: Entry, figures: Sequence[tuple[str, float, Floats, int]]) -> list[Outcome]:
@@ -113,8 +97,10 @@ def average(found: Iterable[Outcome], group: str = "average", kind: str = "") ->
     return Mean(float(np.mean([each.value for each in chosen])), low, high, len(chosen))
 
 
-def difference(first: Sequence[Outcome], second: Sequence[Outcome], seed: int, kind: str = "") -> Difference:
-    """Compare two systems over all figures that count, or those of a format.
+def difference(
+    first: Sequence[Outcome], second: Sequence[Outcome], seed: int, kind: str = ""
+) -> tuple[Mean, float, int]:
+    """Return mean difference, p-value and number of higher figures of two systems, over all figures or a format's.
 
     The interval resamples test items, with the same draws for both systems. The test flips the signs of the differences
     figure by figure: it asks whether the one system is better over tasks.
@@ -128,7 +114,7 @@ def difference(first: Sequence[Outcome], second: Sequence[Outcome], seed: int, k
     values = np.array([a.value - b.value for a, b in zip(one, other, strict=True)])
     low, high = _percentiles(np.mean([a.draws - b.draws for a, b in zip(one, other, strict=True)], axis=0))
     p_value = float(paired_permutation(values[None], seed=seed, item="scirepeval")[0])
-    return Difference(Mean(float(values.mean()), low, high, len(values)), p_value, int(np.count_nonzero(values > 0)))
+    return Mean(float(values.mean()), low, high, len(values)), p_value, int(np.count_nonzero(values > 0))
 
 
 def _percentiles(draws: Floats) -> tuple[float, float]:
@@ -186,7 +172,7 @@ def draw_gains(figure_class: Any, found: Found, baseline: str, seed: int) -> Any
         for place, kind in enumerate(FORMATS):
             if average(found[name], kind=kind) is None:
                 continue
-            mean = difference(found[name], found[baseline], seed, kind).mean
+            mean = difference(found[name], found[baseline], seed, kind)[0]
             error = [[max(0.0, 100 * (mean.value - mean.low))], [max(0.0, 100 * (mean.high - mean.value))]]
             at = place + (number - (len(others) - 1) / 2) * width
             axes.bar(at, 100 * mean.value, width, yerr=error, error_kw={"lw": 0.8}, color=COLOURS[number % 8])

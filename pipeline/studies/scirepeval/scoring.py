@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +22,15 @@ from pipeline.studies.scirepeval.data import Judged, Labelled, load_judged, load
 from pipeline.studies.scirepeval.layout import Folder
 from pipeline.studies.scirepeval.tasks import Entry, VectorsOf
 
-Floats, Ints = npt.NDArray[np.float64], npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 _BLOCK = 2**22
 """Weights of resampled test papers held at a time."""
 _BEST = 3
 """Papers of a reviewer that count."""
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """One figure of a task.
 
     Attributes:
@@ -44,15 +46,8 @@ class Figure:
     items: int
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the bootstrap, and workers.
-
-    Attributes:
-        seed: of the bootstrap.
-        resamples: number of resamples.
-        workers: processes.
-    """
+class Settings(NamedTuple):
+    """Seed and number of resamples of the bootstrap, and processes of the probes."""
 
     seed: int
     resamples: int
@@ -72,12 +67,12 @@ def score(entry: Entry, folder: Folder, vectors: VectorsOf, settings: Settings) 
         data = load_labelled(entry, folder)
         make = _classes if entry.format == "classification" else _numbers
         return list(make(entry, data, vectors, settings)), data.counts
-    judged = load_judged(entry, folder)
+    judged, names = load_judged(entry, folder), list(entry.measures)
     if entry.kind == "reviewers":
-        values = match(judged, vectors, entry.measures, judged.counts)
-        names = [f"{label} {measure}" for label in ("hard", "soft") for measure in entry.measures]
+        values = match(judged, vectors, names, judged.counts)
+        names = [f"{label} {measure}" for label in ("hard", "soft") for measure in names]
     else:
-        values, names = rank(entry.name, judged, vectors, entry.measures, judged.counts), list(entry.measures)
+        values = rank(entry.name, judged, vectors, names, judged.counts)
     rows = [row[np.isfinite(row)] for row in values]
     return [_means(entry, name, row, settings) for name, row in zip(names, rows, strict=True)], judged.counts
 
@@ -178,73 +173,63 @@ def _classes(entry: Entry, data: Labelled, vectors: VectorsOf, settings: Setting
     classes = sorted({label for values in held for labels in values for label in labels})
     train, test = (probes.indicator(values, classes) for values in held)  # type: ignore[arg-type]
     x_train, x_test = (vectors(part.keys, "paper") for part in (data.train, data.test))
-    average = "positive" if entry.measures == ("f1",) else "labels" if entry.several_labels else "classes"
+    several, (measure,) = entry.several_labels, entry.measures
+    average = "positive" if measure == "f1" else "labels" if several else "classes"
     if average == "positive" and len(classes) != 2:
         raise InputError(f"task {entry.name} must have two classes, got {len(classes)}", "Fetch it again")
-    (measure,) = entry.measures
-    predicted = _named(
-        entry, lambda: probes.classify(x_train, train, x_test, entry.several_labels, settings.workers, data.counts)
-    )
-
-    def figure(times: Floats) -> Floats:
-        return probes.f1(test, predicted, times, average)
-
-    yield _resampled(entry, measure, figure, len(test), settings)
-    once = np.ones((1, len(test)))
-    for size, repetitions in entry.few_shot:
-        shots = probes.few_shot(
-            x_train, train, x_test, entry.several_labels, size, repetitions, entry.name, settings.workers
-        )
+    with _named(entry):
+        predicted = probes.classify(x_train, train, x_test, several, settings.workers, data.counts)
+    yield _resampled(entry, measure, lambda times: probes.f1(test, predicted, times, average), len(test), settings)
+    for row in entry.few_shot:
         values = []
-        for found, counts in shots:
-            values.append(float(probes.f1(test, found, once, average)[0]))
-            data.counts.update({f"{name}@{size}": count for name, count in counts.items()})
-        yield _means(entry, f"{measure}@{size}", np.array(values), settings)
+        for found, counts in probes.few_shot(x_train, train, x_test, several, row, entry.name, settings.workers):
+            values.append(float(probes.f1(test, found, np.ones((1, len(test))), average)[0]))
+            data.counts.update({f"{name}@{row[0]}": count for name, count in counts.items()})
+        yield _means(entry, f"{measure}@{row[0]}", np.array(values), settings)
 
 
 def _numbers(entry: Entry, data: Labelled, vectors: VectorsOf, settings: Settings) -> Iterator[Figure]:
-    (train, truth) = (np.asarray(part.values, np.float64) for part in (data.train, data.test))
+    train, truth = (np.asarray(part.values, np.float64) for part in (data.train, data.test))
     x_train, x_test = (vectors(part.keys, "paper") for part in (data.train, data.test))
-    predicted = _named(entry, lambda: probes.regress(x_train, train, x_test, settings.workers))
+    with _named(entry):
+        predicted = probes.regress(x_train, train, x_test, settings.workers)
 
     def figure(times: Floats) -> Floats:
-        return np.array(
-            [probes.kendall(*(np.repeat(each, row.astype(int)) for each in (truth, predicted))) for row in times]
-        )
+        rows = (np.repeat(np.arange(len(truth)), row.astype(int)) for row in times)
+        return np.array([probes.kendall(truth[row], predicted[row]) for row in rows])
 
     yield _resampled(entry, "kendall", figure, len(truth), settings)
 
 
 def _clusters(entry: Entry, found: Sequence[authors.DataSet], vectors: VectorsOf, settings: Settings) -> Figure:
     """Return the mean B-cubed F1 of the data sets; test blocks are resampled within each."""
-    values, draws, blocks = [], [], 0
+    figures = []
     for each in found:
         sums = authors.b_cubed(*authors.cluster(each, vectors))
-        count = len(sums[2])
-        times = authors.resampled(count, settings.resamples, settings.seed, f"{entry.name}|{each.name}")
-        values.append(float(authors.f1(*sums, np.ones((1, count)))[0]))
-        draws.append(authors.f1(*sums, times))
-        blocks += count
-    return Figure("b3_f1", float(np.mean(values)), np.mean(draws, axis=0), blocks)
+        figures.append(_resampled(entry, each.name, partial(authors.f1, *sums), len(sums[2]), settings, each.name))
+    _, values, draws, blocks = zip(*figures, strict=True)
+    return Figure("b3_f1", float(np.mean(values)), np.mean(draws, axis=0), sum(blocks))
 
 
-def _resampled(entry: Entry, name: str, figure: Callable[[Floats], Floats], items: int, settings: Settings) -> Figure:
-    """Return a figure that is no mean over items, with resamples of the items."""
+def _resampled(
+    entry: Entry, name: str, figure: Callable[[Floats], Floats], items: int, settings: Settings, part: str = ""
+) -> Figure:
+    """Return a figure that is no mean over items, with resamples of the items (of a part of the task)."""
     if not items:
         raise InputError(f"task {entry.name} must have test papers, got none", "Fetch it again")
-    random = generator(settings.seed, "bootstrap", entry.name)
+    random = generator(settings.seed, "bootstrap", f"{entry.name}|{part}" if part else entry.name)
     draws, step = [], max(1, _BLOCK // items)
     for start in range(0, settings.resamples, step):
         drawn = random.integers(0, items, size=(min(step, settings.resamples - start), items))
         flat = drawn + items * np.arange(len(drawn))[:, None]
         draws.append(figure(np.bincount(flat.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)))
-    value = float(figure(np.ones((1, items)))[0])
-    return Figure(name, value, np.concatenate(draws), items)
+    return Figure(name, float(figure(np.ones((1, items)))[0]), np.concatenate(draws), items)
 
 
-def _named(entry: Entry, fit: Callable[[], npt.NDArray]) -> npt.NDArray:  # type: ignore[type-arg]
-    """Return what a fit gives; its error names the task."""
+@contextmanager
+def _named(entry: Entry) -> Iterator[None]:
+    """Name the task in the error of a fit."""
     try:
-        return fit()
+        yield
     except InputError as error:
         raise InputError(f"task {entry.name}: {error.what}", error.remedy) from error

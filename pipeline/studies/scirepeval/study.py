@@ -19,9 +19,17 @@ from pipeline.stages.corpus import corpus_task
 from pipeline.studies.base import Findings, Study, StudyFigure
 from pipeline.studies.scirepeval import tables
 from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.leaks import leaks_task
 from pipeline.studies.scirepeval.outcomes import LEAST_SYSTEMS, Outcome, draw_correlations, draw_gains, outcomes
-from pipeline.studies.scirepeval.steps import System, TaskPapers, figures_task, multi_format, vector_tasks
+from pipeline.studies.scirepeval.steps import (
+    Encoders,
+    TaskPapers,
+    alone,
+    encoders,
+    figures_task,
+    leaks_task,
+    multi_format,
+    vector_tasks,
+)
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, choose, entries
 
 
@@ -157,10 +165,10 @@ def _corpus_task(recipe: Recipe) -> Task:
     return corpus_task("scirepeval", TaskPapers(folder=recipe.folder, entries=tuple(recipe.there())))
 
 
-def _systems(recipe: Recipe) -> dict[str, System]:
+def _systems(recipe: Recipe) -> dict[str, Encoders]:
     """Return the systems by name, and the encoders to be confused, by their names after a tilde."""
-    systems = {name: System.resolve(name, recipe.formats) for name in recipe.names}
-    return systems | {f"~{name}": System.alone(name) for name in recipe.columns.values()}
+    systems = {name: encoders(name, recipe.formats) for name in recipe.names}
+    return systems | {f"~{name}": alone(name) for name in recipe.columns.values()}
 
 
 def _figures(corpus: Artifact, recipe: Recipe) -> dict[tuple[str, str], Task]:

@@ -120,10 +120,9 @@ def differences(found: Found, baseline: str, seed: int) -> StudyTable:
     """Return the difference of each system from the baseline over all figures."""
     lines, rows = [], []
     for name in (each for each in found if each != baseline):
-        one = difference(found[name], found[baseline], seed)
-        better = f"{one.better} of {one.mean.figures}"
-        lines.append(Line(name, (_cell(one.mean), f"{one.p_value:.4f}", better)))
-        rows.append({"system": name, "baseline": baseline, **_record(one.mean), "p": one.p_value, "better": one.better})
+        mean, p, better = difference(found[name], found[baseline], seed)
+        lines.append(Line(name, (_cell(mean), f"{p:.4f}", f"{better} of {mean.figures}")))
+        rows.append({"system": name, "baseline": baseline, **_record(mean), "p": p, "better": better})
     columns = [("", "difference"), ("", "p"), ("", "better")]
     notes = ("p: paired permutation test over figures. Interval: bootstrap over test items.",)
     return _table("differences", f"differences from {baseline}", "system", columns, lines, rows, notes)

@@ -128,8 +128,6 @@ def test_bad_input(tmp_path: Path) -> None:
     runner = Runner(tmp_path, Resources(workers=1))
     with pytest.raises(InputError, match="no paper has a neighbour of T_AShuff"):
         runner.make(pool_task(artifact, NeighbourPoolConfig(kind="overlap", name="T_AShuff")))
-    with pytest.raises(InputError, match="Name a class for overlap alone"):
-        NeighbourPoolConfig(kind="overlap")
     corpus = make_corpus(tmp_path, [{**PAPERS[0], "paper_id": "p#T"}], name="clash")
     with pytest.raises(InputError, match="'p#T' must not end in # and the name of a class"):
         runner.make(neighbours_task(corpus, tags_task(corpus), NeighboursConfig("all")))

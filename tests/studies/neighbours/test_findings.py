@@ -1,4 +1,4 @@
-"""What the page shows of a neighbour, and the rank correlation of brittleness with quality."""
+"""What the page shows of a neighbour; brittleness and its rank correlation with quality."""
 
 from pathlib import Path
 
@@ -8,7 +8,8 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.studies.neighbours.browse import marked
 from pipeline.studies.neighbours.operators import CLASSES
-from pipeline.studies.neighbours.quality import brittleness, correlation, read_quality
+from pipeline.studies.neighbours.quality import brittleness, read_quality
+from pipeline.studies.neighbours.tables import predictions
 from tests.studies.neighbours.test_operators import ABSTRACT, TITLE, paper
 
 
@@ -36,24 +37,21 @@ def test_without_what_was_deleted_the_marked_text_is_the_neighbour(name: str) ->
             assert "".join(text for text, mark in spans if mark != "underline").split() == before.split()
 
 
-def test_rank_correlation() -> None:
-    rising = {name: float(place) for place, name in enumerate("abcdef")}
-    found = correlation(rising, {name: -(value**3) for name, value in rising.items()} | {"other": 1.0}, seed=13)
-    assert found == pytest.approx((6, -1, -1, -1))
-    quality = dict(zip("abcdef", [2.0, 1, 4, 3, 6, 5], strict=True))
-    mixed = correlation(rising, quality, seed=13)
-    assert mixed
-    assert mixed.value == pytest.approx(1 - 6 * 6 / (6 * 35))
-    assert -1 < mixed.low < mixed.value < mixed.high <= 1 + 1e-9
-    assert mixed == correlation(rising, quality, seed=13)
-    assert correlation(rising, dict.fromkeys("abcdef", 1.0), seed=13) is None
-
-
 def test_brittleness_is_of_similar_neighbours_alone() -> None:
     rows = [("a", "LL-HS", "NN1_Ret", 90.0), ("a", "LO-PS", "NN1_Ret", 70.0), ("a", "LO-DS", "NN1_Ret", 0.0)]
     columns = ["system", "category", "measure", "value"]
     classes = pl.DataFrame([*rows, ("a", "LL-HS", "AOP-10", 1.0)], columns, orient="row")
     assert brittleness(classes, "NN1_Ret") == {"a": 20}
+
+
+def test_brittleness_is_correlated_with_quality() -> None:
+    rows = [(system, "LL-HS", "AOP-10", 90.0 - place) for place, system in enumerate("abcd")]
+    rows += [(system, "LL-HS", "NN1_Ret", 100.0) for system in "abcd"]
+    classes = pl.DataFrame(rows, ["system", "category", "measure", "value"], orient="row")
+    found = predictions(classes, {"a": 0.4, "b": 0.3, "d": 0.1}, seed=13)
+    assert found.frame.rows() == [("a", 40, 0, 10), ("b", 30, 0, 11), ("d", 10, 0, 13)]
+    assert found.table.notes[0].endswith("by NN1_Ret with MAP: not defined: all are equal.")
+    assert found.table.notes[1].endswith("by AOP-10 with MAP: -1.00 [-1.00, -1.00], p = 0.33.")
 
 
 def test_quality_is_the_mean_map_of_each_system(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_similarities(runner: Runner, corpus: Artifact) -> None:
         assert (row["papers"], sum(row["pairs"]), sum(row["own"])) == (len(places), len(pairs), len(places))
         assert len(row["pairs"]) == len(BINS) - 1
         expected = [pairs.mean(), pairs.std(), pairs.min(), pairs.max(), np.mean(pairs > pairs.mean()), own.mean()]
-        columns = ("mean", "deviation", "lowest", "highest", "above_mean", "own_mean")
+        columns = ("mean", "deviation", "lowest", "highest", "above mean", "mean with the original")
         np.testing.assert_allclose([row[column] for column in columns], expected, atol=1e-5)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -18,7 +17,7 @@ from pipeline.studies.scirepeval.data import load_judged, load_labelled, queries
 from pipeline.studies.scirepeval.layout import Folder, read_doc
 from pipeline.studies.scirepeval.outcomes import GROUPS, average, difference, outcomes
 from pipeline.studies.scirepeval.scoring import Settings, score
-from pipeline.studies.scirepeval.steps import System, multi_format
+from pipeline.studies.scirepeval.steps import encoders, multi_format
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, choose, entries
 from tests.shared import SHARED, real
 from tests.studies.scirepeval.published import PAPERS, TRAIN, paper, write
@@ -56,10 +55,10 @@ def test_the_published_averages_are_of_7_and_20_figures() -> None:
 def test_two_systems_are_compared_over_figures() -> None:
     chosen = {name: TASKS[name] for name in ("mesh", "search", "scidocs_cite", "cite_prediction")}
     first, second = ([each for e in chosen.values() for each in _figures(e, value)] for value in (0.7, 0.5))
-    found = difference(first, second, 13)
-    assert (found.mean.figures, found.better) == (4, 4)  # citation prediction is not averaged
-    assert found.mean.value == pytest.approx(0.2)
-    assert found.p_value == 2 / 2**4
+    mean, p, better = difference(first, second, 13)
+    assert (mean.figures, better) == (4, 4)  # citation prediction is not averaged
+    assert mean.value == pytest.approx(0.2)
+    assert p == 2 / 2**4
     with pytest.raises(InputError, match="same tasks"):
         difference(first, second[:2], 13)
 
@@ -69,7 +68,7 @@ def test_formats_name_encoders_and_unknown_names_are_refused() -> None:
 
     for row in multi_format().values():
         assert {part for each in FORMATS for part in part_names(row[each])} <= set(names())
-    assert set(System.resolve("lsa").encoders) == set(FORMATS)
+    assert set(encoders("lsa")) == set(FORMATS)
     with pytest.raises(InputError, match="'serch'.*'search'"):
         choose(["serch"])
 
@@ -163,5 +162,5 @@ def test_stated_rules_are_counted(tmp_path: Path) -> None:
     figures, _ = score(
         TASKS["trec_covid"], folder, lambda keys, _: np.eye(len(keys), 3, dtype=np.float32), Settings(1, 9, 1)
     )
-    (one,) = outcomes(TASKS["trec_covid"], [dataclasses.astuple(figure) for figure in figures])
+    (one,) = outcomes(TASKS["trec_covid"], figures)
     assert one.interval is None  # one query
