@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,14 +43,11 @@ class Ranked:
         return len(self.qrels.offsets) - 1
 
 
-def read(group: str, chosen: Sequence[Chosen], names: Sequence[str], corpus: Corpus) -> Ranked:
-    """Open the rankings of one pool; ``names`` are the labels of the systems."""
-    pool = Pool(chosen[0].pool, corpus)
+def read(group: str, chosen: Mapping[str, Chosen], corpus: Corpus) -> Ranked:
+    """Open the rankings of one pool, by the labels of their systems."""
+    pool = Pool(next(iter(chosen.values())).pool, corpus)
     queries = len(pool.query_rows)
-    runs = {
-        name: Run.from_table(each.ranking.arrow("ranking.arrow"), queries)
-        for name, each in zip(names, chosen, strict=True)
-    }
+    runs = {name: Run.from_table(each.ranking.arrow("ranking.arrow"), queries) for name, each in chosen.items()}
     return Ranked(group, pool, Qrels.from_table(pool.qrels, queries), runs)
 
 

@@ -84,26 +84,23 @@ def _read(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation])
     workspace.make([score for evaluation in evaluated for score in evaluation.scores])
     chosen = choose(workspace.root, rankings=[evaluation.ranking.id for evaluation in evaluated])
     scored = load(chosen)
-    largest: dict[str | None, Setup] = {}
-    for each in scored:
-        setup = each.pool.setup
-        largest[setup.field] = max(setup, largest.get(setup.field, setup), key=lambda one: one.size)
-    several = {each.pool.setup.field for each in scored if each.pool.setup != largest[each.pool.setup.field]} | {None}
-    several |= {name for name in largest if len(set(largest) - {None}) == 1}
-    by_size = [each for each in scored if each.pool.setup.field in several]
-    by_field = [each for each in scored if each.pool.setup in largest.values() and each.pool.setup.field is not None]
-    fields = {each.pool.setup.field for each in by_field}
-    parts = [by_size, by_field if len(fields) > 1 else []]
-    reports = tuple(summarise(part, recipe.settings, published.MEASURES) for part in parts if part)
-    ranked = []
-    for setup in largest.values():
-        of = [(c, s) for c, s in zip(chosen, scored, strict=True) if s.pool.setup == setup and s.pool.sample == 1]
-        group = [each[0] for each in of]
-        ranked.append(
-            read(
-                setup.field or DATASET, group, [each[1].system for each in of], workspace.corpus(recipe.corpus or None)
-            )
-        )
+    setups = dict.fromkeys(each.pool.setup for each in scored)
+    sizes: dict[str | None, list[int]] = {}
+    for field, size in setups:
+        sizes.setdefault(field, []).append(size)
+    largest = [Setup(field, max(own)) for field, own in sizes.items()]
+    fields = [setup for setup in largest if setup.field is not None]
+    # A field whose pools have one size stands in a table by size if no other field is there.
+    alone = {field for field, own in sizes.items() if field is None or len(own) > 1 or len(fields) == 1}
+    by_size = [each for each in scored if each.pool.setup.field in alone]
+    by_field = [each for each in scored if each.pool.setup in fields] if len(fields) > 1 else []
+    reports = tuple(summarise(part, recipe.settings, published.MEASURES) for part in (by_size, by_field) if part)
+    corpus = workspace.corpus(recipe.corpus or None)
+    first = [(c, each) for c, each in zip(chosen, scored, strict=True) if each.pool.sample == 1]
+    ranked = [
+        read(setup.field or DATASET, {each.system: c for c, each in first if each.pool.setup == setup}, corpus)
+        for setup in largest
+    ]
     averaged = average(scored, published.MEASURES, recipe.settings)
     return Read(reports, averaged, by_query.measured(averaged), scored, chosen, tuple(ranked))
 
