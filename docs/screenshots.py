@@ -17,7 +17,7 @@ from playwright.sync_api import sync_playwright
 
 FIGURES = Path(__file__).parent / "figures"
 SHOTS = [
-    ("study-charts-1280", 0, "Score against pool size (dataset level)", 1280, 850, "light"),
+    ("study-charts-1280", 0, "Score against pool size (dataset level)", 1280, 830, "light"),
     ("study-query-1280", 0, "", 1280, 1090, "light"),
     ("study-query-390", 0, "", 390, 1090, "dark"),
     ("study-tables-390", 0, "Study: large_scale", 390, 1090, "light"),

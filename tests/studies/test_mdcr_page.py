@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pipeline as interface
-from pipeline.report.compare import compare
+from pipeline.report.compare import compare, paired
 from pipeline.report.model import ReportSettings
 from pipeline.studies.mdcr import scores
 from pipeline.studies.mdcr.layout import TRUE, candidates_of, write_paper
@@ -109,7 +109,7 @@ def test_a_difference_has_the_interval_of_compare(page: Any, made: tuple[Path, P
     recipe = read_recipe(scores.STUDY.default_recipe, scores.Recipe, {"input": str(made[1]), "systems": "bm25,lsa"})
     corpus, found = scores.ranked(workspace, recipe)
     chosen = [scores.chosen_of(workspace, corpus, each) for each in found if each.field == "Art"]
-    (compared,) = compare(chosen, "bm25", "lsa", ReportSettings())
+    (compared,) = compare(paired(chosen, "bm25", "lsa"), ReportSettings())
     for measure in compared.differences:
         name = {"map": "MAP", "ndcg": "NDCG", "recall@5": "R@5"}[measure.measure]
         page.locator("select[name=measure]").select_option(label=name)

@@ -129,7 +129,7 @@ class Browser {
   list() {
     this.first = Math.max(0, Math.min(this.first, Math.floor((this.rows.length - 1) / PAGE) * PAGE));
     const [a, b] = this.sides.map(side => this.pool.systems[side]);
-    for (const [name, text] of [["a", `A: ${a}`], ["b", `B: ${b}`]]) this.buttons.find(button => button.dataset.key === name).textContent = text;
+    for (const [name, text] of [["a", breaking(`A: ${a}`)], ["b", breaking(`B: ${b}`)]]) this.buttons.find(button => button.dataset.key === name).textContent = text;
     const shown = this.rows.slice(this.first, this.first + PAGE);
     $("tbody", this.root).replaceChildren(...shown.map(row => {
       const line = make("tr"), head = make("th", null, { scope: "row" }), button = make("button", row.title || this.pool.data.query_ids[row.query], { type: "button" });
@@ -185,7 +185,7 @@ class Browser {
     head.append(make("th", "paper", { scope: "col", class: "label" }));
     if (typed) head.append(make("th", "types", { scope: "col", class: "label" }));
     head.append(make("th", "year", { scope: "col" }));
-    pool.systems.forEach((name, s) => head.append(make("th", name, { scope: "col", class: sides.includes(s) ? "chosen" : "" })));
+    pool.systems.forEach((name, s) => head.append(make("th", breaking(name), { scope: "col", class: sides.includes(s) ? "chosen" : "" })));
     table.append(make("thead"), make("tbody"));
     table.tHead.append(head);
     for (const each of listed) {

@@ -5,6 +5,9 @@ const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 const percent = value => value === null || Number.isNaN(value) ? "–" : (100 * value).toFixed(1);
 const signed = value => Number.isNaN(value) ? "–" : (value > 0 ? "+" : value < 0 ? "−" : "") + (100 * Math.abs(value)).toFixed(1);
 
+// Long names of systems may break behind a comma.
+const breaking = name => name.replace(/,(?=\S)/g, ",\u200b");
+
 function make(tag, text, options = {}) {
   const element = document.createElement(tag);
   if (text !== undefined && text !== null) element.textContent = text;

@@ -262,8 +262,8 @@ def _header(text: str, *, label: bool = False, start: bool = False) -> str:
 
 
 def _breaking(text: str) -> str:
-    """Return text that may break behind a comma or a bracket, as long names of systems must."""
-    return re.sub(r"([,(])(?=\S)", r"\1<wbr>", escape(text))
+    """Return text that may break behind a comma, as long names of systems must."""
+    return re.sub(r",(?=\S)", ",<wbr>", escape(text))
 
 
 def _cell(value: Value) -> str:
@@ -308,7 +308,7 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
         count = "" if size is None else format_count(size)
         where = f'<td class="label">{escape(field)}</td>'
         lines.append(
-            f'<tr><th scope="row">{escape(label)}</th>{where if several else ""}'
+            f'<tr><th scope="row">{_breaking(label)}</th>{where if several else ""}'
             f'<td data-v="{size or 0}">{count}</td>{cells}<td data-v="{some["queries"]}">{some["queries"]:,}</td></tr>'
         )
     return (
