@@ -108,7 +108,7 @@ def _ranked(
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     drawing = recipe.config({}).drawing
     pools = [draws_pool_task(corpus, part, drawing, wanted) for part in parts]
-    return rank(workspace, corpus, pools, recipe.systems, "corpus")
+    return rank(workspace, corpus, pools, recipe.systems, "field")
 
 
 def measured(workspace: Workspace, recipe: Recipe) -> tuple[Measured, list[str]]:
