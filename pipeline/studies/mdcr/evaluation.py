@@ -197,7 +197,7 @@ def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], system
         return write_ranking(Ranking.from_counts(counts, row, score), opened, depth, out)
 
     config = OwnIndexConfig(*installed_analyzer(), system.k1, system.b, depth, "corpus" if counted else "query")
-    inputs = {"corpus": corpus, "pool": pool, **dict(zip(names, counted, strict=True))}
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, **dict(zip(names, counted, strict=True))}
     terms = {f"paper{number}": terms_tasks(corpus, each)["paper"] for number, each in enumerate(counted)}
     slug = f"bm25-own-{system.k1:g}-{system.b:g}-{slug_of(pool)}"
     return Task("search", 2, RANKINGS, slug, config, inputs, run, derived=terms_tasks(corpus, pool) | terms)
