@@ -40,8 +40,7 @@ from pipeline.studies.mdcr.evaluation import (
     weighted,
 )
 from pipeline.studies.mdcr.layout import file_names, read_lists
-from pipeline.studies.mdcr.lists import MEASURES, Floats, Lists
-from pipeline.studies.mdcr.macro import macro, p_value
+from pipeline.studies.mdcr.lists import MEASURES, Floats, Lists, macro, p_value
 
 PUBLISHED = RECIPES.parent / "reference"
 """Folder of the figures that the papers print."""
