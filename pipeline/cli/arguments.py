@@ -272,7 +272,7 @@ def _benchmark(command: argparse.ArgumentParser) -> None:
     group.add_argument("--benchmark", type=Path, help="folder with mdcr_SPLIT.json and mdcr_SPLIT_data.jsonl")
     group.add_argument("--scores", type=Path, help="score this score file instead of systems; needs no texts")
     group.add_argument("--export-scores", type=Path, metavar="FILE", help="write the scores of the one system")
-    group.add_argument("--bm25-index", help="BM25 counts the documents of the field's corpus (default) or each query's")
+    group.add_argument("--bm25-index", help="BM25 counts the documents of a field (default), corpus or query")
 
 
 def _export(command: argparse.ArgumentParser) -> None:

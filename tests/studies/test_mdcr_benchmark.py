@@ -168,6 +168,7 @@ def test_killed_and_resumed_gives_the_same_bytes(built: tuple[Path, dict[str, An
         ("queries=2000", "enough papers"),
         ("model_negatives=lsa", "model_negatives"),
         ("systems=bm25", "3"),
+        ("systems=bm25,lsa,wsum(bm25,lsa)", "got wsum(bm25,lsa)"),
         ("positive=5", "positives"),
     ],
 )

@@ -102,16 +102,18 @@ def test_score_files_score_as_trec_eval(workspace: Path, tmp_path: Path, seed: i
 @pytest.mark.parametrize("system", ["bm25", "lsa", "rrf(bm25,lsa)"])
 def test_systems_agree_with_their_score_file(workspace: Path, folder: Path, tmp_path: Path, system: str) -> None:
     file = tmp_path / "scores.json"
-    evaluated = mdcr_json(
-        workspace, *flags(f"eval --benchmark {folder} --model {system} --export-scores {file} --bm25-index corpus")
-    )
+    index = "field" if system.startswith("rrf") else "corpus"
+    command = flags(f"eval --benchmark {folder} --model {system} --export-scores {file} --bm25-index {index}")
+    result = mdcr(workspace, *command)
+    assert ("pairs have another score in each field" in result.stderr) == (index == "field")
+    evaluated = mdcr_json(workspace, *command)
     scores = json.loads(file.read_text())
     expected = by_pytrec_eval(read_lists(folder, "test"), scores)  # type: ignore[arg-type]
     agrees(mdcr_json(workspace, *flags(f"score --benchmark {folder} --scores {file}"))["scores"], expected)
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for row in evaluated["tables"]["fields"]:
         found[row["field"]][row["measure"]] = row["value"]
-    if system == "lsa":  # the score of a pair is the same in both fields
+    if index == "corpus":  # the score of a pair is the same in both fields
         for field, values in expected.items():
             assert found[field] == pytest.approx(values, abs=5e-7)
     assert {row["type"] for row in evaluated["tables"]["types"]} == set(TYPES)
@@ -186,7 +188,7 @@ def test_types_are_measured_alone(workspace: Path, folder: Path) -> None:
     here = interface.open(workspace)
     mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model bm25,lsa"))
     corpus, lists = corpus_of(workspace), read_lists(folder, "test")
-    for ranked in rank(here, corpus, benchmark_pools(corpus, "test", lists), "bm25,lsa", "corpus"):
+    for ranked in rank(here, corpus, benchmark_pools(corpus, "test", lists), "bm25,lsa", "field"):
         own, ranking = opened(here, corpus, ranked)
         names, papers = own.pool.query_ids(), own.pool.corpus.ids(ranking.row)
         scores = {
@@ -201,29 +203,35 @@ def test_types_are_measured_alone(workspace: Path, folder: Path) -> None:
             assert values == pytest.approx(list(expected.values()), abs=5e-7)
 
 
-def test_bm25_with_an_index_of_each_list(workspace: Path, folder: Path) -> None:
-    """It ranks as a pool of the list alone; candidates without a shared term are last."""
+@pytest.mark.parametrize("index", ["query", "corpus"])
+def test_bm25_with_another_index(workspace: Path, folder: Path, index: str) -> None:
+    """It ranks as a pool of the list alone, or of all lists; candidates without a shared term are last."""
     here = interface.open(workspace)
-    mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model bm25 --bm25-index query"))
+    mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model bm25 --bm25-index {index}"))
     corpus, lists = corpus_of(workspace), read_lists(folder, "test")
     reader = Corpus(corpus)
     (zebra,) = reader.rows_of(["00017"])
     lasts = 0
-    for ranked in rank(here, corpus, benchmark_pools(corpus, "test", lists), "bm25", "query"):
+    for ranked in rank(here, corpus, benchmark_pools(corpus, "test", lists), "bm25", index):
         own, ranking = opened(here, corpus, ranked)
         for number, query in enumerate(own.pool.query_ids()):
-            among = sorted(candidates_of(lists[ranked.field][query]))
+            listed = candidates_of(lists[ranked.field][query])
+            every = {
+                each for queries in lists.values() for by_type in queries.values() for each in candidates_of(by_type)
+            }
+            among = sorted(listed if index == "query" else every)
             alone = make_pool(
                 workspace, corpus, [query], among, qrels=[], slug="alone", field="Art", sample=1, split="test"
             )
             task = bm25_ranking_task(corpus, alone, terms_tasks(corpus, alone), k1=0.9, b=0.4, depth=100)
             expected = read_ranking(here.runner.make(task))
-            mine = ranking.query == number
-            assert ranking.row[mine][: len(expected)].tolist() == expected.row.tolist()
-            assert ranking.score[mine][: len(expected)].tolist() == expected.score.tolist()
-            rest = ranking.row[mine][len(expected) :].tolist()
+            own_rows, mine = reader.rows_of(sorted(listed)), ranking.query == number
+            kept = np.isin(expected.row, own_rows)
+            assert ranking.row[mine][: kept.sum()].tolist() == expected.row[kept].tolist()
+            assert ranking.score[mine][: kept.sum()].tolist() == expected.score[kept].tolist()
+            rest = ranking.row[mine][kept.sum() :].tolist()
             assert rest == sorted(rest, reverse=True)
-            assert set(ranking.row[mine].tolist()) == set(reader.rows_of(among).tolist())
+            assert set(ranking.row[mine].tolist()) == set(own_rows.tolist())
             lasts += int(zebra) in rest
     assert lasts
 

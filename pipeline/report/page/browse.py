@@ -87,7 +87,11 @@ def browser(
         typed = (types or {}).get(sides[0][0].pool.id)
         pools.append(query_pool(sides, measures, settings, top, corpora[sides[0][1].pool.corpus], typed))
     left = len(by_pool) - len(pools)
-    shown = "Every candidate" if types else f"The first {top} entries of each ranking, and the rank of every positive"
+    shown = (
+        "Every candidate of each query, with its types"
+        if types
+        else f"The first {top} entries of each ranking, and the rank of every positive"
+    )
     which = f" Of {len(by_pool)} pools, the largest of each field in its first sample." if left else ""
     return Browser("Queries", pools, f"{shown}.{which}")
 

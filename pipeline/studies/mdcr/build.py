@@ -122,7 +122,8 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
                 lists[place[1]] = dict(zip(ids, _named(corpus, drawn), strict=True))
                 used += [pool.query_rows[kept].astype(np.int64), *(rows for each in drawn for rows in each.values())]
                 counts.update(_counted(split, drawn, config.drawing))
-                counts[f"{split}_queries_left_out_as_test_queries"] += int(np.count_nonzero(~kept))
+                if split != "test":
+                    counts[f"{split}_queries_left_out_as_test_queries"] += int(np.count_nonzero(~kept))
                 counts[f"{split}_positives_after_query_year"] += _younger(corpus, pool, drawn)
                 progress.add(1)
             _write(out, split, corpus, lists, np.unique(np.concatenate(used)), counts)

@@ -23,8 +23,7 @@ from pipeline.studies.common import table_of
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import FieldRankings, benchmark_task
 from pipeline.studies.mdcr.evaluation import Ranked, opened, rank
-from pipeline.studies.mdcr.lists import Floats
-from pipeline.studies.mdcr.macro import Macro, interval, macro
+from pipeline.studies.mdcr.lists import Floats, Macro, interval, macro
 from pipeline.studies.mdcr.redraws import MATCHED, Draw, draws, draws_pool_task
 
 OWN = "0"
@@ -108,7 +107,7 @@ def _ranked(
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     drawing = recipe.config({}).drawing
     pools = [draws_pool_task(corpus, part, drawing, wanted) for part in parts]
-    return rank(workspace, corpus, pools, recipe.systems, "corpus")
+    return rank(workspace, corpus, pools, recipe.systems, "field")
 
 
 def measured(workspace: Workspace, recipe: Recipe) -> tuple[Measured, list[str]]:

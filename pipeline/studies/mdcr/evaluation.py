@@ -26,7 +26,7 @@ from pipeline.measure.inputs import pairs
 from pipeline.report.identity import RECORDED
 from pipeline.retrieve.base import Ranking, no_exclusions
 from pipeline.stages.bm25 import Bm25Config, index_of, installed_analyzer, terms_tasks
-from pipeline.stages.chain import Evaluation, evaluations
+from pipeline.stages.chain import evaluations
 from pipeline.stages.corpus import task_of
 from pipeline.stages.score import score_task
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
@@ -40,8 +40,8 @@ BY_RANK = "Fuse by rank instead: rrf(...)"
 SCORES = "runs/benchmarks"
 """Room of the scores of lists: reports of pools leave them out."""
 
-INDEXES = ("corpus", "query")
-"""Whose documents BM25 counts: those of all lists of a field, or of each query's own list."""
+INDEXES = {"field": "all lists of a field", "corpus": "all lists", "query": "each list alone"}
+"""Whose documents BM25 counts. With ``corpus``, the score of a pair is the same in all fields."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def rank(
     if index not in INDEXES:
         raise InputError(f"the index of BM25 must be of {' or '.join(INDEXES)}, got {index!r}", nearest(index, INDEXES))
     parsed = parse_systems(systems)
-    if index == "query" and any(isinstance(each, Fused | Reranked) for each in parsed):
-        raise InputError("fused and reranked systems must use the index corpus, got query", "Leave them out")
+    if index != "field" and any(isinstance(each, Fused | Reranked) for each in parsed):
+        raise InputError(f"fused and reranked systems must use the index field, got {index}", "Leave them out")
     tunings = list(published(workspace.root / TUNINGS))
     found = []
     for pool in pools:
@@ -134,18 +134,14 @@ def rank(
             (evaluation,) = evaluations(
                 corpus, [pool], [system], (), depth=depth, tunings=tunings, validation=held_out, allow_unknown=True
             )
-            ranking = _ranking(corpus, pool, system, evaluation, index, depth)
+            ranking = evaluation.ranking
+            if index != "field" and isinstance(system, Bm25):
+                ranking = own_index_task(corpus, pool, pools if index == "corpus" else [], system, depth)
             complete = complete_task(corpus, pool, ranking, system)
             name = evaluation.scores[0].config.system
             scored = score_task(complete, pool, corpus, system=name, sample=1, measures=MEASURES)
             found.append(Ranked(pool.config.field, name, pool, complete, dataclasses.replace(scored, room=SCORES)))
     return found
-
-
-def _ranking(corpus: Artifact, pool: Task, system: System, evaluation: Evaluation, index: str, depth: int) -> Task:
-    if index == "corpus" or not isinstance(system, Bm25):
-        return evaluation.ranking
-    return own_index_task(corpus, pool, terms_tasks(corpus, pool), system, depth)
 
 
 def opened(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> tuple[Lists, Ranking]:
@@ -156,7 +152,7 @@ def opened(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> tuple[List
 
 @dataclass(frozen=True)
 class OwnIndexConfig(Bm25Config):
-    """What decides a BM25 ranking with an index of each list."""
+    """What decides a BM25 ranking with an index that is not the field's."""
 
     index: str = "query"
 
@@ -168,28 +164,43 @@ class CompleteConfig:
     missing: Literal["last", "error"]
 
 
-def own_index_task(corpus: Artifact, pool: Task, indexes: Mapping[str, Task], system: Bm25, depth: int) -> Task:
-    """Return the task that ranks each list by BM25 with document frequencies and lengths of that list alone."""
+def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], system: Bm25, depth: int) -> Task:
+    """Return the task that ranks each list by BM25 with an index that is not the field's.
+
+    Args:
+        corpus: of the pools.
+        pool: what is ranked.
+        counted: pools whose candidates give document frequencies and lengths; none: each list gives its own.
+        system: has k1 and b.
+        depth: entries a query.
+    """
+    names = [f"counted{number}" for number in range(len(counted))]
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.bm25.collection import Collection, QueryTerms
         from pipeline.retrieve.bm25.search import search
 
-        opened, index = open_pool(inputs), index_of(inputs["paper"])
+        opened, index, threads = open_pool(inputs), index_of(inputs["paper"]), resources.workers
         queries = QueryTerms.read(index, opened.query_rows)
-        found, lists = [], _own_rows(opened)
-        for number, rows in enumerate(lists):
-            collection = Collection.read(index, rows, queries.vocabulary, resources.workers)
+        candidates = [Pool(inputs[name], opened.corpus).candidates for name in names]
+        every = np.unique(np.concatenate(candidates)) if names else np.empty(0, np.uint32)
+        whole = Collection.read(index, every, queries.vocabulary, threads)
+        found = []
+        for number, rows in enumerate(_own_rows(opened)):
+            collection = Collection.read(index, rows, queries.vocabulary, threads)
+            if names:
+                collection = dataclasses.replace(collection, idf=whole.idf, average=whole.average)
             own = queries.part(number, number + 1)
             found.append(search(collection, own, no_exclusions(1), k1=system.k1, b=system.b, depth=depth, threads=1))
         counts = np.array(list(map(len, found)), np.int64)
         row, score = (np.concatenate([getattr(each, name) for each in found]) for name in ("row", "score"))
         return write_ranking(Ranking.from_counts(counts, row, score), opened, depth, out)
 
-    config = OwnIndexConfig(*installed_analyzer(), system.k1, system.b, depth)
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    config = OwnIndexConfig(*installed_analyzer(), system.k1, system.b, depth, "corpus" if counted else "query")
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, **dict(zip(names, counted, strict=True))}
+    terms = {f"paper{number}": terms_tasks(corpus, each)["paper"] for number, each in enumerate(counted)}
     slug = f"bm25-own-{system.k1:g}-{system.b:g}-{slug_of(pool)}"
-    return Task("search", 2, RANKINGS, slug, config, inputs, run, derived=indexes)
+    return Task("search", 2, RANKINGS, slug, config, inputs, run, derived=terms_tasks(corpus, pool) | terms)
 
 
 def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -> Task:

@@ -1,9 +1,10 @@
-"""Pools of candidate lists: each query ranks the candidates of its own list, which have types."""
+"""Candidate lists: pools in which each query ranks its own list, measures of them, and means over fields."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Mask, Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
+from pipeline.measure.statistics import LEVEL, bootstrap_means, confidence_interval, paired_permutation
 from pipeline.report.page.browse import Typed
 from pipeline.retrieve.base import Ranking
 from pipeline.studies.mdcr.layout import TRUE, candidates_of
@@ -208,3 +210,45 @@ def in_order(packed: np.ndarray, scores: np.ndarray, queries: int) -> Ranking:
     order = np.lexsort(((packed & np.uint64(0xFFFFFFFF)).astype(np.int64), scores, -query))[::-1]
     rows = packed[order].astype(np.uint32)
     return Ranking.from_counts(np.bincount(query, minlength=queries), rows, scores[order])
+
+
+OfFields = Mapping[str, Floats]
+"""Values of each query by field, float64 ``[rows, queries]``; the rows of all fields are the same."""
+
+
+class Macro(NamedTuple):
+    """The mean over fields of some rows.
+
+    Attributes:
+        value: float64 ``[rows]``.
+        low: lower end of the bootstrap interval over queries.
+        high: upper end.
+        draws: float64 ``[rows, resamples]``; all rows share the queries drawn.
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+    draws: Floats
+
+
+def macro(values: OfFields, seed: int) -> Macro:
+    """Return the mean over fields of the mean over queries; fields are resampled independently."""
+    draws = np.mean([bootstrap_means(each, seed=seed, item=field) for field, each in values.items()], axis=0)
+    means = np.mean([each.mean(axis=1) for each in values.values()], axis=0)
+    return Macro(means, *confidence_interval(draws, *values.values()), draws)
+
+
+def interval(draws: Floats, level: float = LEVEL) -> tuple[float, float]:
+    """Return the percentile interval of a statistic of each resample, float64 ``[resamples]``."""
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def p_value(one: OfFields, other: OfFields, seed: int) -> Floats:
+    """Return the p-value of each row's mean difference over fields, float64 ``[rows]``.
+
+    The paired permutation test flips signs query by query; a query weighs as much as its field has few.
+    """
+    weighted = [(values - other[field]) / values.shape[1] for field, values in one.items()]
+    return paired_permutation(np.concatenate(weighted, axis=1), seed=seed, item="fields")

@@ -12,6 +12,7 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.errors import InputError
+from pipeline.core.progress import say
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
@@ -110,7 +111,8 @@ def _keys(lists: Lists) -> dict[str, tuple[str, str, str]]:
 def export_scores(workspace: Workspace, recipe: scores.Recipe, path: Path) -> None:
     """Make the rankings of one system and write their scores.
 
-    A query of several fields has one score of a pair: that of the last field, should BM25 give it several.
+    A query of several fields has one score of a pair. Where a system gives several (BM25 with an index of each field,
+    fused ranks), that of the last field counts, and a message says so.
 
     Raises:
         InputError: the recipe names several systems, or two pairs have one key.
@@ -122,10 +124,15 @@ def export_scores(workspace: Workspace, recipe: scores.Recipe, path: Path) -> No
     if len(names) > 1:
         raise InputError(f"a score file must be of one system, got {', '.join(names)}", "Export one at a time")
     score_of: dict[str, float] = {}
+    several = 0
     for each in found:
         lists, ranking = opened(workspace, corpus, each)
         queries, papers = lists.pool.query_ids(), lists.pool.corpus.ids(ranking.row)
-        keys = (f"{queries[query]}_{paper}" for query, paper in zip(ranking.query.tolist(), papers, strict=True))
-        score_of |= zip(keys, ranking.score.tolist(), strict=True)
+        keys = [f"{queries[query]}_{paper}" for query, paper in zip(ranking.query.tolist(), papers, strict=True)]
+        own = dict(zip(keys, ranking.score.tolist(), strict=True))
+        several += sum(score_of.get(key, score) != score for key, score in own.items())
+        score_of |= own
+    if several:
+        say(f"{several:,} pairs have another score in each field; the last counts. One of BM25: --bm25-index corpus")
     wanted = _keys(read_lists(Path(recipe.input), recipe.split))
     path.write_text(json.dumps({key: score_of[key] for key in wanted}) + "\n", encoding="utf-8")

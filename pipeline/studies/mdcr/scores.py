@@ -30,6 +30,7 @@ from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
 from pipeline.studies.common import frame_of, table_of
 from pipeline.studies.mdcr.evaluation import (
     BY_RANK,
+    INDEXES,
     Ranked,
     benchmark_pools,
     corpus_task,
@@ -39,8 +40,7 @@ from pipeline.studies.mdcr.evaluation import (
     weighted,
 )
 from pipeline.studies.mdcr.layout import file_names, read_lists
-from pipeline.studies.mdcr.lists import MEASURES, Floats, Lists
-from pipeline.studies.mdcr.macro import macro, p_value
+from pipeline.studies.mdcr.lists import MEASURES, Floats, Lists, macro, p_value
 
 PUBLISHED = RECIPES.parent / "reference"
 """Folder of the figures that the papers print."""
@@ -57,7 +57,7 @@ class Recipe:
         input: folder of the benchmark.
         split: ``test`` or ``val``.
         systems: with commas.
-        bm25_index: whose documents BM25 counts: ``corpus`` (all lists of a field) or ``query`` (each list alone).
+        bm25_index: whose documents BM25 counts (:data:`pipeline.studies.mdcr.evaluation.INDEXES`).
         baseline: system that the others are tested against; empty: none.
         seed: of the bootstrap and the tests.
     """
@@ -113,7 +113,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     settings = ReportSettings(seed=recipe.seed, baseline=baseline)
     report = summarise(scored, settings, MEASURES)
     fields = with_published(frame_of(report), "benchmark.")
-    note = f"BM25 counts the documents of {'each list' if recipe.bm25_index == 'query' else 'all lists of a field'}."
+    note = f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}."
     (table,) = build_tables(report)
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
     tables = [StudyTable("fields", replace(table, title=title, notes=(*table.notes, note)), fields)]

@@ -21,12 +21,13 @@ from pipeline.corpus.prefilter import has_text, prefilter
 from pipeline.corpus.queries import choose_queries, field_cited
 from pipeline.corpus.reader import Corpus
 from pipeline.stages.selection import Selection, parse_fields
-from pipeline.stages.systems import system_names
+from pipeline.stages.systems import parse_systems, system_names
 from pipeline.studies.base import Findings, Study, StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, benchmark_task
 from pipeline.studies.mdcr.candidates import Drawing
 from pipeline.studies.mdcr.datasheet import datasheet
+from pipeline.studies.mdcr.evaluation import BY_RANK, weighted
 from pipeline.studies.mdcr.layout import SPLITS
 
 
@@ -94,8 +95,11 @@ def field_rankings(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRank
     """Return both splits of the fields that have enough papers, and why the others are left out.
 
     Raises:
-        InputError: no field has; the message says what the first one lacks.
+        InputError: a system is a weighted sum; or no field has, and the message says what the first one lacks.
     """
+    sums = [system.name for system in parse_systems(recipe.systems) if weighted(system)]
+    if sums:
+        raise InputError(f"systems must rank both splits, got {sums[0]}, which has its weights from val", BY_RANK)
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     pools, left_out = field_pools(workspace, corpus, recipe.selections)
     if not pools:
