@@ -157,23 +157,17 @@ def _build(inputs: Inputs, config: BuildConfig) -> tuple[dict[str, Any], Counts]
     return pools, counts
 
 
-def annotation_files(
-    pools: Mapping[str, Any], asked: Sequence[tuple[str, str]], name: str, annotators: int, seed: int
-) -> dict[str, str]:
+def annotation_files(pools: Mapping[str, Any], queries: Sequence[str], recipe: Recipe) -> dict[str, str]:
     """Return blank annotation files by name, one a facet: candidates in an order that hides where they come from."""
     blank: dict[str, dict[str, Any]] = {}
-    for paper, facet in asked:
-        if paper in pools:
-            papers = pools[paper]["cands"]
-            order = generator(seed, "annotation order", paper).permutation(len(papers))
-            grades = {f"relevance_ann{number}": [NOT_JUDGED] * len(papers) for number in range(1, annotators + 1)}
-            cands = [papers[place] for place in order]
-            blank.setdefault(facet, {})[paper] = {
-                "cands": cands,
-                **grades,
-                "relevance_adju": [NOT_JUDGED] * len(papers),
-            }
-    return {f"test-pid2anns-{name}-{facet}.json": json.dumps(found) for facet, found in blank.items()}
+    names = [*(f"relevance_ann{number}" for number in range(1, recipe.annotators + 1)), "relevance_adju"]
+    for query in queries:
+        paper, _, facet = query.rpartition("_")
+        papers = pools[paper]["cands"]
+        order = generator(recipe.seed, "annotation order", paper).permutation(len(papers))
+        grades = {name: [NOT_JUDGED] * len(papers) for name in names}
+        blank.setdefault(facet, {})[paper] = {"cands": [papers[place] for place in order], **grades}
+    return {f"test-pid2anns-{recipe.corpus}-{facet}.json": json.dumps(found) for facet, found in blank.items()}
 
 
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:
@@ -185,7 +179,8 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     counted = frame.group_by("source", maintain_order=True).len("candidates")
     notes = [f"{name.replace('_', ' ')}: {value:,}." for name, value in artifact.manifest.counts.items()]
     text = {f"test-pid2pool-{recipe.corpus}.json": json.dumps(pools)}
-    blank = annotation_files(pools, recipe.release.asked(), recipe.corpus, recipe.annotators, recipe.seed)
+    queries = Corpus(recipe.made(workspace)).query_texts.column("query_id").to_pylist()
+    blank = annotation_files(pools, queries, recipe)
     table = table_of("Candidates by source (one may have several)", counted, notes)
     return Findings([StudyTable("sources", table, counted)], sources=[artifact.name], files={**text, **blank})
 

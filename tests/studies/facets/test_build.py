@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -34,7 +35,11 @@ def test_from_papers_to_scores(tmp_path: Path) -> None:
     root.mkdir()
     for path in [*folder.glob("*anns*"), folder / "evaluation_splits.json"]:
         path.unlink()
-    (folder / "queries.tsv").write_text("100\tmethod\n101\tmethod\n101\tresult\n")
+    (folder / "queries.tsv").write_text("100\tmethod\n101\tmethod\n101\tresult\n102\tmethod\n")
+    lines = gzip.decompress((folder / "docs.jsonl.gz").read_bytes()).decode().splitlines()
+    (number,) = (number for number, line in enumerate(lines) if '"corpusid": 102,' in line)
+    lines[number] = lines[number].replace("method_label", "other_label")
+    (folder / "docs.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     build = ["study", "facet_pools", "--input", str(folder), "--model", "bm25,tfidf"]
     build += ["--set", 'whole="lsa:dimension=8"', "--set", "size=6", "--set", "depth=20"]
     out = Path(mdcr_json(root, *build)["folder"])
