@@ -122,6 +122,7 @@ def test_brittleness_stands_beside_quality(found: Any) -> None:
         (["--corpus", "absent"], "absent.jsonl.gz"),
         (["--set", "quality=absent.csv"], "absent.csv"),
         (["--set", "papers=-1"], "papers"),
+        (["--set", "titles=0"], "titles must be a number from 1"),
     ],
 )
 def test_bad_input_is_one_line(found: Any, folder: Path, arguments: list[str], named: str) -> None:
