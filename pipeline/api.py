@@ -5,37 +5,33 @@ It makes and reads the same artifacts as the command line.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.cluster.guard import refuse
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import from_mapping
 from pipeline.core.errors import InputError
-from pipeline.core.resources import Resources, parse_memory
+from pipeline.core.resources import Resources
 from pipeline.core.task import Task
-from pipeline.core.workspace import EXPORTS, JOBS, TUNINGS, corpus_names, find_corpus
+from pipeline.core.workspace import EXPORTS, TUNINGS, corpus_names, find_corpus
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.corpus.reader import Corpus
+from pipeline.possible import possible
 from pipeline.runner import Runner, with_inputs
+from pipeline.settings import Names, choice, joined
+from pipeline.settings import selection as selection
 from pipeline.stages.search import DEFAULT_DEPTH
-from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
 from pipeline.views import PoolView, RankingView
 
 if TYPE_CHECKING:
     import polars as pl
 
     from pipeline.encode.base import Matrix
-    from pipeline.report.choice import Choice
     from pipeline.report.comparison import Comparison
     from pipeline.stages.chain import Evaluation
-
-Names = str | Sequence[str]
-"""One name, several separated by commas, or a list of them."""
 
 
 def open(  # noqa: A001
@@ -55,14 +51,7 @@ def open(  # noqa: A001
     folder = Path(root).expanduser()
     if not folder.is_dir():
         raise InputError(f"the workspace {folder} must be a folder", "Give the folder that holds corpora/")
-    resources = Resources(device=device)
-    if memory is not None:
-        resources = dataclasses.replace(resources, memory=parse_memory(memory))
-    if workers is not None:
-        if workers < 1:
-            raise InputError(f"workers must be at least 1, got {workers}", "Leave it out for all cores")
-        resources = dataclasses.replace(resources, workers=workers)
-    return Workspace(Runner(folder, resources))
+    return Workspace(Runner(folder, Resources.of(memory, workers, device)))
 
 
 Pools = PoolView | Task | Iterable[PoolView | Task]
@@ -99,6 +88,8 @@ class Workspace:
     def pools(self, corpus: str | None = None, **settings: Any) -> list[PoolView]:
         """Make the pools of a selection where they are missing, and open them: by field, then size, then sample.
 
+        Of all fields, those with too few papers are left out with a line that says why.
+
         Args:
             corpus: name of the corpus; None: the only one.
             **settings: of :func:`selection`.
@@ -107,8 +98,8 @@ class Workspace:
             InputError: the corpus is unknown or a setting is invalid.
         """
         tasks = selection(**settings).pools(find_corpus(self.root, corpus))
-        self.make(tasks)
-        return [self.view(task) for task in tasks]
+        refuse(self.root, tasks)
+        return [self.view(task) for task in possible(self.runner, tasks)]
 
     def pool(self, corpus: str | None = None, **settings: Any) -> PoolView:
         """Make one pool where it is missing, and open it. Its sample is the first unless ``sample`` is given.
@@ -139,7 +130,8 @@ class Workspace:
         engine: str = "auto",
         bm25_engine: str = "postings",
         precision: str | None = None,
-        validation: Sequence[Task] = (),
+        runs: Sequence[Path] = (),
+        **settings: Any,
     ) -> list[Evaluation]:
         """Return each pool with each system, pool by pool: the tasks that rank and score it. Nothing is made.
 
@@ -151,7 +143,8 @@ class Workspace:
             engine: of dense search, as ``--engine``.
             bm25_engine: ``postings`` or ``lucene``; the ranking is the same.
             precision: compute precision of encoders: ``fp32``, ``fp16``, ``bf16``; None: each model's own.
-            validation: pools of validation queries, for ``wsum``.
+            runs: run files of other tools, which are systems too.
+            **settings: further ones of :func:`pipeline.stages.chain.evaluations`, such as ``missing_positives``.
 
         Raises:
             InputError: a system or measure is unknown, or BM25 is required to be tuned and is not.
@@ -165,20 +158,15 @@ class Workspace:
         by_corpus: dict[str, list[Task]] = {}
         for task in tasks:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
-        parsed = tuple(map(str, parse_measures(_joined(measures)))) if measures else ()
+        settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
+        parsed = parse_systems(joined(systems), precision, runs)
+        further = tuple(map(str, parse_measures(joined(measures)))) if measures else ()
+        tunings = list(published(self.root / TUNINGS))
         return [
             evaluation
             for group in by_corpus.values()
             for evaluation in evaluations(
-                self._corpus_of(group[0]),
-                group,
-                parse_systems(_joined(systems), precision),
-                parsed,
-                depth=depth,
-                engine=engine,
-                bm25_engine=bm25_engine,
-                tunings=list(published(self.root / TUNINGS)),
-                validation=validation,
+                self._corpus_of(group[0]), group, parsed, further, tunings=tunings, **settings
             )
         ]
 
@@ -203,12 +191,12 @@ class Workspace:
         self.make([score for evaluation in evaluated for score in evaluation.scores])
         return frame(choose(self.root, rankings=[evaluation.ranking.id for evaluation in evaluated]))
 
-    def scores(self, **choice: Any) -> pl.DataFrame:
+    def scores(self, **settings: Any) -> pl.DataFrame:
         """Return what was scored, a row for each pool, system, query and measure; nothing is made.
 
         Args:
-            **choice: settings of :class:`pipeline.report.choice.Choice` that restrict it, as :func:`selection` reads
-                them: ``corpus="s2orc", field="Medicine", size="100k", systems="bm25,scincl"``.
+            **settings: of :class:`pipeline.report.choice.Choice` that restrict it, as :func:`selection` reads them:
+                ``corpus="s2orc", field="Medicine", size="100k", systems="bm25,scincl"``.
 
         Raises:
             InputError: nothing fits; the message lists what there is.
@@ -216,7 +204,7 @@ class Workspace:
         from pipeline.report.choice import choose
         from pipeline.report.frame import frame
 
-        return frame(choose(self.root, _choice(**choice)))
+        return frame(choose(self.root, choice(**settings)))
 
     def ranking(self, pool: PoolView, system: str, **settings: Any) -> RankingView:
         """Open the ranking of one system on one pool.
@@ -267,8 +255,8 @@ class Workspace:
             raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
         path.parent.mkdir(parents=True, exist_ok=True)
         opened, store = pool.pool, store_of(self.runner.make(task))
-        rows = np.union1d(opened.candidates, opened.query_rows) if opened.queries_are_papers else opened.candidates
-        return export_vectors(store, np.setdiff1d(rows, store.missing(rows)), opened.corpus.ids, path)
+        rows = np.setdiff1d(opened.papers, store.missing(opened.papers))
+        return export_vectors(store, rows, opened.corpus.ids, path)
 
     def _embedding(self, pool: PoolView, system: str, precision: str | None) -> Task:
         """Return the task that embeds the papers of a pool by one encoder."""
@@ -288,10 +276,7 @@ class Workspace:
         Raises:
             InputError: jobs of a batch system are making one of them.
         """
-        if (self.root / JOBS).is_dir():
-            from pipeline.cluster.guard import refuse
-
-            refuse(self.root, tasks)
+        refuse(self.root, tasks)
         self.runner.make_all([task for task in with_inputs(tasks) if task.stage == "pool"])
         return self.runner.make_all(tasks)
 
@@ -323,88 +308,9 @@ def compare(workspace: Workspace, pool: PoolView, first: str, second: str, *, mo
     """
     from pipeline.report.choice import scored
     from pipeline.report.compare import compare as compared
+    from pipeline.report.compare import paired
     from pipeline.report.model import ReportSettings
 
     chosen = [each for each in scored(workspace.root) if each.pool.id == pool.pool.artifact.id]
     seed = pool.pool.artifact.manifest.config.get("seed", ReportSettings.seed)
-    return compared(chosen, first, second, ReportSettings(seed=seed), most=most)[0]
-
-
-def selection(
-    *,
-    field: Names | None = None,
-    size: int | Names | None = None,
-    year: int | None = None,
-    queries: int | str | None = None,
-    samples: int | None = None,
-    seed: int = 13,
-    split: Literal["test", "validation"] = "test",
-    nested: bool = False,
-    positives: Literal["corpus", "prefiltered"] = "corpus",
-    drop_same_title: bool = True,
-    min_abstract_chars: int = 30,
-    min_citations: int = 3,
-    citation_direction: Literal["outbound", "inbound", "total"] = "outbound",
-    exclude: Sequence[str | Path] = (),
-) -> Selection:
-    """Return which pools some settings select; None means the protocol's default.
-
-    Args:
-        field: one of the 19 fields, several, or ``all``; None: dataset-level pools.
-        size: candidates, such as ``"200k"`` or 200_000, several, or ``all``.
-        year: publication year of the queries.
-        queries: number of queries, or ``all``.
-        samples: samples of each size.
-        seed: of every draw.
-        split: ``test`` or ``validation``.
-        nested: whether smaller pools are subsets of larger ones.
-        positives: ``corpus`` or ``prefiltered``.
-        drop_same_title: whether candidates with the query's own title are removed.
-        min_abstract_chars: of a paper that takes part.
-        min_citations: likewise.
-        citation_direction: which citations count.
-        exclude: files of paper ids that may not be queries.
-
-    Raises:
-        InputError: a field, size or count is unknown.
-    """
-    return Selection(
-        fields=parse_fields(_joined(field) if field else None),
-        year=year,
-        sizes=parse_sizes(_joined(size) if size else None),
-        queries=None if queries is None else parse_count_or_all(str(queries), "queries"),
-        samples=samples,
-        seed=seed,
-        split=split,
-        nested=nested,
-        positives=positives,
-        drop_same_title=drop_same_title,
-        prefilter=PrefilterConfig(min_abstract_chars, min_citations, citation_direction),
-        exclude=tuple(Path(file) for file in exclude),
-    )
-
-
-def _choice(**settings: Any) -> Choice:
-    """Read the settings of a choice; fields, sizes, systems and measures are named as users type them."""
-    from pipeline.measure.measures import parse_measures
-    from pipeline.report.choice import Choice
-    from pipeline.stages.systems import system_names
-
-    readers: dict[str, tuple[str, Callable[[str], Any]]] = {
-        "field": ("fields", parse_fields),
-        "size": ("sizes", parse_sizes),
-        "systems": ("systems", lambda text: tuple(system_names(text))),
-        "measures": ("measures", lambda text: tuple(map(str, parse_measures(text)))),
-    }
-    read = {}
-    for name, value in settings.items():
-        if name in readers and value is not None:
-            target, parse = readers[name]
-            read[target] = parse(_joined(value))
-        else:
-            read[name] = value
-    return from_mapping(Choice, read)
-
-
-def _joined(names: int | Names) -> str:
-    return str(names) if isinstance(names, str | int) else ",".join(names)
+    return compared(paired(chosen, first, second), ReportSettings(seed=seed), most=most)[0]

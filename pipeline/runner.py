@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from pipeline.core import files, provenance
-from pipeline.core.artifact import Artifact, matches, published
+from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import canonical, changed_fields
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Counts, Manifest
 from pipeline.core.progress import Steps, say
+from pipeline.core.publish import lock_file, locked, publish, replace_files
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Job, Task
 from pipeline.core.units import Executor, Slice, run_slice, run_units
@@ -129,7 +128,7 @@ class Runner:
         with ExitStack() as stack:
             for path in sorted(self.path(task) for task in needed):  # always in one order, against deadlock
                 stack.enter_context(files.disk_errors(path.parent))
-                stack.enter_context(_lock(path))
+                stack.enter_context(locked(path))
             damage = {task.id: self._damage(task) for task in needed}
             missing = [task for task in needed if damage[task.id] is None and not self._publish_finished(task)]
             if missing:
@@ -145,7 +144,7 @@ class Runner:
 
     def _unfinished(self, task: Task) -> bool:
         """Whether a build or repair was killed before it had cleared its traces."""
-        return self._repair_folder(task).exists() or _lock_file(self.path(task)).exists()
+        return self._repair_folder(task).exists() or lock_file(self.path(task)).exists()
 
     def _publish_finished(self, task: Task) -> bool:
         """Publish an artifact whose builder was killed after it had written the manifest; False: there is none."""
@@ -158,7 +157,7 @@ class Runner:
             return False
         if artifact.id != task.id or artifact.damaged():
             return False
-        _publish(Workdir(folder), artifact.manifest, self.path(task))
+        publish(Workdir(folder), artifact.manifest, self.path(task))
         return True
 
     def _repair_folder(self, task: Task) -> Path:
@@ -204,7 +203,7 @@ class Runner:
             raise
         seconds = time.monotonic() - started
         for task, read, work, counted in zip(tasks, inputs, works, counts, strict=True):
-            _publish(work, _manifest(task, read, work, counted, seconds), self.path(task))
+            publish(work, _manifest(task, read, work, counted, seconds), self.path(task))
         self._steps.end(ids, stage, seconds)
 
     def _rebuild(self, task: Task, inputs: Inputs, damaged: list[str]) -> None:
@@ -228,7 +227,7 @@ class Runner:
         differing = [output.path for output in manifest.outputs if before.get(output.path) != output.sha256]
         repaired = {"repaired": damaged, "rebuilt_with_other_bytes": differing if recorded else None}
         manifest = dataclasses.replace(manifest, provenance={**manifest.provenance, **repaired})
-        _replace_files(work, manifest, path, {output.path: output.sha256 for output in intact}, set(before))
+        replace_files(work, manifest, path, {output.path: output.sha256 for output in intact}, set(before))
 
     def _run(self, tasks: Sequence[Task], inputs: Sequence[Inputs], works: Sequence[Workdir]) -> list[Counts]:
         try:
@@ -297,83 +296,3 @@ def _manifest(task: Task, inputs: Inputs, work: Workdir, counts: Counts, seconds
         counts=canonical(counts),
         provenance={**provenance.describe(), **derived, **origin, **work.notes, "wall_seconds": round(seconds, 2)},
     )
-
-
-def _publish(work: Workdir, manifest: Manifest, path: Path) -> None:
-    """Write the manifest and move the finished folder to its final name; a folder without a manifest gives way."""
-    manifest.write(work.path)
-    work.clear_records()
-    if path.exists():
-        shutil.rmtree(path)
-    work.path.rename(path)
-    for abandoned in path.glob(".*.tmp"):  # of processes that were lost
-        abandoned.unlink(missing_ok=True)
-    files.sync(path.parent)
-
-
-def _replace_files(work: Workdir, manifest: Manifest, path: Path, intact: dict[str, str], recorded: set[str]) -> None:
-    """Move the files that differ into a published artifact one by one, and its manifest last.
-
-    Whenever this is killed the artifact is still there, whole or damaged, and the next repair goes on.
-
-    Args:
-        work: the repaired artifact.
-        manifest: its manifest.
-        path: the published artifact.
-        intact: checksums of the published files that are known to be intact, by path.
-        recorded: what the published manifest lists.
-    """
-    for output in manifest.outputs:
-        if intact.get(output.path) != output.sha256 and not matches(path, output):
-            (path / output.path).parent.mkdir(parents=True, exist_ok=True)
-            (work.path / output.path).replace(path / output.path)
-    listed = {output.path for output in manifest.outputs}
-    folders = {name.split("/")[0] for name in listed if "/" in name}
-    there = {
-        each.relative_to(path).as_posix() for name in folders for each in (path / name).rglob("*") if each.is_file()
-    }
-    for name in (recorded | there) - listed:
-        (path / name).unlink(missing_ok=True)
-    files.sync(path)
-    manifest.write(work.path)
-    (work.path / MANIFEST).replace(path / MANIFEST)
-    files.sync(path)
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Hold the builder's lock of an artifact. The system frees it when its holder dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = _lock_file(path)
-    handle = lock.open("a")
-    try:
-        while not _acquire(handle, lock):
-            handle.close()
-            handle = lock.open("a")
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
-    finally:
-        handle.close()
-
-
-def _lock_file(path: Path) -> Path:
-    """Return the lock of an artifact. One beside a published artifact is of a process that builds it or was killed."""
-    return path.with_name(f".{path.name}.lock")
-
-
-def _acquire(handle: IO[str], lock: Path) -> bool:
-    """Lock an open file. False: its last holder has removed it, so a new one must be opened."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        say(f"another process is building {lock.stem.removeprefix('.')}: waiting for it")
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError as error:
-        say(f"no locks on {lock.parent} ({error.strerror}): run one builder at a time there")
-        return True
-    try:
-        return os.fstat(handle.fileno()).st_ino == lock.stat().st_ino
-    except FileNotFoundError:
-        return False

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pipeline.core.artifact import Artifact
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
+from pipeline.exchange.pools import candidate_table, qrels_table, query_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,35 +39,17 @@ class PoolView:
     @cached_property
     def queries(self) -> pl.DataFrame:
         """Queries in order: ``query_id``, ``title`` (an ad-hoc query's text), ``year`` (null for ad-hoc queries)."""
-        import polars as pl
-
-        if self.pool.queries_are_papers:
-            return self._papers(self.pool.query_rows).rename({"paper_id": "query_id"})
-        texts = [text.title for block in self.pool.query_texts() for text in block]
-        years = pl.Series("year", [None] * len(texts), pl.Int16)
-        return pl.DataFrame({"query_id": self.pool.query_ids(), "title": texts}).with_columns(years)
+        return _frame(query_table(self.pool)).select("query_id", "title", "year")
 
     @cached_property
     def candidates(self) -> pl.DataFrame:
         """Candidates in order of id: ``paper_id``, ``title``, ``year``."""
-        return self._papers(self.pool.candidates)
+        return _frame(candidate_table(self.pool)).select(paper_id="doc_id", title="title", year="year")
 
     @cached_property
     def qrels(self) -> pl.DataFrame:
         """Judgements: ``query_id``, ``paper_id``, ``grade``."""
-        import polars as pl
-
-        table = self.pool.qrels
-        query, row = (table.column(name).to_numpy() for name in ("query", "row"))
-        ids = np.array(self.pool.query_ids(), object)[query]
-        grades = table.column("grade").to_numpy()
-        return pl.DataFrame({"query_id": ids.tolist(), "paper_id": self.pool.corpus.ids(row), "grade": grades})
-
-    def _papers(self, rows: Any) -> pl.DataFrame:
-        import polars as pl
-
-        frame: pl.DataFrame = pl.from_arrow(self.pool.corpus.take(rows, ["paper_id", "title", "year"]))
-        return frame
+        return _frame(qrels_table(self.pool)).rename({"doc_id": "paper_id"})
 
 
 @dataclass(frozen=True)
@@ -120,3 +103,10 @@ class RankingView:
     @property
     def _table(self) -> pa.Table:
         return self.artifact.arrow("ranking.arrow")
+
+
+def _frame(table: pa.Table) -> pl.DataFrame:
+    import polars as pl
+
+    frame: pl.DataFrame = pl.from_arrow(table)
+    return frame

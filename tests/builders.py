@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import digest
-from pipeline.core.fields import field_mask
+from pipeline.core.fields import FIELD_BIT
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.schema import (
@@ -197,7 +197,7 @@ def _attributes(rows: list[dict[str, Any]]) -> pa.Table:
     columns = {
         "key": id_keys([paper["paper_id"] for paper in rows]),
         "title_key": [title_key(paper["title"]) for paper in rows],
-        "fields": [field_mask(paper["fields"]) for paper in rows],
+        "fields": [sum(1 << FIELD_BIT[name] for name in set(paper["fields"]) & FIELD_BIT.keys()) for paper in rows],
         "year": [NO_YEAR if paper["year"] is None else paper["year"] for paper in rows],
         "n_outbound": [paper["n_outbound"] for paper in rows],
         "n_inbound": [paper["n_inbound"] for paper in rows],

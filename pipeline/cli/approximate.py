@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-import pyarrow.compute as pc
+import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.runner import Runner
@@ -50,6 +49,5 @@ def as_line(row: dict[str, Any]) -> str:
 
 
 def _map(scores: Artifact) -> float | None:
-    table = scores.arrow("scores.arrow")
-    values = table.filter(pc.equal(table.column("measure"), "map")).column("value").to_numpy()
-    return float(np.mean(values)) if len(values) else None
+    values = pl.DataFrame(scores.arrow("scores.arrow")).filter(measure="map")["value"].to_numpy()
+    return float(values.mean()) if len(values) else None

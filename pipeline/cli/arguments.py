@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,29 @@ from pipeline.sources.registry import SOURCES, all_options
 
 _SELECTION = "which pools"
 _FORMATS = "terminal (default), markdown, csv or latex"
+_PRECISION = "compute precision of encoders: fp32, fp16 or bf16 (default: the model's)"
 _FILES = "with commas: page, markdown, csv, latex, figures (default: all)"
+
+_RULES = "rules of the pools (protocols 1 and 2)"
+
+_POOLS: dict[str, dict[str, Any]] = {
+    "corpus": {"help": "name of the corpus (default: the only one)"},
+    "field": {"help": "one of the 19 fields, several with commas, or all (default: dataset-level pools)"},
+    "year": {"type": int, "help": "publication year of the queries (default: 2019)"},
+    "size": {"help": "candidates: 200k, 2M, all; several with commas (default: 200k; by field 100k)"},
+    "queries": {"help": "number of queries, or all (default: 3800; by field 200)"},
+    "samples": {"type": int, "help": "samples of the candidates (default: 3)"},
+    "split": {"help": "test (default), or validation: other queries, for tuning"},
+    "seed": {"type": int, "help": "seed of every draw (default: 13)"},
+    "nested": {"action": "store_true", "default": None, "help": "smaller pools are subsets of larger ones"},
+    "exclude": {"type": Path, "action": "append", "metavar": "FILE", "help": "ids that may not be queries"},
+    "citation-direction": {"help": "outbound (default), inbound or total"},
+    "min-citations": {"type": int, "help": "of a paper that takes part (default: 3)"},
+    "min-abstract-chars": {"type": int, "help": "of a paper that takes part (default: 30)"},
+    "positives": {"help": "corpus (default: every cited paper with a title) or prefiltered"},
+    "keep-same-title": {"action": "store_true", "default": None, "help": "keep candidates with the query's own title"},
+}
+"""Options that decide pools; :func:`pipeline.settings.selection` has their defaults."""
 
 _ALL = "memory workers device repair dry-run verbose json"
 """Options of how a command runs; those it takes are named with it. Every command takes --root and --quiet."""
@@ -29,7 +52,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     top.add_argument("--version", action="version", version=f"mdcr {pipeline.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    _fetch(_command(commands, "fetch", "download a release: S2AG or OpenAlex", "dry-run verbose json"))
+    _fetch(_command(commands, "fetch", "download a release: S2AG, OpenAlex or SciRepEval", "dry-run verbose json"))
     _corpus(_command(commands, "corpus", "build a corpus from a release", "memory workers repair dry-run verbose json"))
     on_cpu = "memory workers repair dry-run verbose json"
     pool = _command(commands, "pool", "draw queries, candidates and qrels", on_cpu)
@@ -85,7 +108,8 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     compare = _command(commands, "compare", "compare two systems on the same pools, and show where they differ", "json")
     compare.add_argument("systems", nargs="*", metavar="SYSTEM", help="two: names or labels of rows of mdcr show")
     compare.add_argument("--model", help="the two systems with a comma, as make passes them")
-    compare.add_argument("--most", type=int, default=5, metavar="N", help="queries that differ most (default: 5)")
+    compare.add_argument("--most", type=int, default=10, metavar="N", help="queries that differ most (default: 10)")
+    compare.add_argument("--output", type=Path, help="folder for its page (default: one in runs/reports)")
     _choosing(compare, systems=False)
 
     study = _command(commands, "study", "run an experiment: make what it needs, write its tables and figures")
@@ -141,7 +165,7 @@ def _command(
 
 
 def _fetch(command: argparse.ArgumentParser) -> None:
-    command.add_argument("release_of", metavar="WHICH", help="s2ag or openalex")
+    command.add_argument("release_of", metavar="WHICH", help="s2ag, openalex or scirepeval")
     command.add_argument("--output", type=Path, help="folder for it (default: corpora/releases/NAME below --root)")
     command.add_argument("--connections", type=int, default=4, help="files fetched at a time (default: 4)")
     command.add_argument("--first", type=int, metavar="N", help="only N files of each dataset, for a trial")
@@ -150,9 +174,11 @@ def _fetch(command: argparse.ArgumentParser) -> None:
     group.add_argument("--release", help="a date such as 2026-09-17 (default: latest)")
     group.add_argument("--api-key-file", type=Path, help="file with the key of the API (default: $S2_API_KEY)")
     group.add_argument("--api-key", help=argparse.SUPPRESS)  # refused without printing it
-    group.add_argument("--datasets", help="default: papers,abstracts,citations; also embeddings-specter_v2")
+    group.add_argument("--datasets", help="default: papers,abstracts,citations; of scirepeval: all configurations")
     group = command.add_argument_group("openalex")
     group.add_argument("--snapshot", help="jsonl (default), parquet, or legacy (until 2025)")
+    group = command.add_argument_group("scirepeval")
+    group.add_argument("--train", action="store_const", const=True, help="training splits too, for leak checks")
 
 
 def _corpus(command: argparse.ArgumentParser) -> None:
@@ -179,40 +205,26 @@ def _strict(command: argparse.ArgumentParser) -> None:
     command.add_argument("--strict", action="store_true", help=about)
 
 
+def _add(group: argparse._ActionsContainer, names: Iterable[str]) -> None:
+    for name in names:
+        group.add_argument(f"--{name}", **_POOLS[name])
+
+
 def _plan(command: argparse.ArgumentParser) -> None:
     """Add what decides how many papers are embedded."""
     command.add_argument("--model", required=True, help="systems with commas, as of mdcr eval; BM25 is left out")
-    command.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
+    command.add_argument("--precision", help=_PRECISION)
     group = command.add_argument_group(_SELECTION)
     group.add_argument("--corpus", help="its texts are probed (default: the only corpus, else synthetic texts)")
-    group.add_argument("--field", help="one of the 19 fields, several with commas, or all; none: dataset-level pools")
-    group.add_argument("--size", help="candidates: 200k, 2M, all; several with commas (default: 200k; by field 100k)")
-    group.add_argument("--queries", help="number of queries, or all (default: 3800; by field 200)")
-    group.add_argument("--samples", type=int, help="samples of the candidates (default: 3)")
+    _add(group, ("field", "size", "queries", "samples"))
 
 
 def _selection(command: argparse.ArgumentParser, *, drawn: bool = True) -> None:
     """Add what decides pools; ``drawn``: also what a tuning decides itself, samples and split."""
-    group = command.add_argument_group(_SELECTION)
-    group.add_argument("--corpus", help="name of the corpus (may be left out where there is only one)")
-    group.add_argument("--field", help="one of the 19 fields, several with commas, or all; none: dataset-level pools")
-    group.add_argument("--year", type=int, help="publication year of the queries (default: 2019)")
-    group.add_argument("--size", help="candidates: 200k, 2M, all; several with commas (default: 200k; by field 100k)")
-    group.add_argument("--queries", help="number of queries, or all (default: 3800; by field 200)")
-    if drawn:
-        group.add_argument("--samples", type=int, help="samples of the candidates (default: 3)")
-        group.add_argument("--split", default="test", help="test, or validation: other queries, for tuning")
-    group.add_argument("--seed", type=int, default=13, help="seed of every draw (default: 13)")
-    group.add_argument("--nested", action="store_true", help="smaller pools are subsets of larger ones")
-    group.add_argument(
-        "--exclude", type=Path, action="append", default=[], metavar="FILE", help="ids that may not be queries"
-    )
-    rules = command.add_argument_group("rules of the pools (protocols 1 and 2)")
-    rules.add_argument("--citation-direction", default="outbound", help="outbound, inbound or total")
-    rules.add_argument("--min-citations", type=int, default=3)
-    rules.add_argument("--min-abstract-chars", type=int, default=30)
-    rules.add_argument("--positives", default="corpus", help="corpus (every cited paper with a title) or prefiltered")
-    rules.add_argument("--keep-same-title", action="store_true", help="keep candidates with the query's own title")
+    rules = list(_POOLS)[list(_POOLS).index("citation-direction") :]
+    left_out = {*rules, *(() if drawn else ("samples", "split"))}
+    _add(command.add_argument_group(_SELECTION), [name for name in _POOLS if name not in left_out])
+    _add(command.add_argument_group(_RULES), rules)
 
 
 def _systems(command: argparse.ArgumentParser, *, required: bool = True, stage: str = "") -> None:
@@ -228,8 +240,8 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True, stage: 
     )
     group.add_argument("--allow-unknown", action="store_true", help="run:FILE: leave out what a pool does not have")
     if stage not in ("embed", "index"):
-        group.add_argument("--depth", type=int, default=500, help="ranks kept of each query (default: 500)")
-    group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16 (default: the model's)")
+        group.add_argument("--depth", type=int, help="ranks kept of each query (default: 500)")
+    group.add_argument("--precision", help=_PRECISION)
     group.add_argument(
         "--engine",
         default="auto",
@@ -278,20 +290,14 @@ def _export(command: argparse.ArgumentParser) -> None:
 def _scoring(command: argparse.ArgumentParser, *, required: bool = True) -> None:
     _systems(command, required=required)
     _strict(command)
-    _measures(command)
+    about = "further measures with commas, such as recall@50,f1; mdcr show measures lists them"
+    command.add_argument("--measures", help=about)
     command.add_argument(
         "--missing-positives",
         default="ignore",
         help="positives that the collection lacks: ignore (default), or count them in denominators, as trec_eval does",
     )
     command.add_argument("--measure-engine", default="numpy", help="numpy (default) or ranx; the scores are the same")
-
-
-def _measures(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--measures",
-        help="further measures with commas, such as recall@50,f1; mdcr show measures lists them",
-    )
 
 
 def _choosing(command: argparse.ArgumentParser, *, systems: bool = True) -> None:
@@ -304,21 +310,9 @@ def _choosing(command: argparse.ArgumentParser, *, systems: bool = True) -> None
     group.add_argument("--engine", help="exact, or an index beside it, such as ivf or hnsw:links=16")
     group.add_argument("--measures", help="with commas, in the order of the columns (default: map,ndcg,recall@30)")
     group.add_argument("--missing-positives", help="judged positives that the collection lacks: ignore or count")
-    group.add_argument("--corpus", help="name of the corpus")
-    group.add_argument("--field", help="fields of field-level pools, with commas, or all")
-    group.add_argument("--year", type=int, help="publication year of the queries")
-    group.add_argument("--size", help="candidates asked for: 200k, 2M, all; several with commas")
-    group.add_argument("--queries", help="number of queries asked for, or all")
-    group.add_argument("--samples", type=int, help="the samples 1 to this number")
-    group.add_argument("--seed", type=int, help="seed the pools were drawn with")
-    group.add_argument("--split", help="test or validation")
-    group.add_argument("--nested", action="store_const", const=True, help="pools that are subsets of larger ones")
-    group.add_argument("--exclude", type=Path, action="append", metavar="FILE", help="ids that may not be queries")
-    group.add_argument("--citation-direction", help="outbound, inbound or total")
-    group.add_argument("--min-citations", type=int)
-    group.add_argument("--min-abstract-chars", type=int)
-    group.add_argument("--positives", help="corpus or prefiltered")
-    group.add_argument("--keep-same-title", action="store_const", const=True, help="pools drawn with this option")
+    for name, settings in _POOLS.items():
+        about = re.sub(r" ?\(default[^)]*\)", "", settings["help"])
+        group.add_argument(f"--{name}", **{**settings, "help": about})
 
 
 def _shown(command: argparse.ArgumentParser, formats: str) -> None:

@@ -76,12 +76,13 @@ def _stage(options: argparse.Namespace) -> str:
 
 
 def _targets(options: argparse.Namespace) -> list[Task]:
-    evaluations = read.evaluations(options, options.root)
+    runner = read.runner(options)
+    evaluations = read.evaluations(options, runner)
     if options.stage in ("score", "eval"):
         tasks = [task for evaluation in evaluations for task in evaluation.scores]
     else:
         tasks = [task for evaluation in evaluations for task in evaluation.upto(options.stage)]
-    return list(possible(read.runner(options), tasks, options))
+    return list(possible(runner, tasks, options))
 
 
 def _settings(options: argparse.Namespace) -> SlurmSettings:

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Sequence
 
 from pipeline.cli import options as read
-from pipeline.cli.making import make, possible, refuse_submitted, repaired
+from pipeline.cli.making import make, possible, repaired
 from pipeline.cli.output import described, print_counts, print_json, print_made
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
 
 def corpus(options: argparse.Namespace) -> None:
     """Build a corpus and give it its name."""
-    from pipeline.sources.registry import SOURCES
+    from pipeline.sources.registry import SOURCES, all_options
     from pipeline.stages.corpus import task_of
 
     runner = read.runner(options)
@@ -69,7 +69,7 @@ def corpus(options: argparse.Namespace) -> None:
         "name": name,
         "source": options.source,
         "input": options.input and str(options.input.resolve()),  # other machines have other working folders
-        "options": {option: given for option, given in read.source_options(options).items() if given},
+        "options": {name: getattr(options, name) for name in all_options() if getattr(options, name)},
         "duplicates": None if options.duplicates == "keep" else {"action": options.duplicates, "rules": rules},
     }
     task = task_of(origin)
@@ -94,7 +94,7 @@ def pool(options: argparse.Namespace) -> None:
 def chain(options: argparse.Namespace) -> None:
     """Run the chain up to one stage: embed, index or search."""
     runner = repaired(options)
-    tasks = [task for evaluation in read.evaluations(options, runner.root) for task in evaluation.upto(options.command)]
+    tasks = [task for evaluation in read.evaluations(options, runner) for task in evaluation.upto(options.command)]
     if getattr(options, "slice", None):
         _slice(runner, tasks, options)
         return
@@ -103,6 +103,7 @@ def chain(options: argparse.Namespace) -> None:
 
 def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> None:
     """Plan the units of tasks, make one slice of what was planned, or what has no units."""
+    from pipeline.cluster.guard import refuse
     from pipeline.cluster.resume import make_whole, resume
 
     subcommand, text = options.command, options.slice
@@ -110,7 +111,7 @@ def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -
         say(f"{make_whole(runner, tasks, subcommand)} artifacts made")
         return
     if text == "plan":
-        refuse_submitted(runner.root, tasks)
+        refuse(runner.root, tasks)
         state = resume(runner.root, runner.resources, possible(runner, tasks, options), light=False)
         for each in state.pending:
             say(f"{each.task.stage} {each.task.name}: {len(each.left)} of {len(each.units)} units are missing")
@@ -132,7 +133,7 @@ def score(options: argparse.Namespace) -> None:
         benchmark.score(options)
         return
     runner = repaired(options)
-    evaluations = read.evaluations(options, runner.root)
+    evaluations = read.evaluations(options, runner)
     tasks = [task for evaluation in evaluations for task in evaluation.scores]
     made = make(runner, tasks, options, stores=True)
     if made:

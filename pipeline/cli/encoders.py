@@ -17,19 +17,14 @@ from pipeline.core.workspace import corpus_names, find_corpus
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import hub, lock, registry
-from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
-from pipeline.stages.systems import PRECISIONS, encoder_names, system_names
+from pipeline.settings import selection
+from pipeline.stages.systems import encoder_names, parse_precision, system_names
 
 _HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
 
 
 def models(options: argparse.Namespace) -> None:
-    """List the encoders, show the details of one, or lock their revisions.
-
-    Raises:
-        InputError: there is no such action or encoder.
-        StageError: some revisions could not be locked.
-    """
+    """List the encoders, show the details of one, or lock their revisions."""
     if options.dry_run and options.action != "lock":
         raise InputError(f"--dry-run must go with lock, got {options.action}", "Leave it out")
     known = {each.name: each for each in registry.listings()}
@@ -101,16 +96,11 @@ def _lock(options: argparse.Namespace) -> None:
 
 
 def plan(options: argparse.Namespace) -> None:
-    """Estimate time, disk and memory of embedding pools.
-
-    Raises:
-        InputError: a model, size or precision is unknown, or no model was named.
-    """
+    """Estimate time, disk and memory of embedding pools."""
     from pipeline.stages import plan as stage
 
     runner = read.runner(options)
-    if options.precision is not None and options.precision not in PRECISIONS:
-        raise InputError(f"--precision {options.precision!r} is unknown", nearest(options.precision, PRECISIONS))
+    precision = parse_precision(options.precision)
     known = corpus_names(runner.root)
     corpus = find_corpus(runner.root, options.corpus) if options.corpus or len(known) == 1 else None
     sums = any(name.split("=")[-1].startswith("wsum(") for name in system_names(options.model))
@@ -120,7 +110,6 @@ def plan(options: argparse.Namespace) -> None:
         raise InputError(f"--model {options.model} names no encoder", "Name one, such as scincl")
     source = f"texts of {corpus.name}" if corpus else "texts of the synthetic release: no corpus was named"
     say(f"probing {len(names)} encoders, {options.probe:g} seconds each, on {source}")
-    precision = PRECISIONS[options.precision] if options.precision else None
     texts = stage.sample_texts(corpus)
     rows = list(stage.plan(names, precision, sizes, texts, runner.resources, options.probe))
     print_rows("plan", rows, options)
@@ -129,17 +118,11 @@ def plan(options: argparse.Namespace) -> None:
 def _pools(options: argparse.Namespace, corpus: Artifact | None, *, sums: bool) -> Iterator[list[PoolConfig]]:
     """Yield the pools that ``mdcr eval`` draws with the same options, size by size.
 
-    Args:
-        options: of the command.
-        corpus: None for one of unknown size.
-        sums: whether weights are chosen on a validation pool of each field and size, too.
+    ``sums``: with the validation pool of each field and size, on which weights are chosen.
     """
-    drawn = Selection(
-        fields=parse_fields(options.field),
-        sizes=parse_sizes(options.size),
-        queries=None if options.queries is None else parse_count_or_all(options.queries, "--queries"),
-        samples=options.samples,
-    ).configs(corpus)
+    drawn = selection(field=options.field, size=options.size, queries=options.queries, samples=options.samples).configs(
+        corpus
+    )
     drawn += [replace(pool, split="validation") for pool in drawn if sums and pool.sample == 1]
     for size in dict.fromkeys(pool.size for pool in drawn):
         yield [pool for pool in drawn if pool.size == size]

@@ -19,22 +19,14 @@ from pipeline.core.workspace import EXPORTS, POOLS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange import frames, pools, rankings
-from pipeline.stages.selection import parse_count_or_all
 from pipeline.stages.systems import system_names
 
-_CHOOSING = (
-    *("corpus", "field", "size", "year", "queries", "samples", "seed", "split", "nested", "positives", "depth"),
-    *("citation_direction", "min_citations", "min_abstract_chars"),
-)
+_CHOOSING = ("corpus", *(name for name in read.POOLS if name != "exclude"), "depth")
 """Options that choose scores, beside ``--model`` and ``--keep-same-title``."""
 
 
 def export(options: argparse.Namespace) -> None:
-    """Export what was asked for, after making what is missing, and print the files.
-
-    Raises:
-        InputError: there is no such kind or format, or an id does not fit the format.
-    """
+    """Export what was asked for, after making what is missing, and print the files."""
     if options.what not in _KINDS:
         raise InputError(f"export takes {', '.join(_KINDS)}, got {options.what!r}", nearest(options.what, _KINDS))
     if (options.benchmark is None) == (options.what == "benchmark"):
@@ -73,7 +65,7 @@ def _pools(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write each ranking as a file of its name."""
     runner = repaired(options)
-    tasks = [evaluation.ranking for evaluation in read.evaluations(options, runner.root)]
+    tasks = [evaluation.ranking for evaluation in read.evaluations(options, runner)]
     opened = Corpus(find_corpus(runner.root, options.corpus))
     of_id = {artifact.id: artifact for artifact in published(runner.root / POOLS)}
     for artifact in make(runner, tasks, options, stores=True):
@@ -85,17 +77,13 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write what was scored as one file; an option that is not given restricts nothing."""
-    typed = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in options.words if word[:2] == "--"]
-    chosen = {name: getattr(options, name) for name in typed if name in _CHOOSING}
-    unused = {"exclude", "engine", "precision", "bm25_engine", "ray_address", "allow_unknown"}.intersection(typed)
-    if unused:
+    others = {"exclude": None, "engine": "auto", "precision": None, "bm25_engine": "postings", "allow_unknown": False}
+    if unused := [name for name, usual in others.items() if getattr(options, name) != usual]:
         known = ", ".join(f"--{name.replace('_', '-')}" for name in ("model", *_CHOOSING))
-        raise InputError(f"export scores takes {known}, got --{min(unused).replace('_', '-')}", "Leave it out")
-    if "queries" in chosen:
-        chosen["queries"] = parse_count_or_all(chosen["queries"], "--queries")
-    if "keep_same_title" in typed:
-        chosen["drop_same_title"] = False
-    frame = Workspace(read.runner(options)).scores(**chosen, systems=options.model)
+        raise InputError(f"export scores takes {known}, got --{unused[0].replace('_', '-')}", "Leave it out")
+    chosen = {name: getattr(options, name) for name in _CHOOSING}
+    kept = False if options.keep_same_title else None
+    frame = Workspace(read.runner(options)).scores(**chosen, systems=options.model, drop_same_title=kept)
     path = folder / f"scores.{frames.FORMATS[options.format]}"
     if options.dry_run:
         say(f"{len(frame):,} scores would be written to {path}")
@@ -111,14 +99,14 @@ def _benchmark(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     if options.dry_run:
         say(f"a folder for each field of {options.benchmark} would be written to {folder}")
         return ()
-    split = "val" if options.split == "validation" else options.split
+    split = read.benchmark_split(options)
     return export_folders(Workspace(read.runner(options)), options.benchmark, split, folder)
 
 
 def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write the vectors of each pool's papers by each encoder as a file."""
     runner = repaired(options)
-    found = read.evaluations(options, runner.root)
+    found = read.evaluations(options, runner)
     make(runner, [task for evaluation in found for task in evaluation.embed], options, stores=True)
     if options.dry_run:
         return

@@ -21,15 +21,7 @@ _GOALS = {"demo": ("corpus", "eval")}
 
 
 def with_variables(words: Sequence[str], commands: Mapping[str, ArgumentParser]) -> list[str]:
-    """Return a command line with the variables of ``make`` as options; an empty variable is left out.
-
-    Args:
-        words: the command and options of the Makefile's own.
-        commands: the parser of each command.
-
-    Raises:
-        InputError: no command has such an option, no goal of make takes it, or a flag is neither 0 nor 1.
-    """
+    """Return a command line with the variables of ``make`` as options; an empty variable is left out."""
     command, goals = words[0], os.environ.get("MDCR_GOALS", "").split()
     takes = {name: variables(name, each) for name, each in commands.items()}
     own = takes[command]

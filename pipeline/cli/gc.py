@@ -57,12 +57,7 @@ class Unused:
 
 
 def gc(options: argparse.Namespace) -> None:
-    """List what no named corpus needs, or remove it.
-
-    Raises:
-        InputError: with ``--delete``, a process or a batch job is working in the workspace.
-        CorruptError: the name or the manifest of a corpus is damaged, so what belongs to it cannot be told.
-    """
+    """List what no named corpus needs, or remove it."""
     root = read.runner(options).root
     found = unused(root)
     if options.delete:

@@ -3,120 +3,75 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from pipeline.core.artifact import published
+from pipeline import api, settings
 from pipeline.core.errors import InputError, LackError
 from pipeline.core.progress import say, warn
-from pipeline.core.resources import Resources, parse_memory
+from pipeline.core.resources import Resources
 from pipeline.core.task import Task
-from pipeline.core.workspace import TUNINGS, find_corpus
-from pipeline.corpus.prefilter import PrefilterConfig
+from pipeline.core.workspace import find_corpus
 from pipeline.encode.spec import Role
-from pipeline.measure.measures import parse_measures
 from pipeline.runner import Runner
-from pipeline.sources.registry import all_options
 from pipeline.stages.bm25 import stored_terms_tasks
 from pipeline.stages.chain import Evaluation
-from pipeline.stages.chain import evaluations as make_evaluations
 from pipeline.stages.embed import stored_tasks
-from pipeline.stages.search import DEFAULT_DEPTH
-from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
-from pipeline.stages.systems import Bm25, Dense, Fused, Reranked, System, encoders, parse_systems
+from pipeline.stages.selection import Selection
+from pipeline.stages.systems import encoders, parse_systems
+
+POOLS = (
+    *("field", "year", "size", "queries", "samples", "seed", "split", "nested", "exclude"),
+    *("citation_direction", "min_citations", "min_abstract_chars", "positives"),
+)
+"""Options that are settings of :func:`pipeline.settings.selection`."""
 
 
 def runner(options: argparse.Namespace) -> Runner:
-    """Return the runner of a command's workspace.
-
-    Raises:
-        InputError: an amount is out of range, or an address was given to no cluster.
-    """
-    resources = Resources(device=getattr(options, "device", "auto"))
-    memory, workers, repair = (getattr(options, name, None) for name in ("memory", "workers", "repair"))
-    if memory:
-        resources = dataclasses.replace(resources, memory=parse_memory(memory))
-    if workers is not None:
-        if workers < 1:
-            raise InputError(f"--workers {workers} is out of range", "Ask for one or more")
-        resources = dataclasses.replace(resources, workers=workers)
+    """Return the runner of a command's workspace."""
+    given = {name: getattr(options, name) for name in ("memory", "workers", "device") if hasattr(options, name)}
+    resources, repair = Resources.of(**given), getattr(options, "repair", False)
     if getattr(options, "engine", None) == "ray":
         from pipeline.cluster.ray_engine import ray_executor
 
         cluster = ray_executor(options.ray_address or "auto")
-        return Runner(options.root.resolve(), resources, repair=bool(repair), executor=cluster)
+        return Runner(options.root.resolve(), resources, repair=repair, executor=cluster)
     if getattr(options, "ray_address", None):
         raise InputError("--ray-address must go with --engine ray", "Give both, or neither")
-    return Runner(options.root, resources, repair=bool(repair))
-
-
-def source_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what the options say of the source of a corpus."""
-    return {name: getattr(options, name) for name in all_options()}
+    return Runner(options.root, resources, repair=repair)
 
 
 def selection(options: argparse.Namespace) -> Selection:
     """Return the pools a command selects."""
-    return Selection(
-        fields=parse_fields(options.field),
-        year=options.year,
-        sizes=parse_sizes(options.size),
-        queries=None if options.queries is None else parse_count_or_all(options.queries, "--queries"),
-        samples=getattr(options, "samples", None),
-        seed=options.seed,
-        split=getattr(options, "split", "test"),
-        nested=options.nested,
-        positives=options.positives,
-        drop_same_title=not options.keep_same_title,
-        prefilter=PrefilterConfig(options.min_abstract_chars, options.min_citations, options.citation_direction),
-        exclude=tuple(options.exclude),
-    )
+    given = {name: value for name in POOLS if (value := getattr(options, name, None)) is not None}
+    return settings.selection(**given, drop_same_title=not options.keep_same_title)
 
 
-def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
+def benchmark_split(options: argparse.Namespace) -> str:
+    """Return the split of a benchmark in the MDCR layout: ``val`` or ``test``."""
+    return "val" if options.split == "validation" else options.split or "test"
+
+
+def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]:
     """Return every selected pool with every selected system.
 
     A weighted sum without validation queries is left out with a line that says so; with ``--strict`` it is an error.
-
-    Raises:
-        InputError: a corpus, field, size, system or measure is unknown, or an option fits none of the systems.
-        LackError: nothing remains.
     """
-    systems = parse_systems(options.model or "", options.precision, getattr(options, "run", ()))
-    engine = "auto" if options.engine == "ray" else options.engine
-    bm25_engine = getattr(options, "bm25_engine", "postings")
-    _check_used(systems, engine, bm25_engine)
-    measures = getattr(options, "measures", None)
-    names = tuple(map(str, parse_measures(measures))) if measures else ()
-    corpus = find_corpus(root, options.corpus)
-    chosen = selection(options)
-    validation: list[Task] = []
-    ranking = (system.first if isinstance(system, Reranked) else system for system in systems)
-    sums = any(isinstance(system, Fused) and system.method == "wsum" for system in ranking)
-    if sums and chosen.queries != "all":  # then the test set takes all queries
-        validation = dataclasses.replace(chosen, split="validation", samples=1).pools(corpus)
     lacking: dict[str, LackError] = {}
 
     def leave_out(error: LackError) -> None:
         if lacking.setdefault(error.what, error) is error:
             warn(f"left out: {error}")
 
-    made = make_evaluations(
-        corpus,
-        chosen.pools(corpus),
-        systems,
-        names,
-        validation=validation,
-        depth=getattr(options, "depth", DEFAULT_DEPTH),
-        engine=engine,
-        bm25_engine=bm25_engine,
-        missing_positives=getattr(options, "missing_positives", "ignore"),
-        measure_engine=getattr(options, "measure_engine", "numpy"),
-        tunings=list(published(root / TUNINGS)),
+    given = ("depth", "bm25_engine", "measures", "missing_positives", "measure_engine")
+    made = api.Workspace(runner).evaluations(
+        selection(options).pools(find_corpus(runner.root, options.corpus)),
+        options.model or "",
+        engine="auto" if options.engine == "ray" else options.engine,
+        precision=options.precision,
+        runs=getattr(options, "run", ()),
         allow_unknown=options.allow_unknown,
         left_out=None if options.strict else leave_out,
+        **{name: value for name in given if (value := getattr(options, name, None)) is not None},
     )
     if not made:
         raise next(iter(lacking.values()))
@@ -125,14 +80,6 @@ def evaluations(options: argparse.Namespace, root: Path) -> list[Evaluation]:
     }.values():
         say(f"bm25: k1={tuning.k1:g}, b={tuning.b:g}, tuned on {tuning.artifact.name}")
     return made
-
-
-def _check_used(systems: Sequence[System], engine: str, bm25_engine: str) -> None:
-    parts = [part for system in systems for part in (system.parts if isinstance(system, Fused) else (system,))]
-    if engine != "auto" and not any(isinstance(part, Dense) for part in parts):
-        raise InputError(f"--engine {engine} must have an encoder to search by", "Leave it out, or name an encoder")
-    if bm25_engine != "postings" and not any(isinstance(part, Bm25) for part in parts):
-        raise InputError(f"--bm25-engine {bm25_engine} must go with bm25", "Leave it out, or name bm25")
 
 
 def stored(options: argparse.Namespace, root: Path) -> list[Task]:

@@ -7,8 +7,9 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from pipeline import settings
 from pipeline.cli import options as read
 from pipeline.cli.approximate import as_line
 from pipeline.cli.output import print_json
@@ -29,9 +30,9 @@ from pipeline.report.naming import folder_names
 from pipeline.report.page import index
 from pipeline.report.page.of_report import page_of
 from pipeline.report.render import check_format, render
-from pipeline.stages.pool import exclusions
-from pipeline.stages.selection import parse_count_or_all, parse_fields, parse_sizes
-from pipeline.stages.systems import PRECISIONS, parse_systems, system_names
+
+_CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
+"""Options that choose scores, beside those of pools, ``--model`` and ``--keep-same-title``."""
 
 SHOWN = ("map", "ndcg", "recall@30")
 """Measures of a table by default: the paper's. JSON and CSV have all that were scored."""
@@ -42,57 +43,11 @@ PAGE = "page"
 _KINDS = (*_FILES, FIGURES, PAGE)
 
 
-class Shown(NamedTuple):
-    """How scores are shown.
-
-    Attributes:
-        measures: as typed; None: :data:`SHOWN`.
-        baseline: name or label; None: BM25, where it was scored.
-        sort: the measure that orders rows; None: the order of the choice.
-    """
-
-    measures: str | None
-    baseline: str | None
-    sort: str | None
-
-    @classmethod
-    def of(cls, options: argparse.Namespace) -> Shown:
-        """Read what the options say; a command may lack some of them."""
-        return cls(*(getattr(options, name, None) for name in cls._fields))
-
-
 def choice_of(options: argparse.Namespace) -> Choice:
-    """Return the scores that the options choose; an option that is not given restricts nothing.
-
-    Raises:
-        InputError: a value is unknown.
-    """
-    if options.precision is not None and options.precision not in PRECISIONS:
-        raise InputError(f"--precision {options.precision!r} is unknown", nearest(options.precision, PRECISIONS))
-    exact = options.engine in ("auto", "faiss", "ray")  # the same rankings
-    return Choice(
-        corpus=options.corpus,
-        fields=parse_fields(options.field) or None,
-        sizes=parse_sizes(options.size) or None,
-        year=options.year,
-        queries=None if options.queries is None else parse_count_or_all(options.queries, "--queries"),
-        samples=options.samples,
-        seed=options.seed,
-        split=options.split,
-        nested=options.nested,
-        positives=options.positives,
-        drop_same_title=None if options.keep_same_title is None else not options.keep_same_title,
-        citation_direction=options.citation_direction,
-        min_citations=options.min_citations,
-        min_abstract_chars=options.min_abstract_chars,
-        exclude=exclusions(options.exclude) if options.exclude else None,
-        systems=tuple(map(_stored_name, system_names(options.model))) if getattr(options, "model", None) else None,
-        depth=options.depth,
-        precision=PRECISIONS[options.precision] if options.precision else None,
-        engine="exact" if exact else options.engine,
-        missing_positives=options.missing_positives,
-        measures=tuple(map(str, parse_measures(options.measures))) if options.measures else None,
-    )
+    """Return the scores that the options choose; an option that is not given restricts nothing."""
+    given = {name: getattr(options, name) for name in (*read.POOLS, *_CHOOSING)}
+    kept = False if options.keep_same_title else None
+    return settings.choice(**given, systems=getattr(options, "model", None) or None, drop_same_title=kept)
 
 
 def print_scores(
@@ -104,40 +59,23 @@ def print_scores(
     """
     own = {each.id for each in made}
     chosen = choose(root, rankings=unique([each.manifest.inputs["ranking"] for each in made]))
-    chosen = [each for each in chosen if own & {score.id for score in each.scores}]
-    output = getattr(options, "format", None)
-    _check_output(options)
-    if options.json:
-        rows = [row for report in _reports(chosen, Shown.of(options)) for row in records(report)]
-        print_json({"rows": rows, **({"approximate": approximate} if approximate else {})})
-        return
-    _print_tables(_reports(chosen, Shown.of(options)), output or "terminal")
-    if output in (None, "terminal"):
-        for row in approximate:
-            print(as_line(row))
+    _print([each for each in chosen if own & {score.id for score in each.scores}], options, approximate)
 
 
 def print_table(root: Path, options: argparse.Namespace) -> None:
-    """Print the scores that the options choose, or compare them with a golden table (``--check``).
-
-    Raises:
-        InputError: no scores are chosen, an option is invalid, or has no effect beside another.
-        DriftError: a figure is not what the golden table says.
-    """
-    _check_output(options)
+    """Print the scores that the options choose, or compare them with a golden table (``--check``)."""
     if options.check and (options.json or options.format or options.sort):
         raise InputError("--check must stand without --json, --format and --sort", "It prints no table")
     if options.tolerance is not None and not options.check:
         raise InputError("--tolerance must go with --check", "Name the golden table: --check CSV")
-    reports = _reports(choose(root, choice_of(options)), Shown.of(options))
-    if options.check:
-        tolerance = 0.01 if options.tolerance is None else options.tolerance
-        count = check(options.check, [row for report in reports for row in records(report)], tolerance)
-        print(f"{count} figures are within {tolerance:g}")
-    elif options.json:
-        print_json({"rows": [row for report in reports for row in records(report)]})
-    else:
-        _print_tables(reports, options.format or "terminal")
+    _checked_format(options)  # before scores are looked for
+    chosen = choose(root, choice_of(options))
+    if not options.check:
+        _print(chosen, options)
+        return
+    tolerance = 0.01 if options.tolerance is None else options.tolerance
+    found = [row for group in collect.tables(chosen) for row in records(_report(group, options))]
+    print(f"{check(options.check, found, tolerance)} figures are within {tolerance:g}")
 
 
 def write_report(options: argparse.Namespace) -> None:
@@ -146,11 +84,11 @@ def write_report(options: argparse.Namespace) -> None:
     for kind in kinds:
         if kind not in _KINDS:
             raise InputError(f"--format of files must be {', '.join(_KINDS)}, got {kind!r}", nearest(kind, _KINDS))
-    root, choice, shown = read.runner(options).root, choice_of(options), Shown.of(options)
+    root, choice = read.runner(options).root, choice_of(options)
     groups = collect.tables(choose(root, choice))
-    reports = [_report(group, shown) for group in groups]
-    told = [f"by-{shown.sort}"] if shown.sort else []
-    told += [f"against-{shown.baseline}"] if shown.baseline else []
+    reports = [_report(group, options) for group in groups]
+    told = [f"by-{options.sort}"] if options.sort else []
+    told += [f"against-{options.baseline}"] if options.baseline else []
     names = folder_names(root, groups, choice, told)
     output = options.output or root / REPORTS
     folders = [output / name for name in names]
@@ -199,41 +137,44 @@ def _files_of(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
     return [folder / name for name in (*(name for kind, name in _FILES.items() if kind in kinds), *pages, *figures)]
 
 
-def _reports(chosen: Sequence[Chosen], shown: Shown) -> list[Report]:
-    return [_report(group, shown) for group in collect.tables(chosen)]
-
-
-def _report(group: Sequence[Chosen], shown: Shown) -> Report:
+def _report(group: Sequence[Chosen], options: argparse.Namespace) -> Report:
+    measures, baseline, sort = (getattr(options, name, None) for name in ("measures", "baseline", "sort"))
     loaded = collect.load(group)
     known = {name for each in loaded for name in each.measures}
-    asked = map(str, parse_measures(shown.measures)) if shown.measures else SHOWN
-    measures = [name for name in asked if name in known] or None
+    asked = map(str, parse_measures(measures)) if measures else SHOWN
+    shown = [name for name in asked if name in known] or None
     rows = [name for _, name in {(each.system, each.name) for each in loaded}]
     usual = next((name for name in ("bm25:tuned", "bm25") if rows.count(name) == 1 < len(rows)), None)
     # Bootstrap and permutations draw with the seed of the pools, so every command prints the same figures.
     seed = loaded[0].pool.settings.get("seed", ReportSettings.seed)
-    sort = str(parse_measures(shown.sort)[0]) if shown.sort else None
-    return summarise(loaded, ReportSettings(seed=seed, baseline=shown.baseline or usual), measures, sort)
+    sort = str(parse_measures(sort)[0]) if sort else None
+    return summarise(loaded, ReportSettings(seed=seed, baseline=baseline or usual), shown, sort)
 
 
-def _check_output(options: argparse.Namespace) -> None:
-    output = getattr(options, "format", None)
+def _checked_format(options: argparse.Namespace) -> str | None:
+    output: str | None = getattr(options, "format", None)
     if output is not None:
         check_format(output)
         if options.json:
             raise InputError("--format must stand without --json", "Give one of them")
+    return output
 
 
-def _print_tables(reports: Sequence[Report], output: str) -> None:
+def _print(chosen: Sequence[Chosen], options: argparse.Namespace, approximate: Sequence[dict[str, Any]] = ()) -> None:
+    """Print tables, or all measures as JSON; what is approximate is compared with exact search below."""
+    output = _checked_format(options)
+    reports = [_report(group, options) for group in collect.tables(chosen)]
+    if options.json:
+        rows = [row for report in reports for row in records(report)]
+        print_json({"rows": rows, **({"approximate": approximate} if approximate else {})})
+        return
     if output == "csv":  # one header
         parts = [render(report, output).split("\n", 1) for report in reports]
         print(parts[0][0], *(body for _, body in parts), sep="\n", end="")
         return
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = max(shutil.get_terminal_size((100, 24)).columns, 80)
     for report in reports:
-        print(render(report, output, width=max(width, 80), ansi=output == "terminal" and sys.stdout.isatty()))
-
-
-def _stored_name(name: str) -> str:
-    """Return the name under which a system's scores are stored: parameters of BM25 have one spelling."""
-    return parse_systems(name)[0].name if name.startswith("bm25") else name
+        ansi = output in (None, "terminal") and sys.stdout.isatty()
+        print(render(report, output or "terminal", width=width, ansi=ansi))
+    for row in approximate if output in (None, "terminal") else ():
+        print(as_line(row))

@@ -16,14 +16,10 @@ from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, FITS, LUCENE, POOLS, RANKINGS, SCORES, VECTORS, corpus_names, find_corpus
 from pipeline.report.choice import choose_pools
 
-_POOLS = (
-    *("corpus", "field", "year", "size", "queries", "samples", "seed", "split", "nested", "positives", "exclude"),
-    *("keep_same_title", "citation_direction", "min_citations", "min_abstract_chars"),
-)
 _OPTIONS: dict[str, set[str]] = {
     "corpora": {"corpus"},
     "corpus": {"corpus", "output"},
-    "pools": set(_POOLS),
+    "pools": {"corpus", "keep_same_title", *read.POOLS},
     "vectors": {"corpus", "spot"},
 }
 """Options that have an effect, by what is shown; those of tables are all but :data:`_NOT_OF_TABLES`."""
@@ -33,11 +29,7 @@ _ROOMS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print one kind of thing.
-
-    Raises:
-        InputError: there is no such kind.
-    """
+    """Print one kind of thing."""
     kinds = ("table", "corpus", *_ROWS)
     if options.what not in kinds:
         raise InputError(f"there is nothing called {options.what!r} to show", nearest(options.what, kinds))

@@ -21,11 +21,7 @@ from pipeline.studies.recipe import read_recipe, with_settings
 
 
 def study(options: argparse.Namespace) -> None:
-    """Run a study and print its tables; without a name, list the studies.
-
-    Raises:
-        InputError: no study has that name, or its recipe is invalid.
-    """
+    """Run a study and print its tables; without a name, list the studies."""
     workspace = Workspace(read.runner(options))
     if options.name is None:
         studies = [registry.find(name) for name in registry.STUDIES]

@@ -19,11 +19,7 @@ from pipeline.stages.tune import Grid, Tuning, tune_task
 
 
 def tune(options: argparse.Namespace) -> None:
-    """Tune BM25 for the selected pools; print and draw the grid of each.
-
-    Raises:
-        InputError: the corpus has its own queries, which are test queries, or the test set takes all queries.
-    """
+    """Tune BM25 for the selected pools; print and draw the grid of each."""
     runner = repaired(options)
     corpus = find_corpus(runner.root, options.corpus)
     selected = dataclasses.replace(read.selection(options), split="validation", samples=1)

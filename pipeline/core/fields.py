@@ -30,22 +30,8 @@ FIELD_BIT = {name: bit for bit, name in enumerate(MAG_FIELDS)}
 """Bit of each field in the ``fields`` mask of a corpus's attributes."""
 
 
-def field_mask(names: list[str] | tuple[str, ...]) -> int:
-    """Return the mask of a paper's fields; names that are none of the 19 have no bit."""
-    mask = 0
-    for name in names:
-        bit = FIELD_BIT.get(name)
-        if bit is not None:
-            mask |= 1 << bit
-    return mask
-
-
 def parse_field(text: str) -> str:
-    """Return the field a user means, whatever its case, with spaces, ``-`` or ``_`` between words.
-
-    Raises:
-        InputError: there is no such field; the nearest is named.
-    """
+    """Return the field a user means, whatever its case, with spaces, ``-`` or ``_`` between words."""
     folded = {name.casefold(): name for name in MAG_FIELDS}
     key = " ".join(text.replace("-", " ").replace("_", " ").casefold().split())
     if key in folded:

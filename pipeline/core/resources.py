@@ -24,14 +24,6 @@ LEAST_MEMORY = 512 * 2**20
 """Bytes with which every stage keeps its limit; building a corpus holds single lines and blocks of this order."""
 
 
-def parse_memory(text: str) -> int:
-    """Read ``--memory`` (:func:`pipeline.core.config.parse_bytes`); less than :data:`LEAST_MEMORY` is refused."""
-    memory = parse_bytes(text)
-    if memory < LEAST_MEMORY:
-        raise InputError(f"--memory {text} is too little", f"Give {LEAST_MEMORY // 2**20}M or more")
-    return memory
-
-
 def available_cores() -> int:
     """Return the number of processor cores this process may run on."""
     affinity = getattr(os, "sched_getaffinity", None)
@@ -82,3 +74,21 @@ class Resources:
     memory: int = field(default_factory=lambda: available_memory() // 2)
     workers: int = field(default_factory=available_cores)
     device: str = "auto"
+
+    @classmethod
+    def of(cls, memory: str | None = None, workers: int | None = None, device: str = "auto") -> Resources:
+        """Read limits as users give them; None: the default.
+
+        Raises:
+            InputError: less than :data:`LEAST_MEMORY`, or no worker.
+        """
+        limits: dict[str, int] = {}
+        if memory is not None:
+            limits["memory"] = parse_bytes(memory)
+            if limits["memory"] < LEAST_MEMORY:
+                raise InputError(f"--memory {memory} is too little", f"Give {LEAST_MEMORY // 2**20}M or more")
+        if workers is not None:
+            limits["workers"] = workers
+            if workers < 1:
+                raise InputError(f"--workers must be at least 1, got {workers}", "Leave it out for all cores")
+        return cls(**limits, device=device)

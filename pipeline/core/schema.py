@@ -7,32 +7,35 @@ import pyarrow as pa
 SHARD_ROWS = 65_536
 """Papers a corpus shard holds; the last one holds the rest."""
 
-PAPERS = pa.schema(
-    [
-        pa.field("paper_id", pa.large_string(), nullable=False),
-        pa.field("title", pa.large_string(), nullable=False),
-        pa.field("abstract", pa.large_string(), nullable=False),
-        pa.field("year", pa.int16()),
-        pa.field("fields", pa.list_(pa.dictionary(pa.int8(), pa.string())), nullable=False),
-        pa.field("n_outbound", pa.int32(), nullable=False),
-        pa.field("n_inbound", pa.int32(), nullable=False),
-    ]
+
+def schema_of(nullable: str = "", **types: pa.DataType) -> pa.Schema:
+    """Return the schema of some columns, of which one may hold nulls."""
+    return pa.schema([pa.field(name, kind, nullable=name == nullable) for name, kind in types.items()])
+
+
+PAPERS = schema_of(
+    paper_id=pa.large_string(),
+    title=pa.large_string(),
+    abstract=pa.large_string(),
+    year=pa.int16(),
+    fields=pa.list_(pa.dictionary(pa.int8(), pa.string())),
+    n_outbound=pa.int32(),
+    n_inbound=pa.int32(),
+    nullable="year",
 )
 """A corpus shard, ``papers-00000.arrow``: sorted by paper_id (by code point, which is UTF-8 byte order). Texts are
 normalised; a missing title or abstract is empty; counts are of distinct ids as the release lists them, self removed."""
 
-ATTRIBUTES = pa.schema(
-    [
-        pa.field("key", pa.uint64(), nullable=False),
-        pa.field("title_key", pa.uint64(), nullable=False),
-        pa.field("fields", pa.uint32(), nullable=False),
-        pa.field("year", pa.int16(), nullable=False),
-        pa.field("n_outbound", pa.int32(), nullable=False),
-        pa.field("n_inbound", pa.int32(), nullable=False),
-        pa.field("title_chars", pa.int32(), nullable=False),
-        pa.field("abstract_chars", pa.int32(), nullable=False),
-        pa.field("doi_key", pa.uint64(), nullable=False),
-    ]
+ATTRIBUTES = schema_of(
+    key=pa.uint64(),
+    title_key=pa.uint64(),
+    fields=pa.uint32(),
+    year=pa.int16(),
+    n_outbound=pa.int32(),
+    n_inbound=pa.int32(),
+    title_chars=pa.int32(),
+    abstract_chars=pa.int32(),
+    doi_key=pa.uint64(),
 )
 """What filtering and sampling need of every paper, in row order, one file, ``attributes.arrow``. ``year`` is
 :data:`NO_YEAR` where the release has none; ``fields`` is a mask of :data:`pipeline.core.fields.FIELD_BIT`;
@@ -40,97 +43,46 @@ ATTRIBUTES = pa.schema(
 
 NO_YEAR = -32_768
 
-INDPTR = pa.schema([pa.field("offset", pa.int64(), nullable=False)])
-INDICES = pa.schema([pa.field("row", pa.uint32(), nullable=False)])
+INDPTR = schema_of(offset=pa.int64())
+INDICES = schema_of(row=pa.uint32())
 """CSR of the citation graph: ``outgoing-indptr.arrow`` (papers + 1 offsets) with ``outgoing-indices.arrow`` (cited
 rows, rising within a paper), and ``incoming-*`` the other way."""
 
-QUERY_TEXTS = pa.schema(
-    [
-        pa.field("query_id", pa.large_string(), nullable=False),
-        pa.field("text", pa.large_string(), nullable=False),
-    ]
-)
+QUERY_TEXTS = schema_of(query_id=pa.large_string(), text=pa.large_string())
 """Queries that are no papers (BEIR, TREC), sorted by query_id, ``queries.arrow`` of a corpus."""
 
-JUDGEMENTS = pa.schema(
-    [
-        pa.field("query", pa.uint32(), nullable=False),
-        pa.field("row", pa.uint32(), nullable=False),
-        pa.field("grade", pa.int16(), nullable=False),
-    ]
-)
+JUDGEMENTS = schema_of(query=pa.uint32(), row=pa.uint32(), grade=pa.int16())
 """Judgements. In a corpus (``judgements.arrow``) and in a pool (``qrels.arrow``), sorted by query, then row; ``query``
 is the position in the queries table beside it."""
 
-MISSING = pa.schema(
-    [
-        pa.field("query", pa.uint32(), nullable=False),
-        pa.field("grade", pa.int16(), nullable=False),
-    ]
-)
+MISSING = schema_of(query=pa.uint32(), grade=pa.int16())
 """Judgements of a grade of 1 or more whose paper the corpus does not have, ``missing.arrow`` of a corpus and of a pool
 with query texts, sorted by query, then grade."""
 
-POOL_QUERIES = pa.schema(
-    [
-        pa.field("row", pa.uint32(), nullable=False),
-        pa.field("field", pa.string()),
-    ]
-)
+POOL_QUERIES = schema_of(row=pa.uint32(), field=pa.string(), nullable="field")
 """Queries of a pool, ``queries.arrow``: rising rows of the corpus's papers, or of its query texts where the manifest's
 config says ``queries_are = "texts"``."""
 
-CANDIDATES = pa.schema([pa.field("row", pa.uint32(), nullable=False)])
+CANDIDATES = schema_of(row=pa.uint32())
 """Candidates of a pool, rising rows, ``candidates.arrow``."""
 
-EXCLUSIONS = pa.schema(
-    [
-        pa.field("query", pa.uint32(), nullable=False),
-        pa.field("row", pa.uint32(), nullable=False),
-    ]
-)
+EXCLUSIONS = schema_of(query=pa.uint32(), row=pa.uint32())
 """Candidates that are removed from one query's ranking before ranks are counted: the query itself and, by setting,
 papers of its own title. ``exclusions.arrow`` of a pool, and of a corpus whose release names any; sorted by query, then
 row."""
 
-RANKING = pa.schema(
-    [
-        pa.field("query", pa.uint32(), nullable=False),
-        pa.field("row", pa.uint32(), nullable=False),
-        pa.field("score", pa.float32(), nullable=False),
-        pa.field("rank", pa.uint16(), nullable=False),
-    ]
-)
+RANKING = schema_of(query=pa.uint32(), row=pa.uint32(), score=pa.float32(), rank=pa.uint16())
 """A ranking, ``ranking.arrow``: entries in final order (query, then rank from 1). ``query`` is the position in the
 pool's queries table. Higher scores are better; a squared L2 distance stands negated."""
 
-WEIGHTS = pa.schema(
-    [
-        pa.field("weights", pa.list_(pa.float64()), nullable=False),
-        pa.field("map", pa.float64(), nullable=False),
-    ]
-)
+WEIGHTS = schema_of(weights=pa.list_(pa.float64()), map=pa.float64())
 """Weights tried for a weighted sum, ``grid.arrow``: one a system, with the mean average precision they give."""
 
-TUNING = pa.schema(
-    [
-        pa.field("k1", pa.float64(), nullable=False),
-        pa.field("b", pa.float64(), nullable=False),
-        pa.field("map", pa.float64(), nullable=False),
-    ]
-)
+TUNING = schema_of(k1=pa.float64(), b=pa.float64(), map=pa.float64())
 """A tuning, ``grid.arrow``: mean average precision, a fraction, of BM25 at each point, sorted by k1, then b."""
 
-SCORES = pa.schema(
-    [
-        pa.field("system", pa.string(), nullable=False),
-        pa.field("pool", pa.string(), nullable=False),
-        pa.field("sample", pa.int16(), nullable=False),
-        pa.field("query", pa.uint32(), nullable=False),
-        pa.field("measure", pa.string(), nullable=False),
-        pa.field("value", pa.float64(), nullable=False),
-    ]
+SCORES = schema_of(
+    system=pa.string(), pool=pa.string(), sample=pa.int16(), query=pa.uint32(), measure=pa.string(), value=pa.float64()
 )
 """Scores, ``scores.arrow``: one row a (system, pool, sample, query, measure), values as fractions."""
 
@@ -141,9 +93,5 @@ def vectors(dimension: int, storage: str) -> pa.Schema:
     Arrow has no bfloat16: such vectors are stored as their bits, uint16.
     """
     value = {"float32": pa.float32(), "float16": pa.float16(), "bfloat16": pa.uint16()}[storage]
-    return pa.schema(
-        [
-            pa.field("row", pa.uint32(), nullable=False),
-            pa.field("vector", pa.list_(pa.field("item", value, nullable=False), dimension), nullable=False),
-        ]
-    )
+    vector = pa.list_(pa.field("item", value, nullable=False), dimension)
+    return schema_of(row=pa.uint32(), vector=vector)

@@ -97,11 +97,7 @@ def run_units(
 ) -> list[Counts]:
     """Make the missing units of some artifacts, then the artifacts; return the counts of each.
 
-    Args:
-        stage: what makes the units.
-        works: inputs and work folder of each artifact.
-        resources: what this process may use.
-        executor: who makes the units; None: this machine.
+    Without an executor this machine makes the units.
 
     Raises:
         StageError: units are still missing at the end.

@@ -23,6 +23,7 @@ from pipeline.corpus.graph import CitationGraph
 from pipeline.corpus.join import Joined, join
 from pipeline.corpus.merge import Merge
 from pipeline.corpus.order import REPEATED, Order, order_papers
+from pipeline.corpus.pools import table
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.sources.base import QuerySet, Release
 from pipeline.sources.tables import JoinedRelease
@@ -38,14 +39,12 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
     scratch files, which the system takes back at need. Scratch files take about the size of the corpus twice.
     """
     scratch = out.scratch()
-    if isinstance(release, JoinedRelease):
-        release = join(release, scratch, resources)
     brought = release.queries()  # a bad query is refused before the papers are read
-    parts = list(release.parts())
-    extracted = extract(release, list(enumerate(parts)), out, resources)
+    read = join(release, scratch, resources) if isinstance(release, JoinedRelease) else release
+    extracted = extract(read, release.allow_empty, list(enumerate(read.parts())), out, resources)
     counts = _total(extracted)
-    if isinstance(release, Joined):
-        release.discard()
+    if isinstance(read, Joined):
+        read.discard()
 
     if not counts["kept"] and not release.allow_empty:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items())
@@ -58,7 +57,7 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
     order = order_papers(runs, scratch, SHARD_ROWS, resources.memory // 2)
     merge = Merge(runs, order, SHARD_ROWS, scratch)
     dropped = Counter(counts["dropped"]) + merge.write(out, resources.workers, resources.memory)
-    if repeated := _first_repeated(runs, order, release):
+    if repeated := _first_repeated(runs, order, read):
         counts["examples"].append(repeated)
         say(f"dropped {repeated}")
     counts |= {"kept": order.papers, "dropped": dict(dropped), "shards": -(-order.papers // SHARD_ROWS)}
@@ -74,11 +73,11 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
 
 
 def extract(
-    release: Release | Joined, parts: list[tuple[int, str]], out: Workdir, resources: Resources
+    release: Release | Joined, allow_empty: bool, parts: list[tuple[int, str]], out: Workdir, resources: Resources
 ) -> list[dict[str, Any]]:
     """Read some parts of a release, given with their numbers, into sorted runs; return the counts of each."""
     run_bytes = min(_RUN_BYTES, resources.memory // (8 * resources.workers))
-    extraction = Extraction(release, out.scratch(), run_bytes)
+    extraction = Extraction(release, allow_empty, out.scratch(), run_bytes)
     done: dict[int, dict[str, Any]] = {}
     with Progress(len(parts), f"corpus: read {release.source}", "parts") as progress:
         for (number, _), counts in unordered(extraction, parts, resources.workers):
@@ -142,11 +141,11 @@ def _write_queries(out: Workdir, brought: QuerySet, papers: int) -> dict[str, in
     missing = sorted((query, grade) for query, row, grade in judged if row < 0 and grade >= 1)
     columns = np.array(sorted(known), np.int64).reshape(-1, 3).T
     out.arrow("queries.arrow", pa.table([brought.query_ids, brought.texts], schema=QUERY_TEXTS), QUERY_TEXTS)
-    out.arrow("judgements.arrow", pa.table([pa.array(c) for c in columns], names=JUDGEMENTS.names), JUDGEMENTS)
+    out.arrow("judgements.arrow", table(JUDGEMENTS, *columns), JUDGEMENTS)
     if brought.exclusions is not None:
         out.arrow("exclusions.arrow", _excluded(brought.exclusions, position, out.path), EXCLUSIONS)
     columns = np.array(missing, np.int64).reshape(-1, 2).T
-    out.arrow("missing.arrow", pa.table([pa.array(c) for c in columns], names=MISSING.names), MISSING)
+    out.arrow("missing.arrow", table(MISSING, *columns), MISSING)
     return {
         "queries": len(brought.query_ids),
         "judgements": len(known),
@@ -159,7 +158,7 @@ def _excluded(pairs: Sequence[tuple[str, str]], position: dict[str, int], folder
     row_of = _rows_of(sorted({paper for _, paper in pairs}), folder)
     known = {(position[query], row_of[paper]) for query, paper in pairs if query in position and paper in row_of}
     columns = np.array(sorted(known), np.int64).reshape(-1, 2).T
-    return pa.table([pa.array(c) for c in columns], names=EXCLUSIONS.names)
+    return table(EXCLUSIONS, *columns)
 
 
 def _rows_of(ids: list[str], folder: Path) -> dict[str, int]:

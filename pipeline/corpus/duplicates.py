@@ -58,12 +58,6 @@ class Groups(NamedTuple):
         return len(self.rows) - len(self.starts)
 
 
-def doi_keys(attributes: Attributes, rows: slice) -> Keys:
-    """Return the key by which two papers have one DOI, uint64; 0: not compared."""
-    keys: Keys = attributes["doi_key"][rows]
-    return keys
-
-
 def title_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Keys:
     """Return the key by which two papers have one title and year, uint64; 0: not compared."""
     year = attributes["year"][rows]
@@ -91,7 +85,7 @@ def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int)
         taken: list[tuple[Keys, Rows]] = []
         for start in range(0, papers, block):
             rows = slice(start, start + block)
-            keys = doi_keys(attributes, rows) if rule == "doi" else title_keys(attributes, rows, min_title_chars)
+            keys = attributes["doi_key"][rows] if rule == "doi" else title_keys(attributes, rows, min_title_chars)
             mine = np.flatnonzero((partition_of(keys, partitions) == partition) & (keys != 0))
             taken.append((keys[mine], mine + start))
         if taken:

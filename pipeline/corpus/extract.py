@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,14 +16,20 @@ from pipeline.core import files
 from pipeline.core.errors import EmptyFileError
 from pipeline.core.schema import ATTRIBUTES
 from pipeline.core.text import id_keys, title_keys
-from pipeline.sources.base import RAW_PAPERS, PaperBatch, Release
-from pipeline.sources.tables import JoinedRelease
+from pipeline.sources.base import RAW_PAPERS, PaperBatch
 
 _Batch = TypeVar("_Batch")
 
 CITED = RAW_PAPERS.field("outbound").with_name("cited")
 RUN = pa.schema([*(RAW_PAPERS.field(name) for name in ("paper_id", "title", "abstract")), CITED, *ATTRIBUTES])
 """Schema of a run: texts, keys of the cited papers, and the attributes of the corpus."""
+
+
+class Parts(Protocol):
+    """What is read in parts: a release, or one whose tables are joined."""
+
+    def read(self, part: str) -> Iterator[PaperBatch]:
+        """Yield the papers of one part."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +39,14 @@ class Extraction:
     A run, ``run-PART-NUMBER.arrow``, holds papers sorted by id; papers with the same id keep the release's order.
 
     Attributes:
-        release: what is read.
+        release: what is read, in parts.
+        allow_empty: whether a file may be empty.
         scratch: where the runs go.
         run_bytes: approximate bytes of a run; three times as many are held in memory. The result does not depend on it.
     """
 
-    release: Release
+    release: Parts
+    allow_empty: bool
     scratch: Path
     run_bytes: int
 
@@ -52,7 +60,8 @@ class Extraction:
         dropped: Counter[str] = Counter()
         noted: Counter[str] = Counter()
         runs = 0
-        for batches in _grouped(unless_empty(self.release, self.release.read(part)), self.run_bytes):
+        read = unless_empty(self.release.read(part), self.allow_empty)
+        for batches in grouped(read, lambda batch: batch.papers.nbytes, self.run_bytes):
             for batch in batches:
                 total["read"] += batch.read
                 total["kept"] += batch.papers.num_rows
@@ -82,25 +91,26 @@ def _write_run(path: Path, batches: list[PaperBatch]) -> None:
     files.write_arrow(path, [pa.RecordBatch.from_arrays([columns[name] for name in RUN.names], schema=RUN)], RUN)
 
 
-def _grouped(batches: Iterator[PaperBatch], size: int) -> Iterator[list[PaperBatch]]:
-    group: list[PaperBatch] = []
+def grouped(batches: Iterable[_Batch], bytes_of: Callable[[_Batch], int], most: int) -> Iterator[list[_Batch]]:
+    """Yield neighbouring batches together until they take ``most`` bytes or more."""
+    group: list[_Batch] = []
     held = 0
     for batch in batches:
         group.append(batch)
-        held += batch.papers.nbytes
-        if held >= size:
+        held += bytes_of(batch)
+        if held >= most:
             yield group
             group, held = [], 0
     if group:
         yield group
 
 
-def unless_empty(release: Release | JoinedRelease, batches: Iterator[_Batch]) -> Iterator[_Batch]:
+def unless_empty(batches: Iterator[_Batch], allow_empty: bool) -> Iterator[_Batch]:
     """Yield what is read of a part; a file without data is a part without records where the release allows that."""
     try:
         yield from batches
     except EmptyFileError:
-        if not release.allow_empty:
+        if not allow_empty:
             raise
 
 
@@ -110,12 +120,7 @@ def part_record(number: int) -> str:
 
 
 def run_files(scratch: Path, runs_of_parts: list[int]) -> list[Path]:
-    """Return the files of all runs, in the order of the release.
-
-    Args:
-        scratch: where they are.
-        runs_of_parts: number of runs of each part.
-    """
+    """Return the files of all runs, in the order of the release."""
     return [scratch / f"run-{p:05d}-{r:05d}.arrow" for p, runs in enumerate(runs_of_parts) for r in range(runs)]
 
 

@@ -1,7 +1,7 @@
 """External hash join of a release in several tables: partition all of them by paper, then join partition by partition.
 
-Only a partition has to fit in memory, and there are as many partitions as that takes. The result is a release whose
-parts are the partitions, so the rest of corpus building does not know about tables.
+Only a partition has to fit in memory, and there are as many partitions as that takes. The parts of the result
+are the partitions, so the rest of corpus building does not know about tables.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from pipeline.core.text import id_keys
 from pipeline.corpus.extract import unless_empty
 from pipeline.corpus.lookup import abstracts_of, inbound_of, references_of
 from pipeline.corpus.partition import PartitionWriter, read_partition
-from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch, QuerySet
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch
 from pipeline.sources.tables import Abstracts, Citations, JoinedRelease
 
 _KEY = pa.field("key", pa.uint64(), nullable=False)
@@ -44,40 +44,17 @@ _HELD_BYTES = 512 * 2**20
 
 @dataclass(frozen=True)
 class Joined:
-    """The partitions of a release, as a release: part ``i`` has the papers of partition ``i`` with all their data.
+    """The partitions of a release: part ``i`` has the papers of partition ``i`` with all their data.
 
     Attributes:
-        release: what was partitioned.
+        source: name of the release's source.
         folder: where the partitions are.
         partitions: how many there are.
     """
 
-    release: JoinedRelease
+    source: str
     folder: Path
     partitions: int
-
-    @property
-    def allow_empty(self) -> bool:
-        """Whether the release may be empty."""
-        return self.release.allow_empty
-
-    @property
-    def max_text(self) -> int:
-        """Characters of the longest text; the partitions hold no longer ones."""
-        return self.release.max_text
-
-    @property
-    def source(self) -> str:
-        """Name of the source."""
-        return self.release.source
-
-    def identity(self) -> Mapping[str, Any]:
-        """Return the identity of the release; it does not depend on the partitions."""
-        return self.release.identity()
-
-    def queries(self) -> QuerySet | None:
-        """Return the queries the release brings, if any."""
-        return self.release.queries()
 
     def parts(self) -> Sequence[str]:
         """Return the numbers of the partitions, after a part that holds only the counts of partitioning."""
@@ -122,11 +99,6 @@ def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
     """Partition the tables of a release, in several processes, and return it as one that can be read part by part.
 
     Holds at most about half of ``resources.memory``; parts that an earlier, killed run finished are kept.
-
-    Args:
-        release: what is partitioned.
-        scratch: where the partitions go (``tables/``), about as many bytes as :meth:`JoinedRelease.joined_bytes` says.
-        resources: limits of the run.
     """
     folder = scratch / "tables"
     folder.mkdir(exist_ok=True)
@@ -141,7 +113,7 @@ def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
     with Progress(len(parts), f"corpus: partition {release.source} by paper", "parts") as progress:
         for _ in unordered(partition, parts, resources.workers):
             progress.add(1)
-    return Joined(release, folder, partitions)
+    return Joined(release.source, folder, partitions)
 
 
 def _partition(release: JoinedRelease, folder: Path, partitions: int, held: int, numbered: tuple[int, str]) -> None:
@@ -153,7 +125,7 @@ def _partition(release: JoinedRelease, folder: Path, partitions: int, held: int,
     counts = {kind: {"read": 0, "kept": 0, "dropped": Counter[str]()} for kind in ("papers", "abstracts", "citations")}
     total: dict[str, Any] = {**counts, "noted": Counter[str](), "examples": []}
     with PartitionWriter(folder / f"part-{number:05d}", _TABLES, partitions, held) as writer:
-        for batch in unless_empty(release, release.read_table(part)):
+        for batch in unless_empty(release.read_table(part), release.allow_empty):
             kind, kept = _write(writer, batch)
             total[kind]["read"] += batch.read
             total[kind]["kept"] += kept

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.core.csr import ranges
 from pipeline.core.text import Keys
 from pipeline.sources.base import RAW_PAPERS
 
@@ -48,8 +49,7 @@ class References:
         starts, ends = self.offsets[self.place[rows]], self.offsets[self.place[rows] + 1]
         lengths = ends - starts
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-        cited = self.cited[np.repeat(starts, lengths) + within]
+        cited = self.cited[ranges(starts, lengths)]
         return pa.LargeListArray.from_arrays(offsets, cited, type=RAW_PAPERS.field("outbound").type)
 
 

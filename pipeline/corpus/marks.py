@@ -31,10 +31,7 @@ def counted(
 ) -> dict[str, dict[str, int]]:
     """Return how many positives and negatives of a pool have each mark, and how many there are.
 
-    Args:
-        attributes: columns of the corpus.
-        positives: rows of the candidates that any query cites, each once.
-        candidates: rows of all candidates.
+    Each positive counts once, whatever number of queries cite it.
     """
     parts = {"positives": positives, "negatives": np.setdiff1d(candidates, positives)}
     return {

@@ -51,10 +51,7 @@ class Merge:
     def write(self, out: Workdir, workers: int, memory: int) -> Counter[str]:
         """Write shards and attributes into ``out`` and return how many papers were dropped, by reason.
 
-        Args:
-            out: where they go.
-            workers: threads.
-            memory: bytes this may hold at once; one block always fits.
+        One block of papers always fits in memory.
         """
         held = 3 * min(sum(run.stat().st_size for run in self._runs), _BLOCK_BYTES)
         workers = max(1, min(workers, memory // max(held, 1)))

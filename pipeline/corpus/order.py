@@ -55,12 +55,6 @@ def order_papers(runs: list[Path], scratch: Path, shard_rows: int, memory: int) 
     Each step takes a window of ids from every run, up to the smallest last id of the windows: no run has a smaller id
     left.
 
-    Args:
-        runs: files of :mod:`pipeline.corpus.extract`, in the order of the release.
-        scratch: where the rows go.
-        shard_rows: rows of a shard.
-        memory: bytes this may hold at once.
-
     Raises:
         InputError: there are more papers than rows.
     """

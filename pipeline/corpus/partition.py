@@ -82,14 +82,7 @@ class PartitionWriter:
 
 
 def read_partition(stems: Sequence[Path], table: str, schema: pa.Schema, partition: int) -> pa.Table:
-    """Return the rows of one partition of a table, file after file, in the order they were added in.
-
-    Args:
-        stems: of :class:`PartitionWriter`.
-        table: its name.
-        schema: of the table.
-        partition: from 0.
-    """
+    """Return the rows of one partition of a table, file after file, in the order they were added in."""
     batches = []
     for stem in stems:
         written = np.flatnonzero(np.load(_path(stem, table).with_suffix(".npy")) == partition)

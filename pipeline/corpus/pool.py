@@ -36,6 +36,11 @@ class Pool:
         """Rows of the queries, uint32 ``[queries]``, rising."""
         return self._column("queries.arrow", "row")
 
+    @property
+    def papers(self) -> Rows:
+        """Rows of the candidates and, where queries are papers, of the queries, rising."""
+        return np.union1d(self.candidates, self.query_rows) if self.queries_are_papers else self.candidates
+
     @functools.cached_property
     def candidates(self) -> Rows:
         """Rows of the candidates, uint32 ``[candidates]``, rising."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.config import format_count
+from pipeline.core.csr import ranges
 from pipeline.core.errors import LackError
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
@@ -23,11 +24,7 @@ from pipeline.corpus.reader import Corpus, Rows
 def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.NDArray[np.int64]) -> dict[str, Any]:
     """Write a pool of queries that are papers into ``out`` and return its counts.
 
-    Args:
-        corpus: where queries and candidates come from.
-        config: settings of the pool.
-        out: where the tables go.
-        excluded: rows that may not be queries.
+    ``excluded`` are rows that may not be queries.
 
     Raises:
         LackError: fewer queries or candidates exist than asked for; the numbers are named.
@@ -127,8 +124,7 @@ def _exclusions(
     starts, ends = np.searchsorted(rising, query_keys), np.searchsorted(rising, query_keys, side="right")
     lengths = np.where(query_keys != 0, ends - starts, 0)
     owner = np.repeat(np.arange(len(queries)), lengths)
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    rows = candidates[order[np.repeat(starts, lengths) + within]].astype(np.int64)
+    rows = candidates[order[ranges(starts, lengths)]].astype(np.int64)
     others = rows != queries[owner]
     return self_pairs, np.stack([owner[others], rows[others]], axis=1)
 

@@ -36,11 +36,7 @@ class Queries(NamedTuple):
 def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: npt.NDArray[np.int64]) -> Queries:
     """Draw the queries of a pool: prefiltered papers of the year, in random order, that have a positive.
 
-    Args:
-        corpus: where they come from.
-        config: year, field, number of queries, seed.
-        prefiltered: bool ``[papers]``.
-        excluded: rows that may not be queries (training queries; for a validation pool the test queries too).
+    ``excluded`` rows are no queries: training queries and, for a validation pool, the test queries.
 
     Raises:
         LackError: no paper of the year is eligible, or fewer than asked for.
@@ -102,11 +98,7 @@ def eligible_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask) -> M
 
 
 def check_queries(corpus: Corpus, config: PoolConfig) -> None:
-    """Check that enough papers may be queries, without looking at what they cite.
-
-    Raises:
-        LackError: fewer papers are eligible than queries asked for.
-    """
+    """Check that enough papers may be queries, without looking at what they cite."""
     eligible = np.count_nonzero(eligible_queries(corpus, config, prefilter(corpus.attributes, config.prefilter)[0]))
     if config.queries != "all" and eligible < config.queries:
         raise LackError(

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.csr import ranges
 from pipeline.core.schema import EXCLUSIONS
 
 Rows = npt.NDArray[np.uint32]
@@ -38,9 +39,7 @@ class Graph(NamedTuple):
         """Return the neighbours of several papers: for each edge the position in ``rows``, and the neighbour."""
         starts, ends = self.indptr[rows], self.indptr[np.asarray(rows, np.int64) + 1]
         lengths = ends - starts
-        owner = np.repeat(np.arange(len(rows)), lengths)
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return owner, self.indices[np.repeat(starts, lengths) + within]
+        return np.repeat(np.arange(len(rows)), lengths), self.indices[ranges(starts, lengths)]
 
 
 class Corpus:

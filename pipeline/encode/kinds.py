@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -85,22 +86,14 @@ def registered() -> list[Kind]:
 
 
 def find(name: str) -> Kind:
-    """Return the kind of that name.
-
-    Raises:
-        InputError: there is no such kind.
-    """
+    """Return the kind of that name."""
     if name not in _kinds:
         raise InputError(f"there is no kind of encoder {name!r}", nearest(name, _kinds))
     return _kinds[name]
 
 
 def devices(model: Model | CrossModel, resources: Resources) -> list[str]:
-    """Return the devices to load a model on, one process each.
-
-    Raises:
-        InputError: the device does not exist.
-    """
+    """Return the devices to load a model on, one process each."""
     if isinstance(model, Model) and not find(model.spec.kind).accelerated:
         return [resources.device]
     from pipeline.encode.network import torch_devices
@@ -133,11 +126,7 @@ def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:
 
 
 def checked_choice(key: str, value: str) -> str:
-    """Return ``value`` if it is valid for the setting ``key``.
-
-    Raises:
-        InputError: it is not; the message suggests the nearest valid value.
-    """
+    """Return ``value`` if it is valid for the setting ``key``."""
     if value not in CHOICES[key]:
         raise InputError(f"{key} {value!r} is unknown", nearest(value, CHOICES[key]))
     return value
@@ -216,7 +205,7 @@ def _adapter(values: dict[str, Any]) -> hub.Checkpoint | None:
     if not adapter:
         return None
     if Path(adapter).expanduser().is_dir():
-        return hub.local(Path(adapter), hub.ADAPTER)
+        return hub.local_adapter(Path(adapter).expanduser())
     return hub.find(adapter, revision, hub.ADAPTER)
 
 
@@ -242,40 +231,26 @@ def _load_transformer(model: Model, _fit: Artifact | None, resources: Resources)
     return TransformerEncoder.load(model, resources)
 
 
-def _resolve_lsa(name: str, settings: Mapping[str, Any]) -> Model:
-    return Model(name, build_spec(LsaSpec, settings), "cosine")
+def _fitted(name: str, spec: type[Any], encoder: str) -> Kind:
+    """Return a kind that is fitted on a corpus; the module of its name has ``fit`` and the encoder's class."""
 
+    def module() -> Any:
+        return importlib.import_module(f"pipeline.encode.{name}")
 
-def _load_lsa(_model: Model, fit: Artifact | None, _resources: Resources) -> Encoder:
-    from pipeline.encode.lsa import LsaEncoder
+    def resolve(called: str, settings: Mapping[str, Any]) -> Model:
+        return Model(called, build_spec(spec, settings), "cosine")
 
-    if fit is None:
-        raise TypeError("lsa is loaded from the artifact of its fit")
-    return LsaEncoder.open(fit)
+    def load(model: Model, fit: Artifact | None, _resources: Resources) -> Encoder:
+        if fit is None:
+            raise TypeError(f"{model.name} is loaded from the artifact of its fit")
+        loaded: Encoder = getattr(module(), encoder).open(fit)
+        return loaded
 
+    def fit(fitted: Any, corpus: Corpus, out: Workdir) -> Counts:
+        counts: Counts = module().fit(fitted, corpus, out)
+        return counts
 
-def _fit_lsa(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
-    from pipeline.encode.lsa import fit
-
-    return fit(spec, corpus, out)
-
-
-def _resolve_words(name: str, settings: Mapping[str, Any]) -> Model:
-    return Model(name, build_spec(WordsSpec, settings), "cosine")
-
-
-def _load_words(_model: Model, fit: Artifact | None, _resources: Resources) -> Encoder:
-    from pipeline.encode.words import WordsEncoder
-
-    if fit is None:
-        raise TypeError("word vectors are loaded from the artifact of their fit")
-    return WordsEncoder.open(fit)
-
-
-def _fit_words(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
-    from pipeline.encode.words import fit
-
-    return fit(spec, corpus, out)
+    return Kind(name, spec, resolve, load, fit)
 
 
 def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
@@ -319,7 +294,7 @@ def _load_vectors(model: Model, _fit: Artifact | None, _resources: Resources) ->
 register(Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer, accelerated=True))
 register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True))
 register(Kind("mean", MeanSpec, _resolve_mean, _load_mean, accelerated=True))
-register(Kind("lsa", LsaSpec, _resolve_lsa, _load_lsa, _fit_lsa))
+register(_fitted("lsa", LsaSpec, "LsaEncoder"))
 register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors))
-register(Kind("words", WordsSpec, _resolve_words, _load_words, _fit_words))
+register(_fitted("words", WordsSpec, "WordsEncoder"))
 register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_sentences, accelerated=True))

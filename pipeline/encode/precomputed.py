@@ -28,7 +28,6 @@ VECTORS = ("vector", "embedding", "vectors", "embeddings")
 
 _BLOCK_BYTES = 2**24
 _BLOCK_ROWS = 2_048
-_IDS_ROWS = 65_536
 
 Places = npt.NDArray[np.int64]
 RowsOf = Callable[[pa.Array], npt.NDArray[np.int64]]
@@ -315,11 +314,7 @@ def _wanted(ids: pa.Array, rows_of: RowsOf) -> tuple[npt.NDArray[np.int64], str 
 
 
 def _numbers(file: VectorFile, places: Places, vectors: npt.NDArray[Any]) -> Matrix:
-    """Return vectors as float32.
-
-    Raises:
-        InputError: a component is not finite, or too large.
-    """
+    """Return vectors as float32."""
     with np.errstate(over="ignore"):
         found: Matrix = vectors.astype(np.float32)
     wrong = ~np.isfinite(found)

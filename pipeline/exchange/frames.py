@@ -15,11 +15,7 @@ FORMATS = {name: name for name in ("csv", "csv.gz", "parquet")}
 
 
 def write_frame(path: Path, frame: pl.DataFrame, output: str = "csv") -> None:
-    """Write a frame, atomically, in one of :data:`FORMATS`.
-
-    Raises:
-        InputError: the format is unknown.
-    """
+    """Write a frame, atomically, in one of :data:`FORMATS`."""
     check_format(output, FORMATS)
     if output.startswith("csv"):
         trec.write(path, [frame.write_csv().encode()])

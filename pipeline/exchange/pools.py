@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -45,13 +45,7 @@ _UNFIT = re.compile(r'[\t\r\n]|\A"|\A\Z')
 def write_pool(folder: Path, pool: Pool, output: str = "beir") -> list[Path]:
     """Write a pool into a folder and return its files.
 
-    Args:
-        folder: made where it is missing; files of the same names are replaced.
-        pool: what is written.
-        output: one of :data:`FORMATS`.
-
-    Raises:
-        InputError: the format is unknown, or an id does not fit it.
+    ``output`` is one of :data:`FORMATS`; files of the same names are replaced.
     """
     check_format(output, dict.fromkeys(FORMATS, ""))
     with files.disk_errors(folder):
@@ -75,13 +69,14 @@ def _beir(folder: Path, pool: Pool) -> list[Path]:
         "README.md": [_CARD.encode()],
         **({"exclusions.tsv": _tabbed(excluded)} if len(pool.exclusions[1]) else {}),
     }
-    for name, blocks in written.items():
-        trec.write(folder / name, blocks)
-    return [folder / name for name in written]
+    return _write(folder, written)
 
 
 def _trec(folder: Path, pool: Pool) -> list[Path]:
-    written = {"topics.tsv": trec.topic_lines(pool), "qrels.txt": trec.qrels_lines(pool)}
+    return _write(folder, {"topics.tsv": trec.topic_lines(pool), "qrels.txt": trec.qrels_lines(pool)})
+
+
+def _write(folder: Path, written: Mapping[str, Iterable[bytes]]) -> list[Path]:
     for name, blocks in written.items():
         trec.write(folder / name, blocks)
     return [folder / name for name in written]

@@ -29,12 +29,7 @@ FORMATS = {name: name for name in ("trec", "trec.gz", "json", "json.gz", "parque
 
 
 def run_dict(ranking: pa.Table, pool: Pool) -> Run:
-    """Return a ranking as a dictionary of every query; one without results has an empty dictionary.
-
-    Args:
-        ranking: schema :data:`pipeline.core.schema.RANKING`.
-        pool: the pool it ranks.
-    """
+    """Return a ranking as a dictionary of every query; one without results has an empty dictionary."""
     query, document, score = _columns(ranking, pool)
     run: Run = {each: {} for each in pool.query_ids()}
     for number, (name, value) in zip(query, zip(document, score.tolist(), strict=True), strict=True):
@@ -59,15 +54,7 @@ def to_ranx(ranking: pa.Table, pool: Pool, name: str) -> Any:
 def write_ranking(path: Path, ranking: pa.Table, pool: Pool, tag: str, output: str = "trec") -> None:
     """Write a ranking, atomically; a name that ends in ``.gz`` is compressed.
 
-    Args:
-        path: the file.
-        ranking: schema :data:`pipeline.core.schema.RANKING`.
-        pool: the pool it ranks.
-        tag: name of the run, in the last column of a TREC file.
-        output: one of :data:`FORMATS`.
-
-    Raises:
-        InputError: the format is unknown, or an id is empty.
+    ``output`` is one of :data:`FORMATS`; ``tag`` is the name of the run in a TREC file.
     """
     check_format(output, FORMATS)
     if output.startswith("trec"):

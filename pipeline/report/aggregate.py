@@ -36,10 +36,6 @@ def summarise(
         settings: seed, bootstrap, baseline.
         measures: canonical names of the measures to show, in order; None: all, in canonical order.
         sort: the measure whose mean over pools orders the systems, best first; None: the order given.
-
-    Raises:
-        InputError: there are no scores, the baseline or a measure was not scored, or samples of one pool have different
-            queries.
     """
     if not scored:
         raise InputError("there are no scores to report", "Run mdcr eval first")

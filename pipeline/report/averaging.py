@@ -45,9 +45,6 @@ def average(scored: Sequence[Scored], measures: Sequence[str], settings: ReportS
 
     All samples of a setup have the same queries, so the interval is over queries, each with its mean over samples.
     Fields are resampled independently.
-
-    Raises:
-        InputError: samples of one setup have different queries.
     """
     samples_of: dict[Setup, dict[str, list[Scored]]] = {}
     for each in sorted(scored, key=lambda each: each.pool.sample):

@@ -19,7 +19,7 @@ _SHARED = ("positives", "drop_same_title", "nested", "citation_direction", "min_
 def title(report: Report, family: Family) -> str:
     """Return the title of a table: what the pools it shows have in common, and every rule that is not the usual one."""
     pools = [each.pool for each in report.within(family)]
-    config = _flat(pools[0].settings)
+    config = flat(pools[0].settings)
     depths = sorted({each.depth for each in report.within(family)})
     told = [str(config["year"])] if config.get("year") else []
     told += [f"{config['queries']} queries"] if config.get("queries") else []
@@ -37,7 +37,7 @@ def title(report: Report, family: Family) -> str:
 
 def unusual(settings: Mapping[str, Any]) -> list[str]:
     """Return the rules of a pool that differ from the protocol's."""
-    own, usual = _flat(settings), _flat(canonical(PoolConfig()))
+    own, usual = flat(settings), flat(canonical(PoolConfig()))
     told = [
         _rule(name, own[name]) for name in (*_SHARED, "drop_identical_id") if name in own and own[name] != usual[name]
     ]
@@ -45,8 +45,10 @@ def unusual(settings: Mapping[str, Any]) -> list[str]:
     return told + (["the release's queries"] if own.get("queries_are") == "texts" and "split" in own else [])
 
 
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {**{name: value for name, value in settings.items() if name != "prefilter"}, **settings.get("prefilter", {})}
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a pool without nesting: those of the prefilter beside the others."""
+    own = {name: value for name, value in settings.items() if name != "prefilter"}
+    return own | (settings.get("prefilter") or {})
 
 
 def _rule(name: str, value: Any) -> str:
@@ -57,7 +59,7 @@ def provenance(report: Report, scored: Sequence[Scored]) -> str:
     """Return what figures were made from, and with which settings."""
     settings = report.settings
     pools = sorted({each.pool.name: each.pool for each in scored}.values(), key=_place)
-    config = _flat(pools[0].settings)
+    config = flat(pools[0].settings)
     kinds = " or ".join(sorted({interval_kind(len(each.queries)) for each in scored}))
     rules = [_rule(name, config[name]) for name in ("year", "split", *_SHARED) if name in config]
     seeds = sorted({each.settings["seed"] for each in pools if "seed" in each.settings})

@@ -19,10 +19,10 @@ from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES, find_corpus
 from pipeline.measure.measures import parse_measures
+from pipeline.report.caption import flat
 from pipeline.report.identity import Chosen
 
 _T = TypeVar("_T")
-_O = TypeVar("_O")
 
 Count = int | Literal["all"]
 
@@ -83,9 +83,6 @@ def choose(root: Path, choice: Choice | None = None, rankings: Sequence[str] | N
         root: the workspace.
         choice: what is wanted; None: everything.
         rankings: identities of the rankings whose scores are taken, in this order; None: all.
-
-    Raises:
-        InputError: nothing was scored, or nothing fits; the message names the setting and what there is.
     """
     choice = choice or Choice()
     found = [each for each in scored(root) if rankings is None or each.ranking.id in rankings]
@@ -96,8 +93,8 @@ def choose(root: Path, choice: Choice | None = None, rankings: Sequence[str] | N
         found = [each for each in found if each.pool.manifest.inputs["corpus"] == corpus]
         if not found:
             raise InputError(f"nothing that was scored is of the corpus {choice.corpus!r}", "Run mdcr eval first")
-    found = _narrowed_by(found, choice, _OF_POOLS, lambda each: each.pool)
-    found = _narrowed_by(found, choice, _OF_SYSTEMS, lambda each: each)
+    found = _narrowed_by(found, choice, _OF_POOLS, lambda each: _pool_settings(each.pool))
+    found = _narrowed_by(found, choice, _OF_SYSTEMS, _system_settings)
     if choice.systems is not None:
         found = _of_systems(found, choice.systems)
     found = _newest_tunings(found)
@@ -109,16 +106,12 @@ def choose(root: Path, choice: Choice | None = None, rankings: Sequence[str] | N
 
 
 def choose_pools(root: Path, choice: Choice) -> list[Artifact]:
-    """Return the pools of a workspace that fit a choice; its settings of systems are left out.
-
-    Raises:
-        InputError: none fits; the message names the setting and what there is.
-    """
+    """Return the pools of a workspace that fit a choice; its settings of systems are left out."""
     pools = list(published(root / POOLS))
     if choice.corpus is not None:
         corpus = find_corpus(root, choice.corpus).id
         pools = [pool for pool in pools if pool.manifest.inputs["corpus"] == corpus]
-    return _narrowed_by(pools, choice, _OF_POOLS, lambda pool: pool) if pools else []
+    return _narrowed_by(pools, choice, _OF_POOLS, _pool_settings) if pools else []
 
 
 def scored(root: Path) -> list[Chosen]:
@@ -151,11 +144,7 @@ def _lost(room: Path, identity: str) -> str:
 
 
 def require_measures(chosen: Iterable[Chosen], measures: Iterable[str]) -> None:
-    """Check that each measure was scored for at least one ranking that is deep enough for it.
-
-    Raises:
-        InputError: one was not; the message names the remedy.
-    """
+    """Check that each measure was scored for at least one ranking that is deep enough for it."""
     chosen = list(chosen)
     known = parse_measures({name for each in chosen for name in each.measures} or {"map"})
     deepest = max(each.depth for each in chosen)
@@ -180,48 +169,33 @@ def option(name: str) -> str:
     return "--" + spelled.get(name, name).replace("_", "-")
 
 
-def _setting(name: str) -> Callable[[Artifact], Any]:
-    return lambda pool: pool.manifest.config.get(name)
+_OF_POOLS = (
+    *("fields", "sizes", "year", "queries", "seed", "split", "nested", "positives", "drop_same_title", "exclude"),
+    *("citation_direction", "min_citations", "min_abstract_chars", "samples"),
+)
+_OF_SYSTEMS = ("depth", "precision", "engine", "missing_positives")
 
 
-def _rule(name: str) -> Callable[[Artifact], Any]:
-    return lambda pool: (pool.manifest.config.get("prefilter") or {}).get(name)
+def _pool_settings(pool: Artifact) -> Mapping[str, Any]:
+    """Return what the settings of a choice are compared with, of a pool."""
+    own = flat(pool.manifest.config)
+    return {**own, "fields": own.get("field"), "sizes": own.get("size"), "samples": int(own.get("sample", 1))}
 
 
-_SETTINGS = ("year", "queries", "seed", "split", "nested", "positives", "drop_same_title", "exclude")
-_RULES = ("citation_direction", "min_citations", "min_abstract_chars")
-
-_OF_POOLS: Mapping[str, Callable[[Artifact], Any]] = {
-    "fields": _setting("field"),
-    "sizes": _setting("size"),
-    **{name: _setting(name) for name in _SETTINGS},
-    **{name: _rule(name) for name in _RULES},
-    "samples": lambda pool: int(pool.manifest.config.get("sample", 1)),
-}
-"""What each setting of pools is compared with."""
-
-_OF_SYSTEMS: Mapping[str, Callable[[Chosen], Any]] = {
-    "depth": lambda each: each.depth,
-    "precision": lambda each: each.precisions,
-    "engine": lambda each: each.engine,
-    "missing_positives": lambda each: each.settings.get("missing_positives"),
-}
-"""What each setting of systems is compared with."""
+def _system_settings(each: Chosen) -> Mapping[str, Any]:
+    missing = each.settings.get("missing_positives")
+    return {"depth": each.depth, "precision": each.precisions, "engine": each.engine, "missing_positives": missing}
 
 
 def _narrowed_by(
-    found: list[_T], choice: Choice, value_of: Mapping[str, Callable[[_O], Any]], part: Callable[[_T], _O]
+    found: list[_T], choice: Choice, names: Iterable[str], settings_of: Callable[[_T], Mapping[str, Any]]
 ) -> list[_T]:
-    """Return what fits all settings that are given.
-
-    Raises:
-        InputError: nothing fits one of them, or it distinguishes nothing.
-    """
-    for name, read in value_of.items():
+    """Return what fits all settings that are given; one that nothing fits, or that tells nothing apart, is refused."""
+    for name in names:
         wanted = canonical(getattr(choice, name))
         if wanted is None:
             continue
-        values = [canonical(read(part(each))) for each in found]
+        values = [canonical(settings_of(each).get(name)) for each in found]
         known = {str(one) for value in values for one in _several(value) if one is not None}
         found = [each for each, value in zip(found, values, strict=True) if _fits(name, value, wanted)]
         if not found or (name in _OF_SYSTEMS and str(wanted) not in known):

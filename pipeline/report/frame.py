@@ -75,11 +75,7 @@ def as_json(settings: Any) -> str:
 
 
 def values_of(chosen: Chosen) -> pl.DataFrame:
-    """Return ``query, measure, value`` of one ranking, each once, from all its artifacts.
-
-    Raises:
-        CorruptError: an artifact does not have one value for each query and measure.
-    """
+    """Return ``query, measure, value`` of one ranking, each once, from all its artifacts."""
     found = [_read(artifact) for artifact in chosen.scores]
     kept = pl.concat(found).filter(pl.col("measure").is_in(list(chosen.measures)))
     return kept.unique(["query", "measure"], keep="first", maintain_order=True)

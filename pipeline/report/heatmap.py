@@ -51,11 +51,7 @@ def render_heatmap(shown: Heatmap) -> str:
 
 
 def save_heatmap(shown: Heatmap, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw a heat map and return the files written.
-
-    Raises:
-        InputError: matplotlib is not installed.
-    """
+    """Draw a heat map and return the files written."""
     folder.mkdir(parents=True, exist_ok=True)
     with drawing() as figure_class:
         figure = figure_class(figsize=(WIDTH, 2.8), layout="constrained")

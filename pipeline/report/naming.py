@@ -25,11 +25,7 @@ _IN_KIND = {
 def folder_names(root: Path, groups: Sequence[Sequence[Chosen]], choice: Choice, told: Sequence[str]) -> list[str]:
     """Return a folder name for each table: corpus and kind of pool, then what was chosen.
 
-    Args:
-        root: the workspace, which names the corpora.
-        groups: what stands in each table (:func:`pipeline.report.collect.tables`).
-        choice: what was chosen.
-        told: what else decides the tables.
+    ``told`` is what else decides the tables.
     """
     named: dict[str, str] = {}
     for name in corpus_names(root):

@@ -18,11 +18,7 @@ _MISSING = {"ignore": "left out of denominators", "count": "counted in denominat
 def notes(report: Report, family: Family, summaries: Sequence[Summary], compared: str) -> tuple[str, ...]:
     """Return the notes of a table, provenance last.
 
-    Args:
-        report: the report of the table.
-        family: what the table shows.
-        summaries: the figures of the table, without averages.
-        compared: which figures are compared with each other, such as ``column``.
+    ``compared`` says which figures are compared with each other, such as ``column``.
     """
     summaries = sorted(summaries, key=lambda each: (each.field or "", each.size or 0))
     scored = report.within(family)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.core.errors import InputError
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
-from pipeline.report.figures import COLOURS, MARKERS, WIDTH, drawing
+from pipeline.report.figures import draw, drawing
+from pipeline.report.page.parts import Chart, Series
 from pipeline.report.tables import label_of
 
 _ROW = ["corpus", "field", "split", "size", "seed", "system", "depth", "settings", "measure"]
@@ -56,21 +56,10 @@ def by_size(frame: pl.DataFrame, measure: str = "map", *, seed: int = 13) -> Any
     if points["field"].n_unique() > 1:
         raise InputError("by_size takes the scores of one field", 'Choose one: frame.filter(field="Medicine")')
     sizes = sorted(points["size"].unique())
-    with drawing() as figure_class:
-        figure = figure_class(figsize=(WIDTH, 2.8), layout="constrained")
-        axes = figure.subplots()
-        for number, (system, part) in enumerate(_systems(points)):
-            line = part.sort("size")
-            x, y, low, high = (line[name].to_numpy() for name in ("size", "value", "low", "high"))
-            colour = COLOURS[number % len(COLOURS)]
-            axes.fill_between(x, 100 * low, 100 * high, color=colour, alpha=0.15, lw=0)
-            axes.plot(x, 100 * y, label=system, color=colour, marker=MARKERS[number % len(MARKERS)], lw=1.2, ms=4)
-        axes.set_xscale("log")
-        axes.set_xticks(sizes, [format_count(size) for size in sizes])
-        axes.set_xticks([], minor=True)
-        axes.set_xlabel("candidates")
-        _finish(figure, axes.set_ylabel, measure)
-    return figure
+    lines = [(system, part.sort("size")) for system, part in _systems(points)]
+    series = [_series(system, part, part["size"].to_list()) for system, part in lines]
+    ticks = {size: format_count(size) for size in sizes}
+    return _drawn(Chart("", "candidates", "%", {label_of(measure): series}, log=True, ticks=ticks), measure)
 
 
 def by_field(frame: pl.DataFrame, measure: str = "map", *, seed: int = 13) -> Any:
@@ -84,21 +73,8 @@ def by_field(frame: pl.DataFrame, measure: str = "map", *, seed: int = 13) -> An
     systems = _systems(points)
     if any(part["field"].is_duplicated().any() for _, part in systems):
         raise InputError("by_field takes one pool size", "Choose one: frame.filter(size=100_000)")
-    with drawing() as figure_class:
-        figure = figure_class(figsize=(WIDTH, 0.6 + (0.12 + 0.05 * len(systems)) * len(fields)), layout="constrained")
-        axes = figure.subplots()
-        for number, (system, part) in enumerate(systems):
-            shift = 0.7 * ((number + 0.5) / len(systems) - 0.5)
-            heights = [fields.index(field) + shift for field in part["field"]]
-            value, low, high = (100 * part[name].to_numpy() for name in ("value", "low", "high"))
-            look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
-            spread = np.maximum([value - low, high - value], 0)
-            axes.errorbar(value, heights, xerr=spread, ls="", ms=3, lw=0.8, label=system, **look)
-        axes.set_yticks(range(len(fields)), [str(field) for field in fields])
-        axes.set_ylim(len(fields) - 0.5, -0.5)
-        axes.tick_params(axis="y", length=0)
-        _finish(figure, axes.set_xlabel, measure)
-    return figure
+    series = [_series(system, part, [fields.index(field) for field in part["field"]]) for system, part in systems]
+    return _drawn(Chart("", "", "%", {label_of(measure): series}, categories=list(map(str, fields))), measure)
 
 
 def _points(frame: pl.DataFrame, measure: str, seed: int) -> pl.DataFrame:
@@ -118,6 +94,10 @@ def _systems(points: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
     ]
 
 
-def _finish(figure: Any, label_axis: Any, measure: str) -> None:
-    label_axis(f"{label_of(measure)} (%)")
-    figure.legend(loc="outside upper center", ncols=3, fontsize=7, handlelength=1.5)
+def _series(system: str, part: pl.DataFrame, places: list[float]) -> Series:
+    return Series(system, places, *(part[name].to_list() for name in ("value", "low", "high")))
+
+
+def _drawn(chart: Chart, measure: str) -> Any:
+    with drawing() as figure_class:
+        return draw(figure_class, chart, label_of(measure))

@@ -22,10 +22,7 @@ _BLOCK = 4_000_000
 def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
     """Return counts, shares and distributions of a corpus, as plain data.
 
-    Args:
-        corpus: the corpus.
-        name: what users call it.
-        memory: bytes to hold at once, in addition to 2 bytes a paper.
+    Holds ``memory`` bytes and 2 bytes a paper.
     """
     attributes = corpus.attributes
     papers = len(corpus)

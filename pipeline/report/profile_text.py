@@ -101,11 +101,7 @@ def _number(value: float | None) -> str:
 
 
 def save_profile_plots(profile: Profile, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw papers by year, papers by field and the degree distributions, and return the files written.
-
-    Raises:
-        InputError: matplotlib is not installed.
-    """
+    """Draw papers by year, papers by field and the degree distributions, and return the files written."""
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     source = f"corpus {profile['corpus']} {profile['artifact']}"

@@ -21,9 +21,6 @@ def render(report: Report, output: str = "terminal", *, width: int = 100, ansi: 
         output: one of :data:`FORMATS`.
         width: characters of a terminal line.
         ansi: whether the terminal shows bold.
-
-    Raises:
-        InputError: there is no such format.
     """
     check_format(output)
     if output == "csv":
@@ -39,11 +36,7 @@ def render_table(table: Table, output: str = "terminal", *, width: int = 100, an
 
 
 def check_format(output: str) -> None:
-    """Check that a format is one of :data:`FORMATS`.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Check that a format is one of :data:`FORMATS`."""
     if output not in FORMATS:
         raise InputError(f"there is no format {output!r}", nearest(output, FORMATS))
 

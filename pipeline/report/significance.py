@@ -16,12 +16,7 @@ from pipeline.report.model import Family, ReportSettings, Scored, Setup, Summary
 def baselines(scored: Sequence[Scored], wanted: str | None) -> dict[str, str]:
     """Return the row each row is tested against: that of the baseline with the same depth.
 
-    Args:
-        scored: what is shown together.
-        wanted: name or label of the baseline; None: no tests.
-
-    Raises:
-        InputError: no row, or more than one row of a depth, is called so.
+    ``wanted`` is a name or label; None: no tests.
     """
     depth_of = {each.system: each.depth for each in scored}
     called = unique([each.system for each in scored if wanted in (each.system, each.name)])

@@ -12,7 +12,7 @@ own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,20 +21,10 @@ import torch
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources, gpu_number
-from pipeline.retrieve.base import (
-    Block,
-    DenseEngine,
-    Done,
-    Exclusions,
-    Metric,
-    Ranking,
-    Subset,
-    Vectors,
-    ignored,
-)
+from pipeline.retrieve.base import Block, Done, Exclusions, Metric, Ranking, Subset, Vectors
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.retrieve.estimates import Floats
-from pipeline.retrieve.search import Candidates, Search, grouped, pair_norms
+from pipeline.retrieve.search import Candidates, DenseEngine, Search, grouped, pair_norms
 from pipeline.retrieve.topk import Positions
 
 Knn = Callable[[Floats, Floats, int], tuple[Floats, Positions]]
@@ -57,47 +47,34 @@ _SCRATCH = 1 << 30
 
 
 class FaissEngine(DenseEngine):
-    """Faiss flat search; see :class:`pipeline.retrieve.base.DenseEngine`."""
+    """Faiss flat search; see :class:`pipeline.retrieve.search.DenseEngine`."""
 
     def __init__(self) -> None:
         self._faiss = load()
 
-    def search_pools(
-        self,
-        queries: Vectors,
-        blocks: Iterable[Block],
-        subsets: Sequence[Subset],
-        *,
-        metric: Metric,
-        depth: int,
-        resources: Resources,
-        done: Done = ignored,
-    ) -> list[Ranking]:
-        """Return the rankings of several pools (:meth:`pipeline.retrieve.base.DenseEngine.search_pools`).
+    def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
+        """Absorb from each block what could be among the best, one pool after the other, which is all Faiss can do.
 
-        Faiss cannot rank several pools at once: each is a search of its own, block by block. On a GPU a block is copied
-        there whole (at most 131,072 vectors), beside 1 GiB of scratch.
+        On a GPU a block is copied there whole (at most 131,072 vectors), beside 1 GiB of scratch.
 
         Raises:
-            InputError: also where the device has no GPU, or ``depth`` is more than :data:`GPU_LIMIT` on one.
+            InputError: also where the device has no GPU, or the depth is more than :data:`GPU_LIMIT` on one.
         """
-        search = Search(queries, metric, depth, subsets)
         gpu = gpu_of(resources.device)
-        if gpu is not None and depth > GPU_LIMIT:
+        if gpu is not None and search.depth > GPU_LIMIT:
             raise InputError(
-                f"depth {depth} is more than Faiss finds on a GPU", f"Choose {GPU_LIMIT} or search on the CPU"
+                f"depth {search.depth} is more than Faiss finds on a GPU", f"Choose {GPU_LIMIT} or search on the CPU"
             )
-        knn = self._knn(metric, gpu)
+        knn = self._knn(search.metric, gpu)
         with _threads(self._faiss, resources.workers):
             for block in search.blocks(blocks, resources.memory):
                 points = search.space.place(torch.from_numpy(block.vectors), block.rows).points.numpy()
-                for pool in range(len(subsets) if search.queries else 0):
+                for pool in range(len(search.subsets) if search.queries else 0):
                     inside = np.flatnonzero(block.members >> np.uint64(pool) & np.uint64(1))
                     if len(inside):
                         some = points if len(inside) == len(points) else points[inside]
                         _collect(search, block, pool, inside, some, knn, resources.memory, gpu)
                 done(len(block.rows))
-        return search.rankings()
 
     def _knn(self, metric: Metric, gpu: int | None) -> Knn:
         kind = self._faiss.METRIC_L2 if metric == "l2" else self._faiss.METRIC_INNER_PRODUCT
@@ -175,14 +152,13 @@ class ApproximateEngine:
             queries: float16 or float32 ``[q, d]``.
             blocks: candidates, read once and in order.
             count: how many there are.
-            metric: as of :meth:`pipeline.retrieve.base.DenseEngine.search`.
+            metric: ``l2``, ``inner_product`` or ``cosine``.
             depth: entries a query; fewer where the index finds fewer.
             excluded: rows removed from each query's ranking.
             resources: memory, and the device of an index on a GPU.
 
         Raises:
-            InputError: as of :meth:`pipeline.retrieve.base.DenseEngine.search`, the vectors do not fit in memory, or
-                as of :func:`built`.
+            InputError: the vectors do not fit in memory, or as of :func:`built` and of exact search.
         """
         size = 8 * count * queries.shape[1]
         if size > resources.memory:
@@ -374,9 +350,6 @@ def gpus() -> int:
 
 def gpu_of(name: str) -> int | None:
     """Return the GPU that a device is, None for the CPU.
-
-    Args:
-        name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
         InputError: there is no such device, or Faiss cannot use it.

@@ -8,8 +8,7 @@ ran, on how many threads and in how much memory is execution, not identity.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -19,7 +18,6 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows, Scores
-from pipeline.core.resources import Resources
 from pipeline.core.schema import RANKING
 
 Metric = Literal["l2", "inner_product", "cosine"]
@@ -45,6 +43,18 @@ LARGEST_BLOCK = 131_072
 beyond this, fresh memory costs more than that saves (at 768 dimensions)."""
 
 SMALLEST_BLOCK = 2_048
+
+
+class Groups(NamedTuple):
+    """Queries with one or more vectors each.
+
+    Attributes:
+        offsets: int64 ``[q + 1]``, where the vectors of each query start.
+        vectors: float16 or float32 ``[offsets[-1], d]``.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    vectors: Vectors
 
 
 class Subset(NamedTuple):
@@ -98,60 +108,6 @@ class Ranking:
 
 def ignored(_count: int) -> None:
     """Report no progress."""
-
-
-class DenseEngine(ABC):
-    """An exact nearest-neighbour search that reads its candidates once."""
-
-    def search(
-        self,
-        queries: Vectors,
-        blocks: Iterable[Block],
-        *,
-        metric: Metric,
-        depth: int,
-        excluded: Exclusions,
-        resources: Resources,
-    ) -> Ranking:
-        """Return the ``depth`` best candidates of every query.
-
-        Args:
-            queries: float16 or float32 ``[q, d]``.
-            blocks: candidates, read once and in order.
-            metric: ``l2`` (negated squared distance), ``inner_product`` or ``cosine`` (0 where a vector is zero).
-            depth: 1 to :data:`MAX_DEPTH`; a query has fewer entries where fewer candidates remain.
-            excluded: rows removed from each query's ranking.
-            resources: memory in bytes for everything but ``queries`` and the block at hand, threads, device.
-
-        Raises:
-            InputError: wrong shapes, rows that do not rise, vectors that are not finite or too large for float32.
-        """
-        subsets = [Subset(None, excluded)]
-        return self.search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=resources)[0]
-
-    @abstractmethod
-    def search_pools(
-        self,
-        queries: Vectors,
-        blocks: Iterable[Block],
-        subsets: Sequence[Subset],
-        *,
-        metric: Metric,
-        depth: int,
-        resources: Resources,
-        done: Done = ignored,
-    ) -> list[Ranking]:
-        """Return what :meth:`search` would for each of several pools, from one pass over their union.
-
-        Args:
-            queries: float16 or float32 ``[q, d]``, the same for every pool.
-            blocks: the candidates of all pools, read once and in order.
-            subsets: the pools, at most :data:`MAX_SUBSETS`.
-            metric: as of :meth:`search`.
-            depth: as of :meth:`search`.
-            resources: as of :meth:`search`.
-            done: progress callback; receives the number of candidates processed since the last call.
-        """
 
 
 def block_rows(dimension: int, memory: int) -> int:

@@ -32,18 +32,9 @@ import torch
 from pipeline.core.compiled import compiled
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources, gpu_number
-from pipeline.retrieve.base import (
-    Block,
-    DenseEngine,
-    Done,
-    Metric,
-    Ranking,
-    Subset,
-    Vectors,
-    ignored,
-)
+from pipeline.retrieve.base import Block, Done
 from pipeline.retrieve.estimates import Floats, Points
-from pipeline.retrieve.search import Candidates, Search, grouped
+from pipeline.retrieve.search import Candidates, DenseEngine, Search, grouped
 from pipeline.retrieve.topk import best_first
 
 TILE = 2_048
@@ -122,7 +113,7 @@ class Buffers:
 
 
 class ExactEngine(DenseEngine):
-    """Blocked products with canonical scores; see :class:`pipeline.retrieve.base.DenseEngine`.
+    """Blocked products with canonical scores; see :class:`pipeline.retrieve.search.DenseEngine`.
 
     Args:
         operations: of the products to come, where known; they decide in which precision and on which device ``auto``
@@ -133,32 +124,21 @@ class ExactEngine(DenseEngine):
     def __init__(self, operations: float = 0.0, *, low: bool | None = None) -> None:
         self.operations, self.low = operations, low
 
-    def search_pools(
-        self,
-        queries: Vectors,
-        blocks: Iterable[Block],
-        subsets: Sequence[Subset],
-        *,
-        metric: Metric,
-        depth: int,
-        resources: Resources,
-        done: Done = ignored,
-    ) -> list[Ranking]:
-        """Return the rankings of several pools (:meth:`pipeline.retrieve.base.DenseEngine.search_pools`).
+    def low_pays(self, queries: int, resources: Resources) -> bool:
+        """Whether products are to be of bfloat16, which only a CPU is asked for."""
+        if device_of(resources.device, self.operations).type != "cpu":
+            return False
+        if self.low is None:
+            return queries >= _FEW and self.operations >= _LOW_PAYS and bfloat16_pays()
+        return self.low
 
-        Raises:
-            InputError: also where the device is not there or its memory is too short for a block.
-        """
+    def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
+        """Absorb from each block what could be among the best, on the CPU or a GPU."""
         device = device_of(resources.device, self.operations)
-        low = self.low
-        if low is None:
-            low = len(queries) >= _FEW and self.operations >= _LOW_PAYS and bfloat16_pays()
-        search = Search(queries, metric, depth, subsets, low=low and device.type == "cpu")
         if device.type == "cpu":
             filter_on_cpu(search, blocks, resources, done)
         else:
             filter_on_device(search, blocks, device, resources, done)
-        return search.rankings()
 
 
 def filter_on_cpu(search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
-from pipeline.retrieve.base import DenseEngine
+
+if TYPE_CHECKING:
+    from pipeline.retrieve.search import DenseEngine
 
 EXACT_ENGINES = ("exact", "faiss")
 
@@ -99,9 +101,6 @@ def dense_engine(name: str, operations: float = 0.0) -> DenseEngine:
     Args:
         name: ``exact`` (torch, on the CPU or a GPU), ``faiss``, or ``auto``, which is ``exact``.
         operations: of the products it will make (two an element of a vector, a pair), where that is known.
-
-    Raises:
-        InputError: there is no such engine, or Faiss is not installed.
     """
     found: DenseEngine
     if name in ("auto", "exact"):

@@ -45,9 +45,7 @@ class Fusion:
     def ranking(self, depth: int, weights: Sequence[float] | None = None) -> Ranking:
         """Return the ``depth`` best of each query by the weighted sum of what each ranking contributes.
 
-        Args:
-            depth: entries a query.
-            weights: one a ranking; None: 1 each.
+        Without weights, each counts 1.
         """
         check_depth(depth)
         total = np.zeros(len(self._pairs))

@@ -118,8 +118,7 @@ def start_java(memory: int) -> Any:
 
     A process has one Java, which cannot be stopped or given more memory, so the first call decides.
 
-    Args:
-        memory: bytes of the run; Java's heap may take half of them, and 256 MiB in any case.
+    Java's heap may take half of ``memory`` bytes, and 256 MiB in any case.
 
     Raises:
         InputError: no suitable Java or no jar was found.

@@ -7,79 +7,35 @@ vectors of each pair of papers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import numpy as np
 import torch
 
-from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Block, Done, Metric, Ranking, Subset, Vectors, ignored
+from pipeline.retrieve.base import Block, Done
 from pipeline.retrieve.dense import Buffers, threads
 from pipeline.retrieve.estimates import Floats, Points
-from pipeline.retrieve.search import Candidates, Search
-from pipeline.retrieve.topk import Positions
+from pipeline.retrieve.search import Candidates, DenseEngine, Search
 
 _TILE = 2_048
 """Vectors of a tile, where the papers have fewer each and memory allows."""
 
 
-class Groups(NamedTuple):
-    """Queries with one or more vectors each.
-
-    Attributes:
-        offsets: int64 ``[q + 1]``, where the vectors of each query start.
-        vectors: float16 or float32 ``[offsets[-1], d]``.
-    """
-
-    offsets: Positions
-    vectors: Vectors
-
-
-class MaxSimEngine:
+class MaxSimEngine(DenseEngine):
     """Exact search by the best pair of vectors, on the CPU."""
 
-    def search_pools(
-        self,
-        queries: Groups,
-        blocks: Iterable[Block],
-        subsets: Sequence[Subset],
-        *,
-        metric: Metric,
-        depth: int,
-        resources: Resources,
-        done: Done = ignored,
-    ) -> list[Ranking]:
-        """Return the rankings of several pools of papers with one or more vectors each.
-
-        Args:
-            queries: the queries' vectors.
-            blocks: candidates, read once and in order: rows rising, repeated where a paper has several vectors, which
-                are never in two blocks.
-            subsets: the pools.
-            metric: how two vectors are compared.
-            depth: entries a query.
-            resources: memory and threads.
-            done: progress callback; receives the number of papers processed since the last call.
-
-        Raises:
-            InputError: as of :meth:`pipeline.retrieve.base.DenseEngine.search`, or a query has no vector.
-        """
-        counts = np.diff(queries.offsets)
-        if (counts < 1).any():
-            raise InputError(f"query {np.flatnonzero(counts < 1)[0]} has no vector", "Give each query one or more")
-        search = Search(queries.vectors, metric, depth, subsets, offsets=np.asarray(queries.offsets, np.int64))
+    def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
+        """Absorb from each block what could be among the best: estimates of papers, then buffers by queries."""
         with threads(resources.workers) as each:
             for block in search.blocks(blocks, resources.memory):
-                if len(counts):
+                if search.queries:
                     search.absorb_excluded(block)
                     tiles = _Tiles(search, block, resources.memory)
-                    shares = np.array_split(np.arange(len(counts)), min(len(counts), 4 * resources.workers))
+                    shares = np.array_split(np.arange(search.queries), min(search.queries, 4 * resources.workers))
                     list(each(tiles.collect, [slice(int(own[0]), int(own[-1]) + 1) for own in shares]))
                     search.raise_thresholds()
                 done(len(block.rows))
-        return search.rankings()
 
 
 class _Tiles:

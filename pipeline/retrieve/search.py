@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,21 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.order import Rows
-from pipeline.retrieve.base import MAX_SUBSETS, Block, Metric, Ranking, Subset, Vectors, block_rows, check_depth
+from pipeline.core.resources import Resources
+from pipeline.retrieve.base import (
+    MAX_SUBSETS,
+    Block,
+    Done,
+    Exclusions,
+    Groups,
+    Metric,
+    Ranking,
+    Subset,
+    Vectors,
+    block_rows,
+    check_depth,
+    ignored,
+)  # fmt: skip
 from pipeline.retrieve.canonical import CODES, pair_scores
 from pipeline.retrieve.estimates import Floats, Space, as_stored, check_metric
 from pipeline.retrieve.topk import Keys, Positions, TopK, pack
@@ -64,6 +79,8 @@ class Search:
         if not 1 <= len(subsets) <= MAX_SUBSETS:
             raise ValueError(f"{len(subsets)} pools in one pass")
         self.queries = len(offsets) - 1 if len(offsets) else len(vectors)
+        if (empty := np.flatnonzero(np.diff(offsets) < 1)).size:
+            raise InputError(f"query {empty[0]} has no vector", "Give each query one or more")
         for _, (starts, _) in subsets:
             if len(starts) != self.queries + 1:
                 raise InputError(
@@ -216,6 +233,65 @@ class Search:
     def rankings(self) -> list[Ranking]:
         """Return the ranking of each pool."""
         return [self.best.ranking(pool) for pool in range(len(self.subsets))]
+
+
+class DenseEngine(ABC):
+    """An exact nearest-neighbour search that reads its candidates once."""
+
+    def search(
+        self,
+        queries: Vectors,
+        blocks: Iterable[Block],
+        *,
+        metric: Metric,
+        depth: int,
+        excluded: Exclusions,
+        resources: Resources,
+    ) -> Ranking:
+        """Return the ``depth`` best candidates of every query: :meth:`search_pools` of one pool of all candidates."""
+        subsets = [Subset(None, excluded)]
+        return self.search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=resources)[0]
+
+    def search_pools(
+        self,
+        queries: Vectors | Groups,
+        blocks: Iterable[Block],
+        subsets: Sequence[Subset],
+        *,
+        metric: Metric,
+        depth: int,
+        resources: Resources,
+        done: Done = ignored,
+    ) -> list[Ranking]:
+        """Return the ranking of each of several pools, from one pass over their union.
+
+        Args:
+            queries: float16 or float32 ``[q, d]``, the same for every pool; or groups, where candidates may have
+                several vectors too: then their rows repeat, within one block.
+            blocks: the candidates of all pools, read once and in order.
+            subsets: the pools, at most :data:`pipeline.retrieve.base.MAX_SUBSETS`.
+            metric: ``l2`` (negated squared distance), ``inner_product`` or ``cosine`` (0 where a vector is zero).
+            depth: 1 to :data:`pipeline.retrieve.base.MAX_DEPTH`; a query has fewer entries where fewer remain.
+            resources: memory in bytes for everything but ``queries`` and the block at hand, threads, device.
+            done: progress callback; receives the number of candidates processed since the last call.
+
+        Raises:
+            InputError: wrong shapes, rows that do not rise, vectors that are not finite or too large for float32, or a
+                device that is not there.
+        """
+        offsets, vectors = queries if isinstance(queries, Groups) else (NONE, queries)
+        low = self.low_pays(len(vectors), resources)
+        search = Search(vectors, metric, depth, subsets, low=low, offsets=np.asarray(offsets, np.int64))
+        self.rank(search, blocks, resources, done)
+        return search.rankings()
+
+    @abstractmethod
+    def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
+        """Absorb from each block what could be among the best."""
+
+    def low_pays(self, queries: int, resources: Resources) -> bool:  # noqa: ARG002
+        """Whether products are to be of bfloat16."""
+        return False
 
 
 def grouped(counts: npt.NDArray[np.integer], most: int) -> Iterator[slice]:

@@ -6,18 +6,18 @@ its identity.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import SHORT_ID, canonical, digest
+from pipeline.core.config import SHORT_ID, digest
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.progress import Progress
@@ -27,15 +27,13 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import LUCENE, POOLS, RANKINGS, TERMS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Rows, Text
+from pipeline.encode.spec import Role
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.bm25 import forward_index
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.retrieve.java import anserini_version
-from pipeline.retrieve.lucene import ANALYZER
-from pipeline.stages.search import DEFAULT_DEPTH, slug_of, write_ranking
-
-Role = Literal["paper", "query"]
-"""What texts are: papers, or queries that are no papers."""
+from pipeline.retrieve.lucene_java import ANALYZER
+from pipeline.stages.search import DEFAULT_DEPTH, config_of, open_pool, slug_of, write_ranking
 
 FOLDER = "index"
 """Folder of the Lucene index in its artifact."""
@@ -83,11 +81,7 @@ class Bm25Config(AnalyzerConfig):
 
 
 def installed_analyzer() -> tuple[str, str]:
-    """Return analyzer and version of Anserini, the fields of :class:`AnalyzerConfig`.
-
-    Raises:
-        InputError: Pyserini is not installed.
-    """
+    """Return analyzer and version of Anserini, the fields of :class:`AnalyzerConfig`."""
     return ANALYZER, anserini_version()
 
 
@@ -96,13 +90,9 @@ def terms_tasks(corpus: Artifact, pool: Task | Artifact) -> dict[str, Task]:
 
     Each makes the segment with what earlier segments of the forward index lack. Afterwards the index has all terms of
     the pool, whichever task wrote them.
-
-    Raises:
-        InputError: Pyserini is not installed.
     """
     tasks: dict[str, Task] = {"paper": _terms_task(corpus, pool, "paper")}
-    config = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
-    if config["queries_are"] == "texts":
+    if config_of(pool)["queries_are"] == "texts":
         tasks["query"] = _terms_task(corpus, pool, "query")
     return tasks
 
@@ -125,23 +115,17 @@ def index_of(segment: Artifact) -> ForwardIndex:
 
 
 def _terms_task(corpus: Artifact, pool: Task | Artifact, role: Role) -> Task:
-    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        return _analyse(role, inputs, out, resources)
-
-    config = TermsConfig(*installed_analyzer(), role)
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
-    return Task("terms", _TERMS_VERSION, _room(corpus, role), slug_of(pool), config, inputs, run)
-
-
-def _room(corpus: Artifact, role: Role) -> str:
     config = TermsConfig(*installed_analyzer(), role)
     identity = digest({"version": _TERMS_VERSION, "corpus": corpus.id, "config": config})
-    return f"{TERMS}/{corpus.manifest.slug}{'' if role == 'paper' else f'-{role}'}-{identity[:SHORT_ID]}"
+    room = f"{TERMS}/{corpus.manifest.slug}{'' if role == 'paper' else f'-{role}'}-{identity[:SHORT_ID]}"
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    return Task("terms", _TERMS_VERSION, room, slug_of(pool), config, inputs, functools.partial(_analyse, role))
 
 
 def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
     corpus = Corpus(inputs["corpus"])
-    wanted = _wanted(Pool(inputs["pool"], corpus), role)
+    pool = Pool(inputs["pool"], corpus)
+    wanted = pool.query_rows if role == "query" else pool.papers
     if not out.done("rows.arrow"):
         folder = out.path.parent
         others = (s for s in published(folder) if s.manifest.inputs["pool"] != inputs["pool"].id)
@@ -162,7 +146,7 @@ def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> 
 def _write_blocks(corpus: Corpus, role: Role, rows: Rows, todo: list[int], out: Workdir, resources: Resources) -> None:
     from pipeline.retrieve.bm25.analyzer import CachedAnalyzer, LuceneAnalyzer
     from pipeline.retrieve.java import java_errors
-    from pipeline.retrieve.lucene import Handout, Lucene
+    from pipeline.retrieve.lucene_java import Handout, Lucene
 
     lucene = Lucene(resources.memory)
     threads = min(resources.workers, len(todo))
@@ -193,23 +177,13 @@ def _texts(corpus: Corpus, role: Role, rows: Rows) -> Iterator[pa.Array]:
         yield pa.concat_arrays(joined.chunks)
 
 
-def _wanted(pool: Pool, role: Role) -> Rows:
-    if role == "query":
-        return pool.query_rows
-    return np.union1d(pool.candidates, pool.query_rows) if pool.queries_are_papers else pool.candidates
-
-
 def lucene_task(corpus: Artifact, pool: Task | Artifact) -> Task:
-    """Return the task that builds the Lucene index of a pool: document frequencies and lengths are the pool's.
-
-    Raises:
-        InputError: Pyserini is not installed.
-    """
+    """Return the task that builds the Lucene index of a pool: document frequencies and lengths are the pool's."""
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.lucene import build_index
 
-        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        opened = open_pool(inputs)
         if not out.done(FOLDER):
             with (
                 Progress(len(opened.candidates), "index", "docs") as progress,
@@ -235,20 +209,12 @@ def bm25_ranking_task(
 ) -> Task:
     """Return the task that ranks a pool's candidates by BM25.
 
-    Args:
-        corpus: the corpus of the pool.
-        pool: whose queries are run.
-        indexes: what is read: :func:`terms_tasks` of the pool, or its :func:`lucene_task` as ``lucene``. The ranking is
-            the same.
-        k1: saturation of term frequency.
-        b: normalisation by length.
-        depth: entries a query.
-        tuning: where ``k1`` and ``b`` come from, if they were tuned.
+    ``indexes`` is what is read, :func:`terms_tasks` or :func:`lucene_task`; the ranking is the same.
     """
     check_depth(depth)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        opened = open_pool(inputs)
         search = _search_lucene if "lucene" in indexes else _search_terms
         return write_ranking(search(inputs, opened, resources, k1, b, depth), opened, depth, out)
 

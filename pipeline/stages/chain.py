@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
@@ -18,10 +18,11 @@ from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.fuse import fusion_task, weigh_task
 from pipeline.stages.imported_run import import_task
+from pipeline.stages.pool import validation_task
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.search import DEFAULT_DEPTH
-from pipeline.stages.systems import Bm25, Dense, Fused, ImportedRun, Reranked, System
+from pipeline.stages.systems import Bm25, Dense, Fused, ImportedRun, Reranked, System, parts_of
 from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
@@ -86,15 +87,16 @@ def evaluations(
             of exact search.
         bm25_engine: one of :data:`BM25_ENGINES`, which give the same ranking.
         tunings: published tunings of BM25.
-        validation: pools of validation queries, for the weights of fused systems.
+        validation: pools of validation queries, for the weights of fused systems; without one of the same field and
+            size, that of the pool (:func:`pipeline.stages.pool.validation_task`).
         missing_positives: one of :data:`pipeline.stages.score.MISSING_POSITIVES`.
         measure_engine: one of :data:`pipeline.measure.engines.ENGINES`; the scores are the same.
         allow_unknown: leave out and count what imported runs name and a pool does not have.
         left_out: told of each system that lacks validation queries on a pool, which is left out; None: it is an error.
 
     Raises:
-        InputError: there is no such engine, no tuning of a pool for which one is required, or a measure is deeper than
-            the rankings.
+        InputError: there is no such engine or nothing to search by it, no tuning of a pool for which one is required,
+            or a measure is deeper than the rankings.
         LackError: a weighted sum has no validation queries.
     """
     index = parse_settings(engine)
@@ -102,18 +104,29 @@ def evaluations(
         raise InputError(f"there is no search engine {engine!r}", nearest(engine, ENGINES))
     if bm25_engine not in BM25_ENGINES:
         raise InputError(f"there is no BM25 engine {bm25_engine!r}", nearest(bm25_engine, BM25_ENGINES))
+    _check_used(systems, engine, bm25_engine)
     dense = "auto" if index else engine
     scoring = {"missing_positives": missing_positives, "engine": measure_engine}
     make = _Evaluations(corpus, measures, depth, dense, index, bm25_engine, tunings, validation, scoring, allow_unknown)
     found: list[Evaluation] = []
     for pool, system in itertools.product(pools, systems):
         try:
-            found += make.with_exact(pool, system)
+            evaluation = make.evaluation(pool, system)
+            found += [each for each in (evaluation.exact, evaluation) if each is not None]
         except LackError as error:
             if left_out is None:
                 raise
             left_out(error)
     return list({evaluation.scores[0].id: evaluation for evaluation in found}.values())
+
+
+def _check_used(systems: Sequence[System], engine: str, bm25_engine: str) -> None:
+    """Refuse an engine that none of the systems searches by."""
+    parts = parts_of(systems)
+    if engine != "auto" and not any(isinstance(part, Dense) for part in parts):
+        raise InputError(f"--engine {engine} must have an encoder to search by", "Leave it out, or name an encoder")
+    if bm25_engine != "postings" and not any(isinstance(part, Bm25) for part in parts):
+        raise InputError(f"--bm25-engine {bm25_engine} must go with bm25", "Leave it out, or name bm25")
 
 
 @dataclass(frozen=True)
@@ -130,11 +143,6 @@ class _Evaluations:
     validation: Sequence[Task]
     scoring: Mapping[str, str]
     allow_unknown: bool
-
-    def with_exact(self, pool: Task, system: System) -> list[Evaluation]:
-        """Return the evaluation of a system, after the exact one where it is approximate."""
-        evaluation = self.evaluation(pool, system)
-        return [evaluation] if evaluation.exact is None else [evaluation.exact, evaluation]
 
     def evaluation(self, pool: Task, system: System) -> Evaluation:
         if isinstance(system, Fused):
@@ -195,8 +203,10 @@ class _Evaluations:
         weights = None
         if system.method == "wsum":
             held_out = self._validation_of(pool, system)
-            rankings = [self.evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in each]
-            weights = weigh_task(self.corpus, held_out, rankings, parts=keys, depth=self.depth)
+            corpus: Any = held_out.inputs["corpus"]  # each split of a benchmark has its own
+            own = dataclasses.replace(self, corpus=corpus)
+            rankings = [own.evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in each]
+            weights = weigh_task(corpus, held_out, rankings, parts=keys, depth=self.depth)
         rankings = [part.ranking for part in parts]
         ranking = fusion_task(
             self.corpus, pool, rankings, method=system.method, parts=keys, depth=self.depth, weights=weights
@@ -226,10 +236,13 @@ class _Evaluations:
             raise InputError(
                 f"{system.name} is tuned on validation queries, which {pool.slug} holds", "Rank --split test"
             )
+        same = ("field",) if "lists" in own else ("field", "size")  # lists of candidates have no size in common
         for other in self.validation:
             settings = canonical(other.config)
-            if settings["split"] == "validation" and all(settings[name] == own[name] for name in ("field", "size")):
+            if settings["split"] == "validation" and all(settings[name] == own[name] for name in same):
                 return other
+        if found := validation_task(pool):
+            return found
         raise LackError(
             f"there are no validation queries for {system.name} on {pool.slug}",
             "Fuse by rank instead, rrf(...), or give --year and a number of --queries",

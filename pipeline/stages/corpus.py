@@ -55,7 +55,8 @@ class PartsOfRelease:
         """Read some parts into sorted runs."""
         parts = list(enumerate(self.release.parts()))
         for job in jobs:
-            extract(self.release, [p for p in parts if f"scratch/{part_record(p[0])}" in job.units], job.out, resources)
+            mine = [part for part in parts if f"scratch/{part_record(part[0])}" in job.units]
+            extract(self.release, self.release.allow_empty, mine, job.out, resources)
         return {}
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002

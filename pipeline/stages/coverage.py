@@ -54,11 +54,6 @@ class Covered:
 def covered(inputs: Inputs, missing: Missing | None, name: str) -> Covered:
     """Return what of a pool can be ranked.
 
-    Args:
-        inputs: of a ranking by vectors.
-        missing: what is done about papers without a vector; None: every paper has one.
-        name: the system's.
-
     Raises:
         InputError: some have none, and are not to be skipped; or nothing is left.
     """

@@ -8,11 +8,10 @@ whose vectors are all zero (a text without a known word) has no results.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +32,7 @@ from pipeline.encode.store import VectorStore
 from pipeline.retrieve.base import (
     MAX_SUBSETS,
     Block,
+    Groups,
     Metric,
     Subset,
     Vectors,
@@ -44,6 +44,9 @@ from pipeline.retrieve.topk import TopK, pack
 from pipeline.stages.coverage import SKIPPED, Covered, covered
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
+
+if TYPE_CHECKING:
+    from pipeline.retrieve.search import DenseEngine
 
 SEVERAL = "best pair"
 """The engine for papers with several vectors."""
@@ -167,19 +170,20 @@ class DenseSearch:
         texts = store_of(*(part.job.inputs.get("query", part.job.inputs["paper"]) for part in parts))
         size, rows = block_rows(papers.dimension, resources.memory), parts[0].pool.query_rows
         if self.engine == SEVERAL:
-            from pipeline.retrieve.maxsim import Groups, MaxSimEngine
+            from pipeline.retrieve.maxsim import MaxSimEngine
 
-            groups, grouped = Groups(*texts.grouped(rows)), MaxSimEngine()
-            live = _not_zero(groups.vectors, groups.offsets)
-            name, search = type(grouped).__name__, functools.partial(grouped.search_pools, groups)
+            engine: DenseEngine = MaxSimEngine()
+            offsets, vectors = texts.grouped(rows)
+            queries: Vectors | Groups = Groups(offsets, vectors)
+            live = _not_zero(vectors, offsets)
             size = max(size // _SENTENCES, 1)
         else:
-            queries = _matrix(texts, rows, size)
-            live = _not_zero(queries)
-            engine = dense_engine(self.engine, 2.0 * queries.size * len(candidates))
-            name, search = type(engine).__name__, functools.partial(engine.search_pools, queries)
+            queries = vectors = _matrix(texts, rows, size)
+            live = _not_zero(vectors)
+            engine = dense_engine(self.engine, 2.0 * vectors.size * len(candidates))
         with Progress(len(candidates), title, "docs") as progress:
-            rankings = search(
+            rankings = engine.search_pools(
+                queries,
                 papers.blocks(candidates, size),
                 subsets,
                 metric=self.metric,
@@ -191,7 +195,7 @@ class DenseSearch:
             out = part.job.out.path
             with files.disk_errors(out), files.replacing(out / part.unit) as path:
                 files.write_arrow(path, part.pool.renumbered(ranking.of(live)).table().to_batches(), RANKING)
-        return name
+        return type(engine).__name__
 
 
 def dense_ranking_task(
@@ -205,13 +209,7 @@ def dense_ranking_task(
 ) -> Task:
     """Return the task that ranks a pool's candidates by an encoder's vectors.
 
-    Args:
-        corpus: the corpus of the pool.
-        pool: whose queries are run.
-        vectors: what embeds the pool (:func:`pipeline.stages.embed.embed_tasks`).
-        model: the encoder. Where a paper has several vectors, the best pair counts, and ``engine`` has no effect.
-        depth: entries a query.
-        engine: ``auto``, ``exact`` or ``faiss``: all give the same bytes.
+    Where papers have several vectors, the best pair counts; all engines give the same bytes.
     """
     check_depth(depth)
     name = model.name if model.missing else model.slug

@@ -20,7 +20,6 @@ from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, FITS, POOLS, VECTORS
-from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Rows, Text
 from pipeline.encode import kinds, registry
 from pipeline.encode.base import Encoder
@@ -30,6 +29,7 @@ from pipeline.encode.store import VectorStore, read_rows, shard_name, shard_numb
 from pipeline.encode.store_statistics import sample, spot_check, statistics
 from pipeline.stages.fit import fit_task
 from pipeline.stages.imported import Import
+from pipeline.stages.search import config_of, open_pool, slug_of
 
 _VERSION = 1
 
@@ -51,8 +51,7 @@ def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[R
     A segment holds what earlier ones do not; the store it lies in has all vectors of the pool:
     ``store_of(runner.make(task))``.
     """
-    config = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
-    if config["queries_are"] != "texts":
+    if config_of(pool)["queries_are"] != "texts":
         return {"paper": _embed_task(corpus, pool, model, "paper")}
     if model.place and not model.query:
         raise InputError(
@@ -66,12 +65,7 @@ def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[R
 
 
 def query_model(model: Model) -> Model:
-    """Return the encoder of ad-hoc queries: the model itself, unless its entry names another.
-
-    Raises:
-        InputError: there is no model of that name.
-        StageError: it has to be looked up on the hub, which cannot be reached.
-    """
+    """Return the encoder of ad-hoc queries: the model itself, unless its entry names another."""
     return registry.resolve(model.query) if model.query else model
 
 
@@ -90,11 +84,6 @@ def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
     identity = digest({"version": _VERSION, "corpus": corpus.id, "config": EmbedConfig(model.spec, role)})
     kind = "" if role == "paper" else f"-{role}"
     return f"{corpus.manifest.slug}-{model.base_slug}{kind}-{identity[:SHORT_ID]}"
-
-
-def open_store(root: Path, corpus: Artifact, model: Model, role: Role = "paper") -> VectorStore:
-    """Open the store of one corpus and encoder below a workspace, empty where nothing was embedded."""
-    return VectorStore.open(root / VECTORS / store_folder(corpus, model, role))
 
 
 def store_of(*segments: Artifact) -> VectorStore:
@@ -116,16 +105,14 @@ def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper
 
 def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Role) -> Task:
     """Return the task of a pool's segment; vectors made elsewhere are one segment for all pools."""
+    room, config = f"{VECTORS}/{store_folder(corpus, model, role)}", EmbedConfig(model.spec, role)
     if model.place:
-        room, config = f"{VECTORS}/{store_folder(corpus, model, role)}", EmbedConfig(model.spec, role)
         return Task("embed", _VERSION, room, "all", config, {"corpus": corpus}, units=Import(model, role))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
     fit = fit_task(corpus, model)
     if fit is not None:
         inputs["fit"] = fit
-    slug = pool.slug if isinstance(pool, Task) else pool.manifest.slug
-    room = f"{VECTORS}/{store_folder(corpus, model, role)}"
-    return Task("embed", _VERSION, room, slug, EmbedConfig(model.spec, role), inputs, units=Embedding(model, role))
+    return Task("embed", _VERSION, room, slug_of(pool), config, inputs, units=Embedding(model, role))
 
 
 @dataclass(frozen=True)
@@ -186,10 +173,8 @@ class Embedding:
 
     def _wanted(self, inputs: Inputs) -> Rows:
         """Return the rows of the pool that need vectors."""
-        pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
-        if self.role == "query":
-            return pool.query_rows
-        return np.union1d(pool.candidates, pool.query_rows) if pool.queries_are_papers else pool.candidates
+        pool = open_pool(inputs)
+        return pool.query_rows if self.role == "query" else pool.papers
 
 
 def _joined(facts: Sequence[Facts]) -> dict[str, Any]:
@@ -251,9 +236,6 @@ def describe_stores(root: Path, corpus: str | None, spot: int, resources: Resour
         corpus: identity of the corpus; None for all.
         spot: papers of each store to encode again; 0 for no check.
         resources: device and threads of that check.
-
-    Raises:
-        CorruptError: a shard differs from its manifest; it is named.
     """
     corpora = {artifact.id: artifact for artifact in published(root / CORPORA)}
     for folder in sorted((root / VECTORS).glob("[!.]*")):

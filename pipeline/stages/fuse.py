@@ -57,16 +57,6 @@ def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts:
     """Return the task that chooses the weights of a sum by mean average precision on a validation pool.
 
     Of equal points the first counts, which gives the last systems more. Its artifact is ``grid.arrow``.
-
-    Args:
-        corpus: the corpus of the pool.
-        pool: a pool of validation queries.
-        rankings: the systems' rankings of that pool.
-        parts: the names of the systems.
-        depth: entries a query.
-
-    Raises:
-        InputError: the queries are those of a test set, or there are too many systems.
     """
     if canonical(pool.config)["split"] != "validation":
         raise InputError(f"{pool.name} holds test queries", "Choose weights on validation queries")
@@ -103,14 +93,7 @@ def fusion_task(
 ) -> Task:
     """Return the task that fuses rankings of one pool.
 
-    Args:
-        corpus: the corpus of the pool.
-        pool: the pool.
-        rankings: what is fused.
-        method: ``rrf`` or ``wsum``.
-        parts: the names of the systems.
-        depth: entries a query.
-        weights: of ``wsum`` (:func:`weigh_task`).
+    ``parts`` are the names of the systems, ``weights`` those of ``wsum`` (:func:`weigh_task`).
     """
     check_depth(depth)
 

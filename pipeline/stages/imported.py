@@ -26,6 +26,7 @@ from pipeline.core.schema import vectors as vectors_schema
 from pipeline.core.task import Facts, Inputs, Job
 from pipeline.core.text import id_keys
 from pipeline.core.workdir import Workdir
+from pipeline.corpus.extract import grouped
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.encode import precomputed, vectorfiles
 from pipeline.encode.base import Matrix
@@ -171,11 +172,7 @@ class Import:
         return "".join(models)
 
     def _merged(self, parts: Sequence[_Run], found: list[VectorFile], corpus: Corpus) -> tuple[Rows, Matrix]:
-        """Return rows and vectors of one corpus shard, each paper once.
-
-        Raises:
-            InputError: a paper has two vectors that differ.
-        """
+        """Return rows and vectors of one corpus shard, each paper once."""
         parts = [part for part in parts if len(part.rows)]
         rows, places, vectors = (np.concatenate(columns) for columns in zip(*(part[1:] for part in parts), strict=True))
         owners = np.repeat([part.file for part in parts], [len(part.rows) for part in parts])
@@ -217,26 +214,13 @@ def _read(file: VectorFile, rows_of: precomputed.RowsOf, unit: Path, progress: P
             if len(block.rows):
                 yield block
 
-    wanted = _grouped(counted())
+    wanted = grouped(counted(), lambda block: block.vectors.nbytes, _BATCH_BYTES)
     if (head := next(wanted, None)) is not None:
         schema = _schema(head[0].vectors.shape[1])
         batches = (batch(group) for groups in ([head], wanted) for group in groups)
     with files.replacing(unit) as temporary:
         files.write_arrow(temporary, batches, schema)
         files.write_text(_record(unit), json.dumps({"read": read, "unknown": unknown, "models": models}))
-
-
-def _grouped(blocks: Iterator[precomputed.Block]) -> Iterator[list[precomputed.Block]]:
-    group: list[precomputed.Block] = []
-    held = 0
-    for block in blocks:
-        group.append(block)
-        held += block.vectors.nbytes
-        if held >= _BATCH_BYTES:
-            yield group
-            group, held = [], 0
-    if group:
-        yield group
 
 
 def _schema(dimension: int) -> pa.Schema:

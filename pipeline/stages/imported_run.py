@@ -44,14 +44,6 @@ def import_task(
 
     Its counts are those of a ranking and of :func:`pipeline.exchange.runs.read_run`.
 
-    Args:
-        corpus: the corpus of the pool.
-        pool: the pool the run ranks.
-        path: the file.
-        name: name of the system.
-        depth: entries kept a query.
-        allow_unknown: leave out and count queries and documents that the pool does not have.
-
     Raises:
         InputError: the file cannot be read; once run: it changed since, or an entry is refused.
     """

@@ -49,16 +49,7 @@ def plan(
 ) -> Iterator[dict[str, Any]]:
     """Yield one estimate a model and number of papers.
 
-    Args:
-        names: encoders.
-        precision: compute precision (``bfloat16``), or None for that of each model.
-        papers: numbers of papers.
-        texts: a sample of them, in random order.
-        resources: device and threads.
-        seconds: how long each model is probed.
-
-    Raises:
-        InputError: there is no such model.
+    Each model is probed for some seconds on ``texts``, a sample in random order.
     """
     from pipeline.encode.probe import probe, probe_stand_in
 

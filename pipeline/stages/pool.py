@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,54 +22,65 @@ from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.pools import build_given_pool, build_pool
 from pipeline.corpus.queries import check_queries
 from pipeline.corpus.reader import Corpus
+from pipeline.stages.search import slug_of
 
 
-def pool_task(
-    corpus: Artifact, config: PoolConfig, exclude: Sequence[Path] = (), test: Task | Artifact | None = None
-) -> Task:
-    """Return the task that builds one pool.
+@dataclass(frozen=True)
+class Drawing:
+    """The work of a pool.
 
-    Args:
-        corpus: the corpus it is drawn from.
-        config: its settings; ``exclude`` is filled in here.
-        exclude: files with one paper id a line that may not be queries (training queries of an encoder).
-        test: of a validation pool: the test pool whose queries it must not share.
+    Attributes:
+        config: its settings.
+        exclude: files with one paper id a line that may not be queries.
+        ids: what they hold.
     """
-    lists = {path: _read_list(path) for path in exclude}
-    config = dataclasses.replace(config, exclude=exclusions(exclude))
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus}
-    if test is not None:
-        inputs["test"] = test
 
-    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+    config: PoolConfig
+    exclude: tuple[Path, ...]
+    ids: tuple[str, ...]
+
+    def __call__(self, inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        """Draw the pool, or write the one that a release brings."""
         opened = Corpus(inputs["corpus"])
-        if config.queries_are == "texts":
-            return build_given_pool(opened, config, out)
-        excluded = opened.rows_of([paper_id for ids in lists.values() for paper_id in ids])
+        if self.config.queries_are == "texts":
+            return build_given_pool(opened, self.config, out)
+        excluded = opened.rows_of(self.ids)
         excluded = excluded[excluded >= 0]
         if "test" in inputs:
             excluded = np.concatenate([excluded, Pool(inputs["test"], opened).query_rows])
-        return build_pool(opened, config, out, excluded)
+        return build_pool(opened, self.config, out, excluded)
 
+
+def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Path] = ()) -> Task:
+    """Return the task that builds one pool; a validation pool leaves out the queries of the test pool.
+
+    ``exclude`` are files with one paper id a line that may not be queries, such as training queries of an encoder.
+    """
+    config = dataclasses.replace(config, exclude=exclusions(exclude))
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus}
+    if config.split == "validation":
+        inputs["test"] = pool_task(corpus, dataclasses.replace(config, split="test", sample=1), exclude)
+    drawing = Drawing(config, tuple(exclude), tuple(each for path in exclude for each in _read_list(path)))
     version = 2 if config.queries_are == "texts" else 1
-    return Task("pool", version, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, inputs, run)
+    return Task("pool", version, POOLS, f"{slug_of(corpus)}-{config.slug}", config, inputs, drawing)
+
+
+def validation_task(pool: Task) -> Task | None:
+    """Return the task of the validation pool that belongs to a test pool; None where no queries are left for one."""
+    drawing = pool.run
+    if not isinstance(drawing, Drawing) or drawing.config.queries_are == "texts" or drawing.config.queries == "all":
+        return None
+    config = dataclasses.replace(drawing.config, split="validation", sample=1)
+    return pool_task(pool.inputs["corpus"], config, drawing.exclude)
 
 
 def exclusions(paths: Sequence[Path]) -> tuple[tuple[str, str], ...]:
-    """Return name and SHA-256 of lists of paper ids, as pools record them.
-
-    Raises:
-        InputError: a list cannot be read.
-    """
+    """Return name and SHA-256 of lists of paper ids, as pools record them."""
     return tuple((path.name, hashlib.sha256("\n".join(_read_list(path)).encode()).hexdigest()) for path in paths)
 
 
 def check_pool(task: Task) -> None:
-    """Check, without drawing, that the corpus has papers enough that may be queries of a pool.
-
-    Raises:
-        LackError: it has not.
-    """
+    """Check, without drawing, that the corpus has papers enough that may be queries of a pool."""
     corpus, config = task.inputs["corpus"], task.config
     if isinstance(corpus, Artifact) and config.queries_are != "texts":
         check_queries(Corpus(corpus), config)

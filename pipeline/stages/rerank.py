@@ -150,9 +150,6 @@ def reranked(ranking: Ranking, head: int, scores: Scores) -> Ranking:
         ranking: entries in final order.
         head: entries of a query that have a new score, fewer where it has fewer.
         scores: float32, the new scores in the ranking's order.
-
-    Raises:
-        InputError: the scores are so large that the entries below could not be told apart.
     """
     heads = ranking.rank <= head
     queries = int(ranking.query[-1]) + 1 if len(ranking) else 0

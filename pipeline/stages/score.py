@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Counts
 from pipeline.core.order import tied_share
@@ -20,12 +19,11 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import SCORES as ROOM
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus
 from pipeline.measure.candidates import check_candidates
 from pipeline.measure.engines import check_engine, evaluate
 from pipeline.measure.inputs import Qrels, Run, column, select
 from pipeline.measure.measures import DEFAULT, check_depth, parse_measures, within
-from pipeline.stages.search import slug_of, without_vectors
+from pipeline.stages.search import config_of, open_pool, slug_of, without_vectors
 
 MISSING_POSITIVES = ("ignore", "count")
 """Positives the corpus lacks: ``ignore`` leaves them out, ``count`` has them in denominators, as trec_eval does."""
@@ -67,18 +65,7 @@ def score_tasks(
 
     So asking for more computes nothing twice, and the default measures of a ranking are always in one artifact.
 
-    Args:
-        ranking: what is scored.
-        pool: the pool it ranks.
-        corpus: the corpus of the pool.
-        system: name in every table and figure.
-        sample: sample of the pool.
-        depth: entries ranked a query; default measures with a deeper cutoff are left out.
-        measures: further measures, as users type them.
-        options: ``missing_positives`` and ``engine`` of :func:`score_task`.
-
-    Raises:
-        InputError: a measure or the engine is unknown, or a measure asked for is deeper than the ranking.
+    Default measures with a cutoff beyond ``depth`` are left out. ``options`` are those of :func:`score_task`.
     """
     asked = parse_measures(measures) if measures else ()
     check_depth(asked, depth)
@@ -106,15 +93,7 @@ def score_task(
     Its artifact is ``scores.arrow``: measure by measure, a row for each query that has a positive. A query without
     results scores 0 and is counted; a query without a positive cannot be scored and is counted.
 
-    Args:
-        ranking: what is scored; its manifest counts the queries that were run.
-        pool: the pool it ranks.
-        corpus: the corpus of the pool.
-        system: name in every table and figure.
-        sample: sample of the pool.
-        measures: as users type them; their order and spelling do not matter.
-        missing_positives: one of :data:`MISSING_POSITIVES`.
-        engine: what computes them (:data:`pipeline.measure.engines.ENGINES`): the values are the same.
+    The order and spelling of measures do not matter, and every engine gives the same values.
 
     Raises:
         InputError: a measure or the engine is unknown; or missing positives are to be counted of a pool that cannot
@@ -127,7 +106,7 @@ def score_task(
     config = ScoreConfig(system, sample, tuple(map(str, parsed)), missing_positives)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        opened = open_pool(inputs)
         _require_sample(opened, sample)
         _require_all_run(inputs["ranking"], opened)
         table = inputs["ranking"].arrow("ranking.arrow")
@@ -164,8 +143,7 @@ def _check_missing_positives(text: str, pool: Task | Artifact) -> None:
             f"--missing-positives must be {' or '.join(MISSING_POSITIVES)}, got {text!r}",
             nearest(text, MISSING_POSITIVES),
         )
-    config = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
-    if text == "count" and config["queries_are"] == "papers":
+    if text == "count" and config_of(pool)["queries_are"] == "papers":
         raise InputError(
             f"the queries of {slug_of(pool)} are papers, whose positives are all in the collection",
             "Leave --missing-positives out; it is for releases that bring their own judgements",

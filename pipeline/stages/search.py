@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import canonical
 from pipeline.core.manifest import Counts
 from pipeline.core.schema import RANKING
 from pipeline.core.task import Inputs, Task
@@ -49,6 +53,12 @@ def open_pool(inputs: Inputs) -> Pool:
 def slug_of(pool: Task | Artifact) -> str:
     """Return the readable name of a pool."""
     return pool.slug if isinstance(pool, Task) else pool.manifest.slug
+
+
+def config_of(pool: Task | Artifact) -> Mapping[str, Any]:
+    """Return the settings of a pool as plain data."""
+    config: Mapping[str, Any] = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
+    return config
 
 
 def without_vectors(counts: Counts) -> list[str]:

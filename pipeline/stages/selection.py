@@ -58,7 +58,8 @@ class Selection:
 
     def pools(self, corpus: Artifact) -> list[Task]:
         """Return the tasks of the selected pools: by field, then size, then sample."""
-        return [self._pool(corpus, config) for config in self.configs(corpus)]
+        given = [(config, self.exclude if config.queries_are == "papers" else ()) for config in self.configs(corpus)]
+        return [pool_task(corpus, config, exclude) for config, exclude in given]
 
     def configs(self, corpus: Artifact | None) -> list[PoolConfig]:
         """Return the settings of the selected pools; without a corpus, of citation pools.
@@ -87,14 +88,6 @@ class Selection:
             for size in self.sizes or parse_sizes(DEFAULT_SIZE[by_field])
             for sample in range(1, 2 if size == "all" else samples + 1)
         ]
-
-    def _pool(self, corpus: Artifact, config: PoolConfig) -> Task:
-        if config.queries_are == "texts":
-            return pool_task(corpus, config)
-        test = None
-        if self.split == "validation":
-            test = pool_task(corpus, dataclasses.replace(config, split="test", sample=1), self.exclude)
-        return pool_task(corpus, config, self.exclude, test)
 
 
 def parse_fields(text: str | None) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ DEFAULT_K1, DEFAULT_B = 0.9, 0.4
 
 _RERANK = "Write rerank(bm25,cross:ORGANISATION/NAME,100)"
 
+_FUSED = r"(rrf|wsum)\((.*)\)"
+
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -139,12 +141,10 @@ System = Bm25 | Dense | Fused | ImportedRun | Reranked
 def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] = ()) -> list[System]:
     """Read ``--model``: systems separated by commas.
 
-    Args:
-        text: as typed.
-        precision: compute precision of the encoders; None: each model's own.
-        runs: run files of ``--run``, which are systems too.
+    ``precision`` is of the encoders, None for each model's own; ``runs`` are run files, which are systems too.
     """
-    systems = [*(_parse(name, precision) for name in system_names(text)), *map(_imported, runs)]
+    compute = parse_precision(precision)
+    systems = [*(_parse(name, compute) for name in system_names(text)), *map(_imported, runs)]
     if not systems:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
     files = {system.path.resolve(): system.name for system in systems if isinstance(system, ImportedRun)}
@@ -163,6 +163,15 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
     return list({(each.name, getattr(each, "tuning", None)): each for each in systems}.values())
 
 
+def parse_precision(text: str | None) -> str | None:
+    """Return the compute precision that ``fp32``, ``fp16`` or ``bf16`` means, or its own name."""
+    if text is None or text in PRECISIONS.values():
+        return text
+    if text not in PRECISIONS:
+        raise InputError(f"--precision {text!r} is unknown", nearest(text, PRECISIONS))
+    return PRECISIONS[text]
+
+
 def system_names(text: str) -> list[str]:
     """Split ``--model`` at the commas between systems, not at those in parentheses or between parameters."""
     names: list[str] = []
@@ -172,6 +181,17 @@ def system_names(text: str) -> list[str]:
         else:
             names.append(piece)
     return names
+
+
+def stored_names(text: str) -> tuple[str, ...]:
+    """Return the names under which the scores of systems are stored: labels, and BM25's parameters spelled once."""
+    return tuple(_labelled(name)[0] or _stored_name(name) for name in system_names(text))
+
+
+def _stored_name(name: str) -> str:
+    if fused := re.fullmatch(_FUSED, name):
+        return f"{fused[1]}({','.join(stored_names(fused[2]))})"
+    return _parse(name, None).name if name.startswith("bm25") else name
 
 
 def encoder_names(text: str) -> list[str]:
@@ -192,9 +212,13 @@ def encoder_names(text: str) -> list[str]:
 
 def encoders(systems: Iterable[System]) -> list[Model]:
     """Return the encoders of systems, also of fused ones, each once."""
+    return list({part.key: part.model for part in parts_of(systems) if isinstance(part, Dense)}.values())
+
+
+def parts_of(systems: Iterable[System]) -> list[Bm25 | Dense | ImportedRun]:
+    """Return the systems that rank by themselves, of fused and reranked ones too."""
     first = [system.first if isinstance(system, Reranked) else system for system in systems]
-    parts = [part for system in first for part in (system.parts if isinstance(system, Fused) else (system,))]
-    return list({part.key: part.model for part in parts if isinstance(part, Dense)}.values())
+    return [part for system in first for part in (system.parts if isinstance(system, Fused) else (system,))]
 
 
 def _is_option(piece: str) -> bool:
@@ -216,8 +240,6 @@ def _labelled(text: str) -> tuple[str, str]:
 
 
 def _parse(name: str, precision: str | None) -> System:
-    if precision is not None and precision not in PRECISIONS:
-        raise InputError(f"--precision {precision!r} is unknown", nearest(precision, PRECISIONS))
     label, plain = _labelled(name)
     if label:
         if _is_system(label):
@@ -229,8 +251,7 @@ def _parse(name: str, precision: str | None) -> System:
     parts = registry.split_names(name[len("mean(") :].rpartition(")")[0]) if name.startswith("mean(") else []
     if any(_labelled(part)[0] and not _is_option(part) for part in parts):
         raise InputError(f"{name} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
-    fused = re.fullmatch(r"(rrf|wsum)\((.*)\)", name)
-    if fused:
+    if fused := re.fullmatch(_FUSED, name):
         return _parse_fused(fused[1], fused[2], precision)
     if name.startswith("rerank("):
         return _parse_reranked(name, precision)
@@ -240,7 +261,7 @@ def _parse(name: str, precision: str | None) -> System:
         return _parse_bm25(name)
     if name.startswith("run:"):
         return _imported(Path(name.removeprefix("run:")))
-    return Dense(registry.resolve(name, PRECISIONS[precision] if precision else None))
+    return Dense(registry.resolve(name, precision))
 
 
 def _imported(path: Path) -> ImportedRun:
@@ -261,7 +282,7 @@ def _parse_reranked(name: str, precision: str | None) -> Reranked:
         raise InputError(f"{name} reranks what is reranked already", "Name the system itself")
     return Reranked(
         first,
-        registry.resolve_cross_encoder(parts[1], PRECISIONS[precision] if precision else None),
+        registry.resolve_cross_encoder(parts[1], precision),
         int(parts[2]),
     )
 

@@ -22,10 +22,10 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import TUNINGS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Qrels
 from pipeline.measure.ranks import average_precision
 from pipeline.stages.bm25 import AnalyzerConfig, index_of, installed_analyzer, terms_tasks
+from pipeline.stages.search import open_pool
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1
 
 GRID_K1 = (0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1)
@@ -105,23 +105,13 @@ def tune_task(
     """Return the task that tries every k1 with every b on a validation pool.
 
     Its artifact is ``grid.arrow``. Its counts hold the best point, and the figure of Anserini's default point.
-
-    Args:
-        corpus: the corpus of the pool.
-        pool: a pool of validation queries.
-        k1: values to try, rising.
-        b: values to try, rising.
-        depth: ranks that count.
-
-    Raises:
-        InputError: the queries are those of a test set.
     """
     settings = canonical(pool.config)
     if settings["split"] != "validation":
         raise InputError(f"{pool.name} holds test queries", "Tune on validation queries: --split validation")
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        opened = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        opened = open_pool(inputs)
         qrels = Qrels.from_table(opened.qrels, len(opened.query_rows))
         scored = np.flatnonzero(qrels.positives())
         points = [(x, y) for x in k1 for y in b]
@@ -153,11 +143,6 @@ def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str
     It has the same corpus, field, year, seed and rules, and at least as many queries. Then its validation queries are
     disjoint from the pool's test queries: the test set of the tuning, which its validation queries leave out, contains
     them. Of several tunings, the one of the largest validation pool applies.
-
-    Args:
-        tunings: published ones.
-        corpus: the corpus of the pool.
-        pool: settings of the pool.
     """
     fitting = [
         artifact

@@ -53,11 +53,7 @@ def evaluations(
     workspace: Workspace, corpus: str, selection: Selection, systems: str, **settings: Any
 ) -> list[Evaluation]:
     """Return each pool of a selection with each system, as :func:`evaluation_batches`."""
-    artifact = find_corpus(workspace.root, corpus or None)
-    validation = (
-        dataclasses.replace(selection, split="validation", samples=1).pools(artifact) if "wsum(" in systems else ()
-    )
-    return workspace.evaluations(selection.pools(artifact), systems, validation=validation, **settings)
+    return workspace.evaluations(selection.pools(find_corpus(workspace.root, corpus or None)), systems, **settings)
 
 
 def report_of(
@@ -75,7 +71,7 @@ def report_of(
 def browser_of(workspace: Workspace, evaluated: Sequence[Evaluation], report: Report) -> Browser:
     """Return the queries of a report of evaluations one by one, for its page."""
     chosen = choose(workspace.root, rankings=[evaluation.ranking.id for evaluation in evaluated])
-    return browser(chosen, report.scored, report.measures)
+    return browser(chosen, report.scored, report.measures, report.settings)
 
 
 def frame_of(report: Report) -> pl.DataFrame:

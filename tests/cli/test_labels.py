@@ -78,6 +78,8 @@ def test_the_same_weights_at_two_paths_are_one_encoder(root: Path, folders: tupl
     rows = mdcr_json(root, "eval", *POOL, "--model", f"first={one},second={two}")["rows"]
     assert {row["system"]: row["value"] for row in rows if row["measure"] == "map"}.keys() == {"first", "second"}
     assert len({row["value"] for row in rows if row["measure"] == "map"}) == 1
+    chosen = mdcr_json(root, "show", "--model", f"first={one},rrf(bm25,a={one})")["rows"]
+    assert {row["system"] for row in chosen} == {"first", "rrf(bm25,a)"}
     shown = mdcr(root, "show", "vectors", "--json").stdout
     assert "cosine 1.0" in shown  # the model is found again by the path that was given
 

@@ -112,9 +112,9 @@ def test_every_option_is_read(root: Path, monkeypatch: pytest.MonkeyPatch, comma
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("eval --model bm25 --precision bf16", "--precision bf16 must go with an encoder"),
-        ("eval --model bm25 --engine hnsw", "--engine hnsw must have an encoder"),
-        ("eval --model lsa --bm25-engine lucene", "--bm25-engine lucene must go with bm25"),
+        ("eval --corpus tiny --model bm25 --precision bf16", "--precision bf16 must go with an encoder"),
+        ("eval --corpus tiny --model bm25 --engine hnsw", "--engine hnsw must have an encoder"),
+        ("eval --corpus tiny --model lsa --bm25-engine lucene", "--bm25-engine lucene must go with bm25"),
         ("eval --model lsa --ray-address a:1", "--ray-address must go with --engine ray"),
         ("corpus --source synthetic --duplicates-by doi", "--duplicates-by must go with --duplicates"),
         ("corpus --source synthetic --input .", "source synthetic takes no --input"),

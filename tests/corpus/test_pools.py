@@ -38,9 +38,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 @pytest.fixture
 def make(corpus: Artifact, tmp_path: Path) -> Make:
-    def build(*, exclude: tuple[Path, ...] = (), test: Artifact | None = None, **config: Any) -> Pool:
+    def build(*, exclude: tuple[Path, ...] = (), **config: Any) -> Pool:
         settings = {"queries": 20, "size": 250} | config
-        task = pool_task(corpus, PoolConfig(**settings), exclude, test)
+        task = pool_task(corpus, PoolConfig(**settings), exclude)
         return Pool(Runner(tmp_path, Resources(2**30, 1)).make(task), Corpus(corpus))
 
     return build
@@ -135,7 +135,7 @@ def test_excluded_ids_are_no_queries(make: Make, tmp_path: Path) -> None:
 
 def test_validation_queries_are_in_no_test_set(make: Make) -> None:
     test = make()
-    validation = make(split="validation", test=test.artifact)
+    validation = make(split="validation")
     assert not set(query_ids(test)) & set(query_ids(validation))
     assert len(query_ids(validation)) == 20
 

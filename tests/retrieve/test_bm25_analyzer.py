@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pipeline.retrieve.bm25 import analyzer as bm25_analyzer
 from pipeline.retrieve.bm25.analyzer import CachedAnalyzer, LuceneAnalyzer
 from pipeline.retrieve.bm25.forward_index import Block
-from pipeline.retrieve.lucene import Lucene
+from pipeline.retrieve.lucene_java import Lucene
 from tests.retrieve.bm25 import MEMORY, pairs_of, real_texts
 from tests.retrieve.test_lucene import WEIRD
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Metric, Ranking, Subset
+from pipeline.retrieve.base import Groups, Metric, Ranking, Subset
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.fusion import Fusion, Method
-from pipeline.retrieve.maxsim import Groups, MaxSimEngine
+from pipeline.retrieve.maxsim import MaxSimEngine
 from tests.retrieve.cases import METRICS, Case, exclusions
 
 EXPECTED = json.loads(Path(__file__).with_name("golden.json").read_text())

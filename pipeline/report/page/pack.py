@@ -41,8 +41,9 @@ def pack(header: Any, columns: Mapping[str, Column]) -> str:
 
 
 def narrow(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
-    """Return numbers in 16 bits if they fit."""
-    return numbers.astype(np.uint16) if numbers.max(initial=0) < 2**16 else numbers
+    """Return numbers in 8 or 16 bits if they fit."""
+    largest = numbers.max(initial=0)
+    return numbers.astype(np.uint8 if largest < 2**8 else np.uint16) if largest < 2**16 else numbers
 
 
 def pack_pool(pool: QueryPool) -> str:
@@ -51,7 +52,9 @@ def pack_pool(pool: QueryPool) -> str:
         "systems": list(pool.systems),
         "measures": list(pool.measures),
         "top": pool.top.shape[2],
+        "level": pool.level,
         "facts": dict(pool.facts),
+        "kinds": list(pool.kinds.items()),
     }
     texts = {
         f"{name}_{column}": getattr(papers, column)
@@ -62,10 +65,12 @@ def pack_pool(pool: QueryPool) -> str:
     top = np.minimum(pool.top, len(pool.papers.ids)).astype(np.uint32)
     numbers = {
         "offsets": pool.offsets,
-        "positives": narrow(pool.positives),
+        "listed": narrow(pool.listed),
         "ranks": narrow(pool.ranks),
         "top": narrow(top),
-        "values": pool.values,
+        "values": pool.values.astype(np.float32),
+        "intervals": pool.intervals,
+        "types": narrow(pool.types),
     }
     return pack(header, {**texts, **numbers})
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pipeline.core.compiled import compiled
 from pipeline.retrieve.bm25.forward_index import Block
 from pipeline.retrieve.java import declare
-from pipeline.retrieve.lucene import Lucene
+from pipeline.retrieve.lucene_java import Lucene
 
 _WORD_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_'.:,;\"#*" + bytes(range(128, 256))
 _SEPARATED = np.full(256, ord(" "), np.uint8)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.compiled import compiled
+from pipeline.core.csr import ranges
 from pipeline.core.order import Rows
 from pipeline.retrieve.base import Exclusions
 from pipeline.retrieve.bm25 import formula
@@ -57,7 +58,7 @@ class QueryTerms:
         found, counts, times, spelled = [none.astype(np.uint32)], [none], [none], [pa.array([], pa.large_string())]
         for part in index.parts(rows):
             starts, ends = part.block.offsets[part.positions], part.block.offsets[part.positions + 1]
-            entries = _ranges(starts, ends - starts)
+            entries = ranges(starts, ends - starts)
             found.append(part.rows)
             counts.append(ends - starts)
             times.append(part.block.frequencies[entries].astype(np.int64))
@@ -66,7 +67,7 @@ class QueryTerms:
         terms = encoded.indices.to_numpy().astype(np.int64)
         lengths = np.concatenate(counts)
         order = np.argsort(np.concatenate(found))
-        entries = _ranges((np.cumsum(lengths) - lengths)[order], lengths[order])
+        entries = ranges((np.cumsum(lengths) - lengths)[order], lengths[order])
         offsets = np.concatenate([[0], np.cumsum(lengths[order])])
         return cls(offsets, terms[entries], np.concatenate(times)[entries], encoded.dictionary)
 
@@ -182,14 +183,6 @@ class Collection:
 
         A query is run by one thread at a time, against the blocks in order.
 
-        Args:
-            norms: float32 ``[256]``, inverse norms for the impacts.
-            queries: how many there are.
-            work: runs some of them against a block.
-            pool: the threads.
-            threads: how many there are.
-            size: documents of a block.
-
         Yields:
             Number of documents that all queries are done with, since the last time.
         """
@@ -259,13 +252,6 @@ def invert(documents: Any, idf: Any, norms: Any, starts: Any, posted: Any, frequ
                 starts[term + 1] = place + 1
                 posted[place], frequencies[place] = document, frequency
                 impacts[place] = weight - weight / (np.float32(1) + np.float32(frequency) * norm)
-
-
-def _ranges(starts: Offsets, counts: Offsets) -> Offsets:
-    """Return ``counts[i]`` numbers from each ``starts[i]`` on, one behind the other."""
-    ends = np.cumsum(counts)
-    ranges: Offsets = np.repeat(starts - (ends - counts), counts) + np.arange(counts.sum())
-    return ranges
 
 
 def _grouped(items: Iterator[Any], size: int) -> Iterator[list[Any]]:

@@ -28,11 +28,7 @@ def check_parameters(k1: float, b: float) -> None:
 
 
 def length_codes(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Return the byte in which Lucene stores each length, uint8 ``[n]``: above 24 it keeps four leading bits.
-
-    Args:
-        lengths: tokens of each document, 0 to 2**31 - 1.
-    """
+    """Return the byte in which Lucene stores each length, uint8 ``[n]``: above 24 it keeps four leading bits."""
     above = np.maximum(lengths - _EXACT, 0)
     shift = np.maximum(np.frexp(above.astype(np.float64))[1] - 4, 0)
     mantissa = above >> shift
@@ -50,10 +46,7 @@ def stored_lengths() -> npt.NDArray[np.int64]:
 def inverse_norms(k1: float, b: float, average: float) -> Floats:
     """Return the factor of a term's frequency in a document of each stored length, float32 ``[256]``.
 
-    Args:
-        k1: saturation of term frequency.
-        b: normalisation by length.
-        average: mean length of the documents that have a term.
+    ``average`` is the mean length of the documents that have a term.
     """
     one, k, share = np.float32(1), np.float32(k1), np.float32(b)
     lengths = stored_lengths().astype(np.float32)
@@ -65,9 +58,7 @@ def inverse_norms(k1: float, b: float, average: float) -> Floats:
 def idf(frequencies: npt.NDArray[np.int64], documents: int) -> Floats:
     """Return the weight of each term, float32 ``[n]``.
 
-    Args:
-        frequencies: number of documents that have it.
-        documents: number of documents that have any term.
+    ``documents`` counts those that have any term.
     """
     weights: Floats = np.log(1 + (documents - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
     return weights

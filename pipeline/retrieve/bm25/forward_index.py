@@ -163,9 +163,6 @@ class ForwardIndex:
     def parts(self, rows: Rows) -> Iterator[Part]:
         """Yield the terms of the papers at ``rows``, block by block.
 
-        Args:
-            rows: uint32 ``[n]``, rising.
-
         Raises:
             StageError: papers are in no segment.
             CorruptError: a file differs from its manifest, or its contents do not fit together.

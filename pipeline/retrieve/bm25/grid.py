@@ -98,15 +98,7 @@ def ranks(
 ) -> Ranks:
     """Return the ranks that the relevant documents of every query have at every point.
 
-    Args:
-        collection: the pool, under the terms of the queries.
-        queries: what is searched for.
-        relevant: CSR of each query's relevant rows, rising; one outside the pool is never found.
-        excluded: rows removed from each query's ranking before ranks are counted.
-        points: k1 and b.
-        depth: ranks that count.
-        threads: how many work.
-        done: called with the number of documents that were searched since the last call.
+    ``relevant`` is a CSR of the relevant rows of each query, rising; one outside the pool is never found.
 
     Returns:
         int64 ``[relevant, points]``: those of one query together, from its lowest to its highest; 0 where a document is

@@ -63,16 +63,7 @@ def search(
 ) -> Ranking:
     """Rank the documents of a pool for every query.
 
-    Args:
-        collection: the pool, under the terms of the queries.
-        queries: what is searched for.
-        excluded: rows removed from each query's ranking before ranks are counted.
-        k1: saturation of term frequency, at least 0.
-        b: normalisation by length, 0 to 1.
-        depth: entries a query at most.
-        threads: how many work.
-        memory: bytes for the best of the queries; where they take more, the queries are searched in several passes.
-        done: called with the number of documents that were searched since the last call.
+    Where the best of all queries take more than ``memory`` bytes, the queries are searched in several passes.
 
     Raises:
         InputError: a parameter is out of range, or the exclusions are of another number of queries.
