@@ -51,7 +51,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         long = together.unpivot(measures, index=["corpus", "system", "name"], variable_name="measure")
         parts += [
             figures.distributions(together),
-            figures.heat("Similarities by class", long.with_columns(100 * pl.col("value")), measures),
+            figures.heat("Similarities by class (percent)", long.with_columns(pl.col("value") * 100), measures),
         ]
     parts.append(browse.browser(readings))
     sources = [corpus.name for corpus in corpora.values()]

@@ -119,13 +119,13 @@ def _delete_phrases(words: Words, _paper: Paper, _rng: np.random.Generator) -> s
     return words.without({place for span, _ in words.phrases for place in span})
 
 
-def _delete_top_phrases(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
+def _delete_top(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
     phrases = list(dict.fromkeys(phrase for _, phrase in words.phrases))
     top = set(_most_frequent_half(phrases, lambda phrase: paper.frequency.get(phrase, 0)))
     return words.without({place for span, phrase in words.phrases if phrase in top for place in span})
 
 
-def _delete_characters(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
+def _misspell(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
     changes = {}
     for place in words.places(NOUN):
         word = words.tokens[place]
@@ -200,20 +200,13 @@ _TABLE = (
     NeighbourClass("T_ADelPR", "LO-PS", "abstract: delete pronouns", abstract=_delete(PRONOUN)),
     NeighbourClass("T_ADelNum", "LO-PS", "abstract: delete numbers", abstract=_delete(NUMBER)),
     NeighbourClass(
-        "T_ADelTopNNPH",
-        "LO-PS",
-        "abstract: delete the half of its noun phrases that is more frequent in the corpus",
-        abstract=_delete_top_phrases,
+        "T_ADelTopNNPH", "LO-PS", "abstract: delete the more frequent half of noun phrases", None, _delete_top
     ),
     NeighbourClass("T_ADelQ1", "LO-PS", "abstract: delete the first third of the sentences", abstract=_delete_third(0)),
     NeighbourClass("T_ADelQ2", "LO-PS", "abstract: delete the second third", abstract=_delete_third(1)),
     NeighbourClass("T_ADelQ3", "LO-PS", "abstract: delete the last third", abstract=_delete_third(2)),
     NeighbourClass(
-        "T_A_DelNNChar",
-        "LO-PS",
-        "both: delete 1 character of nouns of 4 or 5, 2 of longer nouns",
-        _delete_characters,
-        _delete_characters,
+        "T_A_DelNNChar", "LO-PS", "both: delete 1 letter of nouns of 4 or 5, 2 of longer", _misspell, _misspell
     ),
     NeighbourClass("T_ADelNN", "LO-DS", "abstract: delete nouns", abstract=_delete(NOUN)),
     NeighbourClass("T_ADelNNPH", "LO-DS", "abstract: delete noun phrases", abstract=_delete_phrases),

@@ -40,19 +40,11 @@ def values_of(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> pl.Data
 
 def means_of(values: pl.DataFrame, corpus: str, ranked: Ranked) -> pl.DataFrame:
     """Return the means of :func:`values_of` in percent, a row for each class and measure."""
-    means = values.group_by("name", "measure", maintain_order=True).agg(
-        value=100 * pl.col("value").mean(), queries=pl.len()
-    )
-    return means.select(
-        corpus=pl.lit(corpus),
-        system=pl.lit(ranked.system),
-        task=pl.lit(TASKS.get(ranked.kind, ranked.kind)),
-        category=CATEGORY,
-        name="name",
-        measure="measure",
-        value="value",
-        queries="queries",
-    )
+    figures = {"value": pl.col("value").mean() * 100, "queries": pl.len()}
+    means = values.group_by("name", "measure", maintain_order=True).agg(**figures)
+    named = {"corpus": corpus, "system": ranked.system, "task": TASKS.get(ranked.kind, ranked.kind)}
+    columns = {key: pl.lit(text) for key, text in named.items()}
+    return means.select(**columns, category=CATEGORY, **{each: each for each in means.columns})
 
 
 def cosines_of(artifact: Artifact, corpus: str, system: str) -> pl.DataFrame:

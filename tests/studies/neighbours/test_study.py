@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,15 @@ def test_it_writes_every_table_and_figure(found: Any) -> None:
     assert {f"{name}.{end}" for name in figures for end in ("svg", "pdf", "png")} <= written
     text = (Path(found[1]["folder"]) / "titles.md").read_text()
     page = (Path(found[1]["folder"]) / "index.html").read_text()
-    for title in (
-        "Classes by systems",
-        "Distributions of similarities",
-        "Similarities by class",
-        "What each class changes",
+    shown = dict(re.findall(r"<h2>(.*?)</h2>(.*?)</section>", page, re.DOTALL))
+    assert {"Distributions of similarities", "What each class changes"} <= set(shown)
+    for title, name, measure, column, scale in (
+        ("Classes by systems", "classes", "AOP-10", "value", 1),
+        ("Similarities by class (percent)", "similarities", "", "mean", 100),
     ):
-        assert f"<h2>{title}</h2>" in page
+        cells = dict(re.findall(r'<th scope="row">\S+ (\w+)</th><td>([-\d.]+)</td>', shown[title]))
+        first = {row["name"]: row for row in reversed(rows(found, name)) if row.get("measure", "") == measure}
+        assert cells == {name: f"{scale * float(row[column]):.1f}" for name, row in first.items()}
     assert "| iclr specter (paper, ICLR) | 58.6 | 91.5 | 22.1 | 66.5 |" in text
 
 
@@ -122,6 +125,7 @@ def test_brittleness_stands_beside_quality(found: Any) -> None:
         (["--corpus", "absent"], "absent.jsonl.gz"),
         (["--set", "quality=absent.csv"], "absent.csv"),
         (["--set", "papers=-1"], "papers"),
+        (["--set", "titles=0"], "titles must be a number from 1"),
     ],
 )
 def test_bad_input_is_one_line(found: Any, folder: Path, arguments: list[str], named: str) -> None:
