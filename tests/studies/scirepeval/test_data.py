@@ -118,7 +118,12 @@ LABELS = "scirepeval_test/{}/test.jsonl"
             "must have a column 'paper_id', got id, label",
         ),
         ("trec_covid", LABELS, [{"query_id": "q9", "cand_id": "p10", "score": 1}], "'q9' of task trec_covid"),
-        ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p10", "score": 0.5}], "grade of task trec_covid.*'q0'"),
+        (
+            "trec_covid",
+            LABELS,
+            [{"query_id": "q0", "cand_id": "p10", "score": 0.5}],
+            "grade of query 'q0'",
+        ),
         ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p59", "score": 1}], "'p59' of task trec_covid"),
         ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p10", "score": 0}], "must have a query with a positive"),
         (
