@@ -40,10 +40,12 @@ class SciRepEvalCatalogue:
                 try:
                     info = HfApi(endpoint).dataset_info(f"allenai/{dataset}", revision=branch, files_metadata=True)
                 except (HfHubHTTPError, OSError) as error:
+                    status = getattr(getattr(error, "response", None), "status_code", type(error).__name__)
                     raise StageError(
-                        f"data set allenai/{dataset} cannot be listed on the hub ({str(error).splitlines()[0]})",
+                        f"data set allenai/{dataset} cannot be listed on the hub ({status})",
                         f"Where there is a network: hf download allenai/{dataset} --repo-type dataset --local-dir "
-                        f"FOLDER/{dataset}; then mdcr study scirepeval --input FOLDER",
+                        f"FOLDER/{dataset}, for each of {' and '.join(REPOSITORIES)}; then "
+                        "mdcr study scirepeval --input FOLDER",
                     ) from error
                 found = [(each, kept[1]) for each in info.siblings or () if (kept := wanted.fullmatch(each.rfilename))]
                 if found:

@@ -162,11 +162,10 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
         pairs = _sample_pairs(entry, folder)
     grades: dict[str, dict[str, int]] = {}
     for query, candidate, score in pairs:
-        grade = _number(entry, f"query {query!r}, candidate {candidate!r}", score)
+        pair = f"query {query!r}, candidate {candidate!r}"
+        grade = _number(entry, pair, score)
         if grade != int(grade):
-            raise InputError(
-                f"a grade of task {entry.name} must be whole, got {score!r} ({query!r}, {candidate!r})", ""
-            )
+            raise InputError(f"the grade of {pair} of task {entry.name} must be whole, got {score!r}", "")
         counts["judgements_repeated"] += candidate in grades.setdefault(query, {})
         grades[query][candidate] = int(grade)
         if entry.format == "search" and query not in texts:
@@ -180,10 +179,7 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
 
 
 def leaks(entry: Entry, folder: Folder, train: bool, lists: Mapping[str, Path]) -> list[tuple[str, int, int, int]]:
-    """Return test papers, those that training data has by id, and those by title alone, for each training data.
-
-    That is the task's own, the multi-format encoders' where ``train``, and each list.
-    """
+    """Return test papers, and those in training data by id, then by title alone: its own, the encoders', each list."""
     titles = {doc.id: same_title_form(doc.title) for doc in docs(entry, folder)}
     papers, own = _papers(entry, folder, titles)
     test, sources = {each: titles[each] for each in papers}, dict[str, Iterable[tuple[str, str]]]()

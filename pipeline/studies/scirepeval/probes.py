@@ -175,14 +175,11 @@ def _quiet() -> Iterator[None]:
 
 
 def f1(truth: Indicator, predicted: Indicator, times: Floats, average: str) -> Floats:
-    """Return the F1 of each resample of test papers, float64 ``[resamples]``.
+    """Return the F1 of each resample of test papers; ``times`` is ``[resamples, papers]``.
 
-    Args:
-        truth: classes.
-        predicted: classes.
-        times: how often each resample has each paper, float64 ``[resamples, papers]``.
-        average: ``positive``: of the last of two classes; ``labels``: mean over all labels; ``classes``: mean over
-            the classes that the resample has or predicts. F1 of a class that is never found is 0.
+    ``times`` is how often each has each paper. The average is ``positive``: of the last of two classes; ``labels``:
+    mean over all labels; ``classes``: mean over the classes that the resample has or predicts. F1 of a class that is
+    never found is 0.
     """
     hits, held, found = (times @ each.astype(np.float64) for each in (truth & predicted, truth, predicted))
     total = held + found

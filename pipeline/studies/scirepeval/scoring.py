@@ -131,16 +131,10 @@ def _pairs(judged: Judged) -> tuple[Ints, list[str], Ints]:
 def _measure(
     query: Ints, row: Ints, scores: Floats, grade: Ints, measures: Sequence[str], counts: Counter[str], reason: str
 ) -> Floats:
-    """Return the measures of each query, ``[measures, queries]``; NaN without a positive, which is counted.
+    """Return the measures of each query, ``[measures, queries]``; NaN without a positive, counted as ``reason``.
 
-    Args:
-        query: number of the query of each pair.
-        row: number of the candidate, which orders candidates of one score.
-        scores: of each pair; NaN: not ranked.
-        grade: of each pair.
-        measures: names.
-        counts: where queries without a positive count.
-        reason: as what they count.
+    Of each pair: the numbers of its query and candidate (which orders equal scores), its score (NaN: not ranked) and
+    its grade.
     """
     found = np.full((len(measures), int(query.max(initial=-1)) + 1), np.nan)
     held = np.unique(query[grade >= 1])

@@ -21,7 +21,6 @@ VectorsOf = Callable[[Sequence[str], Role], npt.NDArray[np.float32]]
 
 Format = Literal["classification", "regression", "proximity", "search"]
 FORMATS: tuple[Format, ...] = ("classification", "regression", "proximity", "search")
-KINDS = (*FORMATS, "triplets", "reviewers", "authors")
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,6 @@ class Entry:
     def __post_init__(self) -> None:
         if not self.kind:
             object.__setattr__(self, "kind", self.format)
-        for what, value, known in (("format", self.format, FORMATS), ("kind", self.kind, KINDS)):
-            if value not in known:
-                raise InputError(f"the {what} of task {self.name} must be known, got {value!r}", nearest(value, known))
 
 
 @functools.cache
