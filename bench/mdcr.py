@@ -1,11 +1,11 @@
 """Graph candidates of the MDCR benchmark at full size: 3,800 queries on a citation graph of 8M papers and 188M links.
 
-    python bench/mdcr.py [--quick]
+    python bench/mdcr.py [--quick] [--memory 1G]
 
 The graph is generated as CSR arrays in memory-mapped files: reference lists of skewed length, half of the references to
 neighbours in a random order of papers, so that overlaps occur, half to papers by a power law, so that some have
-hundreds of thousands of citations. A new process draws the candidates; its time and its memory without the mapped files
-count. A plain definition by sets answers some of the queries in the same run, and its time is scaled to all.
+hundreds of thousands of citations. A new process draws the candidates with ``--memory`` at most, beside the mapped
+files. A plain definition by sets answers some of the queries in the same run, and its time is scaled to all.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.resources import parse_memory
 from pipeline.core.rng import generator
 from pipeline.corpus.reader import Graph
-from pipeline.studies.mdcr.graph import by_overlap, graph_candidates
+from pipeline.studies.mdcr.candidates import by_overlap, graph_candidates
 
 PAPERS, LINKS, QUERIES, COUNT = 8_000_000, 188_000_000, 3_800, 10
 _BLOCK = 1_000_000
@@ -67,8 +68,9 @@ def queries(outgoing: Graph, count: int) -> list[int]:
     return chosen
 
 
-def draw(folder: Path, count: int) -> None:
-    """Do what the builder does, and print seconds, candidates and megabytes: the new process runs this."""
+def draw(folder: Path, count: int, memory: int) -> None:
+    """Do what the builder does, and print seconds and candidates: the new process runs this."""
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     outgoing, incoming = load(folder)
     fit = np.random.default_rng(3).random(len(outgoing.indptr) - 1) < 0.4
     rows = queries(outgoing, count)
@@ -77,12 +79,21 @@ def draw(folder: Path, count: int) -> None:
         found += len(
             graph_candidates(outgoing, incoming, row, lambda rows: fit[rows], COUNT, generator(13, "bench", row))
         )
-    seconds = time.perf_counter() - before
-    private = int(
-        next(line for line in Path("/proc/self/status").read_text().splitlines() if "RssAnon" in line).split()[1]
-    )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"seconds": seconds, "found": found, "private_mb": private / 1e3, "resident_mb": peak / 1e3}))
+    print(json.dumps({"seconds": time.perf_counter() - before, "found": found}))
+
+
+def measured(folder: Path, count: int, memory: int) -> dict[str, Any]:
+    """Return what :func:`draw` prints in a new process, and the peak of its memory without the mapped files."""
+    code = f"from pathlib import Path; from bench.mdcr import draw; draw(Path({str(folder)!r}), {count}, {memory})"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    peak = 0
+    while process.poll() is None:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        peak = max([peak, *(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))])
+        time.sleep(0.01)
+    if process.returncode or process.stdout is None:
+        raise SystemExit(f"graph candidates failed with {memory / 1e6:,.0f} MB")
+    return {**json.load(process.stdout), "peak_mb": peak * 1024 / 1e6, "memory_mb": memory / 1e6}
 
 
 def plain(outgoing: Graph, incoming: Graph, rows: list[int]) -> float:
@@ -104,6 +115,7 @@ def plain(outgoing: Graph, incoming: Graph, rows: list[int]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a graph of 80,000 papers and 380 queries")
+    parser.add_argument("--memory", default="1G", help="of the process that draws; the mapped graph is no part of it")
     parser.add_argument("--folder", type=Path, help="where the graph is, or is generated")
     options = parser.parse_args()
     scale = 100 if options.quick else 1
@@ -112,15 +124,15 @@ def main() -> None:
         folder = options.folder or Path(temporary)
         if not (folder / "in.npy").exists():
             generate(folder, papers, links)
-        code = f"from pathlib import Path; from bench.mdcr import draw; draw(Path({str(folder)!r}), {count})"
-        output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-        ours: dict[str, Any] = json.loads(output)
+        ours = measured(folder, count, parse_memory(options.memory))
         graphs = load(folder)
         some = queries(graphs[0], count)[:50]
         by_sets = plain(*graphs, some) * count / len(some)
         links = len(graphs[0].indices)
     print(f"{papers:,} papers, {links:,} links, {count:,} queries, {ours['found']:,} candidates")
-    print(f"ours: {ours['seconds']:.1f} s, {ours['private_mb']:.0f} MB without the mapped graph")
+    print(
+        f"ours: {ours['seconds']:.1f} s, {ours['peak_mb']:.0f} of {ours['memory_mb']:,.0f} MB beside the mapped graph"
+    )
     print(f"definition by sets, overlaps alone: {by_sets:.1f} s, {by_sets / ours['seconds']:.1f} times as long")
     print(json.dumps({"papers": papers, "links": links, "queries": count, **ours, "sets_seconds": by_sets}))
 

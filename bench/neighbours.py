@@ -22,8 +22,9 @@ from pipeline.core.resources import Resources
 from pipeline.runner import Runner
 from pipeline.sources.collection import open_jsonl
 from pipeline.stages.corpus import corpus_task
-from pipeline.studies.neighbours.artifacts import NeighboursConfig, neighbours_task, tags_task
+from pipeline.studies.neighbours.corpus import NeighboursConfig, neighbours_task
 from pipeline.studies.neighbours.operators import CLASSES
+from pipeline.studies.neighbours.tagging import tags_task
 
 PAPERS, QUICK = 5_000, 500
 

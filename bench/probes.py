@@ -1,9 +1,9 @@
 """Linear probes of SciRepEval against scikit-learn's grid search, called plainly on the same vectors.
 
-    python bench/probes.py [--quick] [--part classification|regression]
+    python bench/probes.py [--quick] [--papers N] [--part classification|regression]
 
-Vectors of 250k papers with 768 components around two centres, float32. Ours and the peer search the same grid with the
-same processes. Times are wall time, medians of interleaved rounds; predictions must be equal.
+Vectors of 250k papers (or N) with 768 components around two centres, float32. Ours and the peer search the same grid
+with the same processes. Times are wall time, medians of interleaved rounds; predictions must be equal.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def vectors(papers: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="20k papers, 64 components")
+    parser.add_argument("--papers", type=int, default=250_000, metavar="N")
     parser.add_argument("--part", choices=tuple(C), default="classification")
     options = parser.parse_args()
-    papers, dimension, rounds = (20_000, 64, 3) if options.quick else (250_000, 768, 1)
+    papers, dimension, rounds = (20_000, 64, 3) if options.quick else (options.papers, 768, 1)
     x, held = vectors(papers, dimension)
     train, test, workers = x[:papers], x[papers:], Resources().workers
     target = held[:papers].astype(np.int64)

@@ -308,8 +308,9 @@ def compare(workspace: Workspace, pool: PoolView, first: str, second: str, *, mo
     """
     from pipeline.report.choice import scored
     from pipeline.report.compare import compare as compared
+    from pipeline.report.compare import paired
     from pipeline.report.model import ReportSettings
 
     chosen = [each for each in scored(workspace.root) if each.pool.id == pool.pool.artifact.id]
     seed = pool.pool.artifact.manifest.config.get("seed", ReportSettings.seed)
-    return compared(chosen, first, second, ReportSettings(seed=seed), most=most)[0]
+    return compared(paired(chosen, first, second), ReportSettings(seed=seed), most=most)[0]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -28,6 +32,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what the harness of tests/faults tried, and what came of it."""
     for line in summary(terminalreporter):
         terminalreporter.write_line(line)
+
+
+def _forget(package: str) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def plain_ranx() -> Iterator[ModuleType]:
+    """Return ranx in plain Python; compiled for the first time, its dictionaries and fusions take a minute."""
+    import numba
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numba.config, "DISABLE_JIT", 1)
+        _forget("ranx")
+        yield import_module("ranx")
+    _forget("ranx")
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +75,7 @@ def test_weights_of_a_sum_are_chosen_on_the_pools_own_validation_queries(workspa
     assert {row["ranking"] for row in frame.iter_rows(named=True)} == {shown[0]["rankings"][0]}
 
 
-def test_a_ranking_goes_to_other_tools(workspace: mdcr.Workspace, tmp_path: Path) -> None:
+def test_a_ranking_goes_to_other_tools(workspace: mdcr.Workspace, tmp_path: Path, plain_ranx: object) -> None:
     pool = workspace.pool(**SETTINGS)
     values = {
         row[0]: row[1]
@@ -161,21 +159,3 @@ def test_a_choice_that_is_not_one_lists_what_there_is(workspace: mdcr.Workspace,
         mdcr.open(workspace.root, workers=0)
     with pytest.raises(InputError, match="must be a folder"):
         mdcr.open(tmp_path / "absent")
-
-
-def test_two_corpora_must_be_told_apart(root: Path, tmp_path: Path) -> None:
-    import shutil
-
-    own = shutil.copytree(root, tmp_path / "own")
-    mdcr_json(own, *flags("corpus --source synthetic --papers 1k --seed 6 --corpus other"))
-    with pytest.raises(InputError, match="other, tiny"):
-        mdcr.open(own).pool(**SETTINGS)
-    assert mdcr.open(own).corpora() == ["other", "tiny"]
-
-
-def test_importing_it_is_instant() -> None:
-    code = (
-        "import sys, pipeline; print(len([m for m in sys.modules if m.split('.')[0] in ('numpy', 'polars', 'torch')]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "0"

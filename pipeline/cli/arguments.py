@@ -52,7 +52,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     top.add_argument("--version", action="version", version=f"mdcr {pipeline.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    _fetch(_command(commands, "fetch", "download a release: S2AG or OpenAlex", "dry-run verbose json"))
+    _fetch(_command(commands, "fetch", "download a release: S2AG, OpenAlex or SciRepEval", "dry-run verbose json"))
     _corpus(_command(commands, "corpus", "build a corpus from a release", "memory workers repair dry-run verbose json"))
     on_cpu = "memory workers repair dry-run verbose json"
     pool = _command(commands, "pool", "draw queries, candidates and qrels", on_cpu)
@@ -108,7 +108,8 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     compare = _command(commands, "compare", "compare two systems on the same pools, and show where they differ", "json")
     compare.add_argument("systems", nargs="*", metavar="SYSTEM", help="two: names or labels of rows of mdcr show")
     compare.add_argument("--model", help="the two systems with a comma, as make passes them")
-    compare.add_argument("--most", type=int, default=5, metavar="N", help="queries that differ most (default: 5)")
+    compare.add_argument("--most", type=int, default=10, metavar="N", help="queries that differ most (default: 10)")
+    compare.add_argument("--output", type=Path, help="folder for its page (default: one in runs/reports)")
     _choosing(compare, systems=False)
 
     study = _command(commands, "study", "run an experiment: make what it needs, write its tables and figures")
@@ -164,7 +165,7 @@ def _command(
 
 
 def _fetch(command: argparse.ArgumentParser) -> None:
-    command.add_argument("release_of", metavar="WHICH", help="s2ag or openalex")
+    command.add_argument("release_of", metavar="WHICH", help="s2ag, openalex or scirepeval")
     command.add_argument("--output", type=Path, help="folder for it (default: corpora/releases/NAME below --root)")
     command.add_argument("--connections", type=int, default=4, help="files fetched at a time (default: 4)")
     command.add_argument("--first", type=int, metavar="N", help="only N files of each dataset, for a trial")
@@ -173,9 +174,11 @@ def _fetch(command: argparse.ArgumentParser) -> None:
     group.add_argument("--release", help="a date such as 2026-09-17 (default: latest)")
     group.add_argument("--api-key-file", type=Path, help="file with the key of the API (default: $S2_API_KEY)")
     group.add_argument("--api-key", help=argparse.SUPPRESS)  # refused without printing it
-    group.add_argument("--datasets", help="default: papers,abstracts,citations; also embeddings-specter_v2")
+    group.add_argument("--datasets", help="default: papers,abstracts,citations; of scirepeval: all configurations")
     group = command.add_argument_group("openalex")
     group.add_argument("--snapshot", help="jsonl (default), parquet, or legacy (until 2025)")
+    group = command.add_argument_group("scirepeval")
+    group.add_argument("--train", action="store_const", const=True, help="training splits too, for leak checks")
 
 
 def _corpus(command: argparse.ArgumentParser) -> None:

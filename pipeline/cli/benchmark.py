@@ -59,7 +59,7 @@ def score(options: argparse.Namespace) -> None:
         print_plan(workspace, chosen, recipe, options)
         return
     if options.export_scores is not None:
-        from pipeline.studies.mdcr.export import export_scores
+        from pipeline.studies.mdcr.scorefile import export_scores
 
         with disk_errors(options.export_scores):
             export_scores(workspace, recipe, options.export_scores)
@@ -70,6 +70,7 @@ def score(options: argparse.Namespace) -> None:
 def _score_file(options: argparse.Namespace, split: str) -> None:
     from pipeline.studies.mdcr import scorefile
     from pipeline.studies.mdcr.layout import read_lists
+    from pipeline.studies.mdcr.lists import MEASURES
 
     if options.model is not None or options.export_scores is not None:
         raise InputError("--scores must go without --model and --export-scores", "Score files or systems, not both")
@@ -78,7 +79,7 @@ def _score_file(options: argparse.Namespace, split: str) -> None:
     if options.json:
         print_json({"scores": frame.to_dicts()})
         return
-    percent = frame.with_columns(pl.col(map(str, scorefile.MEASURES)) * 100)
+    percent = frame.with_columns(pl.col(MEASURES) * 100)
     notes = ["Percent: trec_eval's map, ndcg and recall_5, mean over queries; AVG: mean over fields."]
     print(render_table(table_of(options.scores.name, percent, notes, 4), ansi=sys.stdout.isatty()))
 

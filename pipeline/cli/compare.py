@@ -8,17 +8,23 @@ import dataclasses
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.cli.results import choice_of
+from pipeline.core import files
 from pipeline.core.errors import InputError
+from pipeline.core.workspace import REPORTS
 from pipeline.report.choice import choose
 from pipeline.report.collect import tables
 from pipeline.report.compare import compare as compared
+from pipeline.report.compare import paired
 from pipeline.report.comparison import as_text
 from pipeline.report.model import ReportSettings
+from pipeline.report.naming import folder_names
+from pipeline.report.page import index
+from pipeline.report.page.of_comparison import page_of
 from pipeline.stages.systems import system_names
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Print the comparison of two systems, a part for each field and size.
+    """Print the comparison of two systems, a part for each field and size, and write its page.
 
     Raises:
         InputError: not two systems are named, or nothing that both were scored on fits the options.
@@ -26,8 +32,8 @@ def compare(options: argparse.Namespace) -> None:
     named = options.systems or system_names(options.model or "")
     if len(named) != 2:
         raise InputError(f"two systems must be compared, got {len(named)}", "Write it like mdcr compare bm25 lsa")
-    choice = choice_of(options)
-    groups = tables(choose(read.runner(options).root, dataclasses.replace(choice, measures=None)))
+    root, choice = read.runner(options).root, choice_of(options)
+    groups = tables(choose(root, dataclasses.replace(choice, measures=None)))
     if len(groups) > 1:
         raise InputError(
             f"pools of one kind must be compared, got {len(groups)} kinds",
@@ -35,8 +41,19 @@ def compare(options: argparse.Namespace) -> None:
         )
     seed = groups[0][0].pool.manifest.config.get("seed", ReportSettings.seed)
     settings = ReportSettings(seed=seed)
-    found = compared(groups[0], named[0], named[1], settings, measures=choice.measures, most=options.most)
+    pairs = paired(groups[0], named[0], named[1])
+    found = compared(pairs, settings, measures=choice.measures, most=options.most)
+    kept = dataclasses.replace(choice, systems=None)
+    (name,) = folder_names(root, groups, kept, [f"{found[0].second}-against-{found[0].first}"])
+    folder = options.output or root / REPORTS / name
+    with files.disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        index.write_page(page_of(found, pairs, settings), folder)
+        if options.output is None:
+            index.write_index(folder.parent)
     if options.json:
-        print_json({"comparisons": [dataclasses.asdict(each) for each in found]})
+        shown = [{key: value for key, value in dataclasses.asdict(each).items() if key != "changes"} for each in found]
+        print_json({"comparisons": shown, "folder": str(folder)})
         return
     print("\n\n".join(map(as_text, found)))
+    print(f"\n{folder}")

@@ -15,14 +15,19 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.workspace import RELEASES
 from pipeline.fetch import openalex, s2ag
+from pipeline.fetch.hub import SciRepEvalCatalogue
 from pipeline.fetch.release import fetch_release
 from pipeline.fetch.remote import Catalogue, Remote, client
 
-KINDS = ("s2ag", "openalex")
+KINDS = ("s2ag", "openalex", "scirepeval")
 
 _DATASETS = "papers,abstracts,citations"
 
-_FOREIGN = {"s2ag": ("snapshot",), "openalex": ("release", "api_key_file", "datasets")}
+_FOREIGN = {
+    "s2ag": ("snapshot", "train"),
+    "openalex": ("release", "api_key_file", "datasets", "train"),
+    "scirepeval": ("release", "api_key_file", "snapshot"),
+}
 """Options of the other releases."""
 
 
@@ -50,6 +55,9 @@ def fetch(options: argparse.Namespace) -> None:
         print_json({"folder": str(folder), **record})
         return
     print(folder)
+    if options.release_of == "scirepeval":
+        say(f"next: mdcr study scirepeval --list --input {folder}")
+        return
     datasets = {remote.name.partition("/")[0] for remote in remotes}
     for dataset in sorted(each for each in datasets if each.startswith("embeddings-")):
         say(f"next: mdcr eval --corpus NAME --model vectors:{folder / dataset}")
@@ -60,6 +68,9 @@ def fetch(options: argparse.Namespace) -> None:
 def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
     if options.release_of == "openalex":
         return openalex.OpenAlexCatalogue(session, options.snapshot or "jsonl", options.endpoint or openalex.ENDPOINT)
+    if options.release_of == "scirepeval":
+        names = [name.strip() for name in (options.datasets or "").split(",") if name.strip()]
+        return SciRepEvalCatalogue(names, bool(options.train), options.endpoint)
     datasets = [name.strip() for name in (options.datasets or _DATASETS).split(",")]
     release, endpoint = options.release or "latest", options.endpoint or s2ag.ENDPOINT
     return s2ag.S2agCatalogue(session, release, _api_key(options), datasets, endpoint)

@@ -1,4 +1,4 @@
-"""Bottleneck adapters on a transformer (SPECTER2: Singh et al. 2023), through the package ``adapters``."""
+"""Bottleneck adapters on a transformer, and fusions of them (Singh et al. 2023), through the package ``adapters``."""
 
 from __future__ import annotations
 
@@ -9,34 +9,45 @@ from typing import Any
 import torch
 
 from pipeline.core.errors import InputError
+from pipeline.encode import hub
 
 _PROBE = tuple(range(1, 9))
 """Token ids that every model has, for checking that the adapter changes the output."""
 
+_AGAIN = "Download it again"
+
 
 def activate(network: Any, folder: Path) -> None:
-    """Load the adapter in ``folder`` into ``network`` and activate it.
+    """Load the adapter in ``folder``, or the fusion and its adapters, into ``network`` and activate it.
 
     Raises:
         InputError: the package is not installed, the adapter does not fit the network, or it changes nothing.
     """
     try:
         import adapters
+        from adapters.loading import AdapterFusionLoader
     except ImportError as error:
         raise InputError("adapters need the package adapters", "pip install 'mdcr-pipeline[specter2]'") from error
-    plain = _states(network)
+    plain, found = _states(network), {"missing_keys": list[str]()}
     logger = logging.getLogger("adapters")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         adapters.init(network)
-        name = network.load_adapter(str(folder), set_active=True)
+        if (folder / hub.FUSION.config).is_file():
+            for place in hub.fused(folder):
+                network.load_adapter(str(place), load_as=place.name, loading_info=found)
+            AdapterFusionLoader(network).load(str(folder), loading_info=found, set_active=True)
+        else:
+            network.load_adapter(str(folder), set_active=True, loading_info=found)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise InputError(f"the adapter in {folder} does not fit the model ({error})", "Check its model") from error
     finally:
         logger.setLevel(level)
+    if found["missing_keys"]:
+        raise InputError(f"the adapter in {folder} must have weights of {found['missing_keys'][0]}, got none", _AGAIN)
     if network.active_adapters is None or torch.equal(_states(network), plain):
-        raise InputError(f"the adapter {name} in {folder} changes nothing", "Download it again")
+        raise InputError(f"the adapter in {folder} changes nothing", _AGAIN)
 
 
 def _states(network: Any) -> torch.Tensor:

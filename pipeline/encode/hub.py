@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -54,6 +55,9 @@ MODEL = Layout(
     tokenizer=True,
 )
 ADAPTER = Layout("adapter", "adapter_config.json", ((".bin", "pytorch_adapter.bin"),), tokenizer=False)
+FUSION = Layout(
+    "adapter_fusion", "adapter_fusion_config.json", ((".bin", "pytorch_model_adapter_fusion.bin"),), tokenizer=False
+)
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,34 @@ def local(folder: Path, layout: Layout = MODEL, more: Iterable[Path] = ()) -> Ch
     return Checkpoint("", f"sha256:{_content_digest(folder, stamps)}", folder, layout)
 
 
+def local_adapter(folder: Path) -> Checkpoint:
+    """Return the adapter in a folder, or the fusion there with its adapters.
+
+    Raises:
+        InputError: the folder holds neither, or an adapter of the fusion is missing.
+    """
+    if not (folder / FUSION.config).is_file():
+        return local(folder, ADAPTER)
+    return local(folder, FUSION, [file for each in fused(folder) for file in _identity_files(each, ADAPTER)])
+
+
+def fused(folder: Path) -> list[Path]:
+    """Return the folders of the adapters of a fusion: beside it, or in ``../adapters``, by name.
+
+    Raises:
+        InputError: an adapter is missing.
+    """
+    config = json.loads((folder / FUSION.config).read_text(encoding="utf-8"))
+    names, beside = config.get("adapter_names") or config["name"], folder.resolve().parent
+    found = []
+    for name in names.split(",") if isinstance(names, str) else names:
+        places = [place for place in (beside / name, beside / "adapters" / name) if (place / ADAPTER.config).is_file()]
+        if not places:
+            raise InputError(f"the fusion in {folder} must have adapter {name} beside it, got none", "Copy it there")
+        found.append(places[0])
+    return found
+
+
 def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
     """Return the weight files that would be loaded from a folder."""
     for ending, pattern in layout.weights:
@@ -219,7 +251,7 @@ def _content_digest(folder: Path, stamps: tuple[tuple[str, int, int], ...]) -> s
     for path in sorted(Path(name) for name, _, _ in stamps):
         with path.open("rb") as handle:
             content = hashlib.file_digest(handle, "sha256").hexdigest()
-        total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+        total.update(f"{Path(os.path.relpath(path, folder)).as_posix()}\0{content}\n".encode())
     return total.hexdigest()
 
 

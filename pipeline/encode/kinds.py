@@ -205,7 +205,7 @@ def _adapter(values: dict[str, Any]) -> hub.Checkpoint | None:
     if not adapter:
         return None
     if Path(adapter).expanduser().is_dir():
-        return hub.local(Path(adapter), hub.ADAPTER)
+        return hub.local_adapter(Path(adapter).expanduser())
     return hub.find(adapter, revision, hub.ADAPTER)
 
 

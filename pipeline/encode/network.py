@@ -240,7 +240,7 @@ def open_pretrained(folder: Path, kind: Any = AutoModel) -> tuple[Any, Any]:
     transformers_logging.set_verbosity_error()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = (getattr(kind, "config_class", None) or AutoConfig).from_pretrained(folder, local_files_only=True)
         if config.is_encoder_decoder and kind is AutoModel:
             kind = AutoModelForTextEncoding
         network, report = kind.from_pretrained(

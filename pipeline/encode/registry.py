@@ -301,7 +301,10 @@ def _entries() -> dict[str, Mapping[str, Any]]:
 
 @functools.cache
 def _file() -> dict[str, Mapping[str, Any]]:
-    return tomllib.loads(Path(__file__).with_name("models.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads(Path(__file__).with_name("models.toml").read_text(encoding="utf-8"))
+    for name, entry in table.items():
+        table[name] = table[entry.pop("like")] | entry if "like" in entry else entry
+    return table
 
 
 @functools.cache

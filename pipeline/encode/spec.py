@@ -27,6 +27,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "template": ("title-sep-abstract", "title-space-abstract"),
     "missing": ("error", "skip"),
     "weights": ("uniform", "tfidf"),
+    "pals": ("[CLF]", "[PRX]", "[QRY]", "[RGN]"),
 }
 """Values of the settings that have a fixed set of them."""
 
@@ -61,12 +62,13 @@ class TransformerSpec:
         compute: data type of weights and activations.
         storage: data type the vectors are stored in.
         normalise: whether vectors are scaled to length 1.
-        adapter: hub id of a bottleneck adapter; ``local`` for one in a folder, empty for none.
+        adapter: hub id of a bottleneck adapter; ``local`` for one, or a fusion of several, in a folder; empty for none.
         adapter_revision: like ``revision``.
         paper_prefix: put before the text of a paper (E5: ``query: ``).
         query_prefix: put before an ad-hoc query.
         lower_case: whether text is lower-cased before the tokenizer's own normalisation.
         dense: folders of the dense layers that follow the pooling, in order; ``revision`` names their content.
+        pals: which projected attention layers (:mod:`pipeline.encode.pals`); empty for a model without any.
     """
 
     checkpoint: str
@@ -84,6 +86,7 @@ class TransformerSpec:
     kind: str = "transformer"
     lower_case: bool = field(default=False, metadata=OMIT_DEFAULT)
     dense: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    pals: str = field(default="", metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -186,6 +189,7 @@ class WordsSpec:
     Attributes:
         weights: ``uniform``, or ``tfidf``: each term by its inverse document frequency.
         dimension: components of a vector.
+        window: terms before and after a term that predict it.
         epochs: passes over the sample.
         sample: maximum number of papers that are read.
         vocabulary: maximum number of terms kept: those in the most papers of the sample.
@@ -195,6 +199,7 @@ class WordsSpec:
 
     weights: Literal["uniform", "tfidf"] = "uniform"
     dimension: int = 200
+    window: int = 5
     epochs: int = 5
     sample: int = 200_000
     vocabulary: int = 50_000

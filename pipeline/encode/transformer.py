@@ -22,6 +22,7 @@ from pipeline.encode.adapter import activate
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.network import Network, open_pretrained, torch_device
+from pipeline.encode.pals import has_pals, open_pals
 from pipeline.encode.spec import AspireSpec, Model, Role, TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, Tokeniser, TokeniserPool, Tokens
 
@@ -78,7 +79,8 @@ class TransformerEncoder(Network, Encoder):
             raise TypeError(f"{model.name} is not a transformer")
         device = torch_device(resources.device)
         folders = model.spec.dense if isinstance(model.spec, TransformerSpec) else ()
-        network, tokenizer = open_pretrained(model.checkpoint.ready(folders))
+        place, pals = model.checkpoint.ready(folders), getattr(model.spec, "pals", "")
+        network, tokenizer = open_pals(place, pals) if pals or has_pals(place) else open_pretrained(place)
         if model.adapter is not None:
             activate(network, model.adapter.ready())
         dense = [dense_layer(model.checkpoint.folder / folder) for folder in folders]

@@ -20,8 +20,6 @@ from pipeline.corpus.reader import Corpus
 from pipeline.encode.lsa import LsaEncoder, counter_of, joined_sample, write_fit
 from pipeline.encode.spec import WordsSpec
 
-_WINDOW = 5
-
 
 class WordsEncoder(LsaEncoder):
     """Sums the vectors of a text's terms, each as often as it occurs, times its weight; cosines are those of means."""
@@ -64,17 +62,9 @@ def fit(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
         ) from error
     terms = counter.get_feature_names_out()
     known = frozenset(terms)
-    model = Word2Vec(
-        vector_size=spec.dimension,
-        window=_WINDOW,
-        min_count=1,
-        epochs=spec.epochs,
-        seed=spec.seed,
-        workers=1,
-        trim_rule=lambda word, *_: 2 if word in known else 1,  # gensim's keep and discard
-    )
+    model = Word2Vec(vector_size=spec.dimension, window=spec.window, min_count=1, seed=spec.seed, workers=1)
     sentences = _Sentences(texts)
-    model.build_vocab(sentences)
+    model.build_vocab(sentences, trim_rule=lambda word, *_: 2 if word in known else 1)  # gensim's keep and discard
     model.train(sentences, total_examples=len(texts), epochs=spec.epochs)
     frequency = np.bincount(counts.indices, minlength=len(terms))
     idf = np.log((1 + len(texts)) / (1 + frequency)) if spec.weights == "tfidf" else np.ones(len(terms))

@@ -21,39 +21,29 @@ from pipeline.report.identity import Chosen
 from pipeline.report.model import ReportSettings, Scored, Setup, unique
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
+    """One system on one pool."""
+
     chosen: Chosen
     scored: Scored
 
 
-_Pair = tuple[_Side, _Side]
+Pair = tuple[Side, Side]
 """Both systems on one pool."""
 
 
-def compare(
-    chosen: Sequence[Chosen],
-    first: str,
-    second: str,
-    settings: ReportSettings,
-    *,
-    measures: Sequence[str] | None = None,
-    most: int = 5,
-) -> list[Comparison]:
-    """Compare two systems on the pools that both were scored on: a comparison for each field and size.
+def paired(chosen: Sequence[Chosen], first: str, second: str) -> list[Pair]:
+    """Return two systems on each pool that both were scored on.
 
     Args:
         chosen: scores of one table (:func:`pipeline.report.collect.tables`); other systems are left out.
         first: name or label of a row.
         second: of another row.
-        settings: seed, draws and level of the bootstrap and of the permutation test.
-        measures: canonical names; None: all that both have. The first decides which queries differ most.
-        most: number of queries shown.
 
     Raises:
-        InputError: a name means no row or several, the two have no pool in common, a measure was not scored for both,
-            or the corpus is gone.
+        InputError: a name means no row or several, or the two have no pool in common.
     """
-    loaded = [_Side(*each) for each in zip(chosen, load(chosen), strict=True)]
+    loaded = [Side(*each) for each in zip(chosen, load(chosen), strict=True)]
     labels = [_label(loaded, name) for name in (first, second)]
     if labels[0] == labels[1]:
         raise InputError(f"two rows must be compared, got {labels[0]} twice", "Name two systems")
@@ -64,6 +54,27 @@ def compare(
             f"{labels[0]} and {labels[1]} must be scored on the same pools, got none in common",
             f"Run mdcr eval --model {first},{second}",
         )
+    return pairs
+
+
+def compare(
+    pairs: Sequence[Pair],
+    settings: ReportSettings,
+    *,
+    measures: Sequence[str] | None = None,
+    most: int = 10,
+) -> list[Comparison]:
+    """Compare two systems: a comparison for each field and size.
+
+    Args:
+        pairs: of :func:`paired`.
+        settings: seed, draws and level of the bootstrap and of the permutation test.
+        measures: canonical names; None: all that both have. The first decides which queries differ most.
+        most: number of queries shown.
+
+    Raises:
+        InputError: a measure was not scored for both, or the corpus is gone.
+    """
     setups = dict.fromkeys(pair[0].scored.pool.setup for pair in pairs)
     return [
         _comparison([pair for pair in pairs if pair[0].scored.pool.setup == setup], setup, settings, measures, most)
@@ -71,7 +82,7 @@ def compare(
     ]
 
 
-def _label(loaded: Sequence[_Side], name: str) -> str:
+def _label(loaded: Sequence[Side], name: str) -> str:
     """Return the label of the one row that a name or label means."""
     known = unique([side.scored.system for side in loaded])
     found = [name] if name in known else unique([s.scored.system for s in loaded if is_called(s.chosen, name)])
@@ -85,7 +96,7 @@ def _label(loaded: Sequence[_Side], name: str) -> str:
 
 
 def _comparison(
-    pairs: Sequence[_Pair], setup: Setup, settings: ReportSettings, measures: Sequence[str] | None, most: int
+    pairs: Sequence[Pair], setup: Setup, settings: ReportSettings, measures: Sequence[str] | None, most: int
 ) -> Comparison:
     sides = [side.scored for pair in pairs for side in pair]
     first, second = (side.scored.system for side in pairs[0])
@@ -114,16 +125,20 @@ def _comparison(
         level=settings.level,
         differences=tuple(map(Difference, shown, *(column.tolist() for column in columns))),
         most_different=tuple(_most_different(pairs, shown[0], most)),
+        changes=change,
     )
 
 
-def _most_different(pairs: Sequence[_Pair], measure: str, most: int) -> Iterator[ComparedQuery]:
-    """Yield the queries with the largest differences, pool by pool; equal ones in order of pool and query."""
+def _most_different(pairs: Sequence[Pair], measure: str, most: int) -> Iterator[ComparedQuery]:
+    """Yield the queries with the largest differences, each on the sample where it is largest."""
     by_pool = [np.stack([s.scored.values[s.scored.measures.index(measure)] for s in pair]) for pair in pairs]
     places = [(pair, number) for pair, values in enumerate(by_pool) for number in range(values.shape[1])]
     size = np.abs(np.concatenate([values[1] - values[0] for values in by_pool]))
     opened: dict[int, _Opened] = {}
-    for place in np.argsort(-size, kind="stable")[:most].tolist():
+    first_of: dict[int, int] = {}
+    for place in np.argsort(-size, kind="stable").tolist():
+        first_of.setdefault(places[place][1], place)
+    for place in list(first_of.values())[:most]:
         at, number = places[place]
         pair = pairs[at]
         if at not in opened:
@@ -143,7 +158,7 @@ class _Opened(NamedTuple):
     ranks: Sequence[Mapping[str, npt.NDArray[Any]]]
 
     @classmethod
-    def of(cls, pair: _Pair) -> _Opened:
+    def of(cls, pair: Pair) -> _Opened:
         chosen = pair[0].chosen
         if chosen.corpus is None:
             raise InputError(f"the corpus {chosen.corpus_name} must be there to name papers", "Build it again")

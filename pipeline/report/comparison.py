@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from pipeline.report.tables import label_of
 
@@ -82,6 +86,7 @@ class Comparison:
         level: of its confidence.
         differences: measure by measure.
         most_different: queries by falling difference of the first measure.
+        changes: difference of each query, mean over samples, float64 ``[measures, queries]``.
     """
 
     first: str
@@ -94,6 +99,7 @@ class Comparison:
     level: float
     differences: tuple[Difference, ...]
     most_different: tuple[ComparedQuery, ...]
+    changes: npt.NDArray[np.float64] = dataclasses.field(repr=False, compare=False)
 
     def __str__(self) -> str:
         return as_text(self)

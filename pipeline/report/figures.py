@@ -1,15 +1,15 @@
-"""The look of figures, and writing them: the same figure gives the same bytes."""
+"""Figures: their look, charts drawn, and files. The same figure gives the same bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipeline.core import files
-from pipeline.core.config import format_count
 from pipeline.core.errors import InputError
+from pipeline.report.page.parts import Chart, Series
 
 FORMATS = ("svg", "pdf", "png")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -39,7 +39,11 @@ _METADATA = {
 
 @contextmanager
 def drawing() -> Iterator[Any]:
-    """Give matplotlib's figure class in our style, whatever the user's configuration; no window, no global state."""
+    """Give matplotlib's figure class in our style, whatever the user's configuration; no window, no global state.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -62,65 +66,55 @@ def save(figure: Any, stem: Path, formats: Sequence[str], source: str) -> list[P
     return written
 
 
-class Series(NamedTuple):
-    """The figures of one system in percent, each with the ends of its interval.
+def draw(figure_class: Any, chart: Chart, view: str) -> Any:
+    """Return one view of a chart as a figure.
 
-    Attributes:
-        label: name of the system.
-        places: numbers of candidates, or rows from 0.
-        values: one a place; so are ``low`` and ``high``.
+    Over categories, a system has a dot with its interval in each. Over positions, it has points and a band, and a line
+    between the points, or its own curve.
     """
-
-    label: str
-    places: Sequence[float]
-    values: Sequence[float]
-    low: Sequence[float]
-    high: Sequence[float]
-
-
-def lines_by_size(figure_class: Any, shown: Sequence[Series], sizes: Sequence[int], label: str) -> Any:
-    """Return a figure over the number of candidates: a line and a band for each system."""
-    figure = figure_class(figsize=(WIDTH, 2.8), layout="constrained")
-    axes = figure.subplots()
-    for number, each in enumerate(shown):
-        look = _look(number)
-        axes.fill_between(each.places, each.low, each.high, color=look["color"], alpha=0.15, lw=0)
-        axes.plot(each.places, each.values, label=each.label, lw=1.2, ms=4, **look)
-    axes.set_xscale("log")
-    axes.set_xticks(sizes, [format_count(size) for size in sizes])
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel("candidates")
-    axes.set_ylabel(label)
-    _legend(figure, shown)
-    return figure
-
-
-def dots_by_row(figure_class: Any, shown: Sequence[Series], names: Sequence[str], label: str) -> Any:
-    """Return a figure of named rows: a dot with its interval for each system."""
-    height = 0.6 + (0.08 + 0.035 * len(shown)) * len(names)
+    series, across = chart.views[view], len(chart.categories) > 0
+    height = 0.6 + (0.08 + 0.035 * len(series)) * len(chart.categories) if across else 2.8
     figure = figure_class(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots()
-    for row in range(0, len(names), 2):
-        axes.axhspan(row - 0.5, row + 0.5, color="0.95", lw=0)
-    for number, each in enumerate(shown):
-        shift = 0.7 * ((number + 0.5) / len(shown) - 0.5)
-        spans = [
-            [max(v - bound, 0) for v, bound in zip(each.values, each.low, strict=True)],
-            [max(bound - v, 0) for v, bound in zip(each.values, each.high, strict=True)],
-        ]
-        heights = [row + shift for row in each.places]
-        axes.errorbar(each.values, heights, xerr=spans, ls="", ms=3, lw=0.8, label=each.label, **_look(number))
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(label)
-    _legend(figure, shown)
+    for number, each in enumerate(series):
+        look: dict[str, Any] = {"color": COLOURS[number % 8], "marker": MARKERS[number % 8], "label": each.label}
+        values, low, high = (
+            [100 * v for v in ends] for ends in (each.values, _ends(each.low, each), _ends(each.high, each))
+        )
+        if across:
+            places = [x + 0.7 * ((number + 0.5) / len(series) - 0.5) for x in each.x]
+            spans = [[abs(v - e) for v, e in zip(values, ends, strict=True)] for ends in (low, high)]
+            axes.errorbar(values, places, xerr=spans, ls="", ms=3, lw=0.8, **look)
+            continue
+        axes.fill_between(each.x, low, high, color=look["color"], alpha=0.15, lw=0)
+        axes.plot(each.x, values, ls="" if each.curve else "-", lw=1.2, ms=4, **look)
+        if each.curve:
+            axes.plot(*zip(*((x, 100 * y) for x, y in each.curve), strict=True), lw=0.8, color=look["color"])
+    (_over_categories if across else _over_positions)(axes, chart, f"{view} ({chart.unit})")
+    figure.legend(loc="outside upper center", ncols=min(len(series), 3), fontsize=7, handlelength=1.5)
     return figure
 
 
-def _look(number: int) -> dict[str, str]:
-    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+def _over_categories(axes: Any, chart: Chart, label: str) -> None:
+    count = len(chart.categories)
+    for place in range(0, count, 2):
+        axes.axhspan(place - 0.5, place + 0.5, color="0.95", lw=0)
+    axes.set_yticks(range(count), chart.categories)
+    axes.set_ylim(count - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(label)
 
 
-def _legend(figure: Any, shown: Sequence[Series]) -> None:
-    figure.legend(loc="outside upper center", ncols=min(len(shown), 3), fontsize=7, handlelength=1.5)
+def _over_positions(axes: Any, chart: Chart, label: str) -> None:
+    axes.set_xscale("log" if chart.log else "linear")
+    if chart.ticks:
+        axes.set_xticks(list(chart.ticks), list(chart.ticks.values()))
+        axes.set_xticks([], minor=True)
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(label)
+    axes.set_title(chart.title, fontsize=8)
+
+
+def _ends(ends: Sequence[float | None], series: Series) -> list[float]:
+    """Return ends of intervals; a value without one is its own."""
+    return [v if e is None else e for v, e in zip(series.values, ends or series.values, strict=True)]

@@ -5,14 +5,15 @@ A frame has a row for each query, as :meth:`pipeline.api.Workspace.scores` retur
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
 
+from pipeline.core.config import format_count
 from pipeline.core.errors import InputError
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
-from pipeline.report.figures import Series, dots_by_row, drawing, lines_by_size
+from pipeline.report.figures import draw, drawing
+from pipeline.report.page.parts import Chart, Series
 from pipeline.report.tables import label_of
 
 _ROW = ["corpus", "field", "split", "size", "seed", "system", "depth", "settings", "measure"]
@@ -54,9 +55,11 @@ def by_size(frame: pl.DataFrame, measure: str = "map", *, seed: int = 13) -> Any
     points = _points(frame, measure, seed)
     if points["field"].n_unique() > 1:
         raise InputError("by_size takes the scores of one field", 'Choose one: frame.filter(field="Medicine")')
-    shown = [_series(system, part.sort("size"), part["size"].sort()) for system, part in _systems(points)]
-    with drawing() as figure_class:
-        return lines_by_size(figure_class, shown, sorted(points["size"].unique()), f"{label_of(measure)} (%)")
+    sizes = sorted(points["size"].unique())
+    lines = [(system, part.sort("size")) for system, part in _systems(points)]
+    series = [_series(system, part, part["size"].to_list()) for system, part in lines]
+    ticks = {size: format_count(size) for size in sizes}
+    return _drawn(Chart("", "candidates", "%", {label_of(measure): series}, log=True, ticks=ticks), measure)
 
 
 def by_field(frame: pl.DataFrame, measure: str = "map", *, seed: int = 13) -> Any:
@@ -70,13 +73,8 @@ def by_field(frame: pl.DataFrame, measure: str = "map", *, seed: int = 13) -> An
     systems = _systems(points)
     if any(part["field"].is_duplicated().any() for _, part in systems):
         raise InputError("by_field takes one pool size", "Choose one: frame.filter(size=100_000)")
-    shown = [_series(system, part, [fields.index(field) for field in part["field"]]) for system, part in systems]
-    with drawing() as figure_class:
-        return dots_by_row(figure_class, shown, [str(field) for field in fields], f"{label_of(measure)} (%)")
-
-
-def _series(system: str, part: pl.DataFrame, places: Iterable[int]) -> Series:
-    return Series(system, list(places), *((100 * part[name]).to_list() for name in ("value", "low", "high")))
+    series = [_series(system, part, [fields.index(field) for field in part["field"]]) for system, part in systems]
+    return _drawn(Chart("", "", "%", {label_of(measure): series}, categories=list(map(str, fields))), measure)
 
 
 def _points(frame: pl.DataFrame, measure: str, seed: int) -> pl.DataFrame:
@@ -94,3 +92,12 @@ def _systems(points: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
         (f"{system} (depth {depth})" if system in several else str(system), part)
         for (system, depth), part in points.group_by(["system", "depth"], maintain_order=True)
     ]
+
+
+def _series(system: str, part: pl.DataFrame, places: list[float]) -> Series:
+    return Series(system, places, *(part[name].to_list() for name in ("value", "low", "high")))
+
+
+def _drawn(chart: Chart, measure: str) -> Any:
+    with drawing() as figure_class:
+        return draw(figure_class, chart, label_of(measure))

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
@@ -203,8 +203,10 @@ class _Evaluations:
         weights = None
         if system.method == "wsum":
             held_out = self._validation_of(pool, system)
-            rankings = [self.evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in each]
-            weights = weigh_task(self.corpus, held_out, rankings, parts=keys, depth=self.depth)
+            corpus: Any = held_out.inputs["corpus"]  # each split of a benchmark has its own
+            own = dataclasses.replace(self, corpus=corpus)
+            rankings = [own.evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in each]
+            weights = weigh_task(corpus, held_out, rankings, parts=keys, depth=self.depth)
         rankings = [part.ranking for part in parts]
         ranking = fusion_task(
             self.corpus, pool, rankings, method=system.method, parts=keys, depth=self.depth, weights=weights
@@ -234,9 +236,10 @@ class _Evaluations:
             raise InputError(
                 f"{system.name} is tuned on validation queries, which {pool.slug} holds", "Rank --split test"
             )
+        same = ("field",) if "lists" in own else ("field", "size")  # lists of candidates have no size in common
         for other in self.validation:
             settings = canonical(other.config)
-            if settings["split"] == "validation" and all(settings[name] == own[name] for name in ("field", "size")):
+            if settings["split"] == "validation" and all(settings[name] == own[name] for name in same):
                 return other
         if found := validation_task(pool):
             return found

@@ -42,10 +42,12 @@ class StudyFigure:
     Attributes:
         name: stem of its files.
         draw: ``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.report.figures`).
+        charted: whether a chart of the page shows the same.
     """
 
     name: str
     draw: Callable[[Any], Any]
+    charted: bool = False
 
 
 @dataclass(frozen=True)

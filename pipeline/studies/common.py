@@ -71,7 +71,7 @@ def report_of(
 def browser_of(workspace: Workspace, evaluated: Sequence[Evaluation], report: Report) -> Browser:
     """Return the queries of a report of evaluations one by one, for its page."""
     chosen = choose(workspace.root, rankings=[evaluation.ranking.id for evaluation in evaluated])
-    return browser(chosen, report.scored, report.measures)
+    return browser(chosen, report.scored, report.measures, report.settings)
 
 
 def frame_of(report: Report) -> pl.DataFrame:

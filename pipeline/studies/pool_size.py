@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from pipeline.api import Workspace, selection
 from pipeline.core.task import Task
+from pipeline.report.figures import draw
 from pipeline.report.page.of_report import charts
-from pipeline.report.plots import draw_by_size
+from pipeline.report.plots import plots_of
 from pipeline.report.tables import build_tables
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Findings, Study, StudyFigure, StudyTable
@@ -76,18 +77,14 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         workspace, recipe.corpus, recipe.selection, recipe.systems, depth=recipe.depth, measures=recipe.measures
     )
     report = report_of(workspace, evaluated, recipe.measures)
-    (family,) = report.families
-
-    def figure(measure: str) -> StudyFigure:
-        def draw(figure_class: Any) -> Any:
-            return draw_by_size(figure_class, report, family, measure)
-
-        return StudyFigure(measure.replace("@", "-at-"), draw)
 
     (table,) = build_tables(report)
     return Findings(
         tables=[StudyTable("scores", table, frame_of(report))],
-        figures=[figure(measure) for measure in report.measures],
+        figures=[
+            StudyFigure(name, partial(draw, chart=chart, view=view), charted=True)
+            for name, chart, view in plots_of(report)
+        ],
         sources=[report.corpus, *report.pools],
         parts=[*charts(report), browser_of(workspace, evaluated, report)],
     )

@@ -89,10 +89,12 @@ def _page(study: Study, name: str, record: Mapping[str, Any], findings: Findings
         )
         for each in findings.tables
     ]
-    drawn = [(each.name, folder / f"{each.name}.svg") for each in findings.figures]
+    drawn = [(each.name, folder / f"{each.name}.svg") for each in findings.figures if not each.charted]
     images = [Image(title, path.read_text(encoding="utf-8"), source) for title, path in drawn if path.is_file()]
     facts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in record.items()}
-    return Page(f"Study: {name}", study.summary, [*tables, *findings.parts, *images], facts)
+    return Page(
+        f"Study: {name}", f"{study.summary[0].upper()}{study.summary[1:]}.", [*tables, *findings.parts, *images], facts
+    )
 
 
 def _draw(findings: Findings, folder: Path, source: str) -> None:

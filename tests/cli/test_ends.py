@@ -99,7 +99,7 @@ def test_what_nobody_expected_is_one_line_with_the_place_of_the_details(
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("number", [signal.SIGINT] * 4 + [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_at_any_moment(tmp_path: Path, number: signal.Signals, request: pytest.FixtureRequest) -> None:
     """The signal goes to the whole process group, as from a terminal."""
     process = subprocess.Popen(

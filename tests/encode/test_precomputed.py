@@ -181,40 +181,22 @@ def test_identity_is_content(tmp_path: Path) -> None:
 
 
 NAN = np.where(np.arange(PAPERS * DIMENSION).reshape(PAPERS, -1) == 20, np.nan, VECTORS)  # row 4
-UNEVEN = [*VECTORS[:3].tolist(), [1.0] * 5, *VECTORS[4:].tolist()]
 
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "nothing": (lambda to: None, "holds no vectors"),
     "NaN in npy": (lambda to: write_npy(to, NAN), r"vector at .*x\.npy:4 must be finite float32 numbers, got nan"),
-    "infinity": (lambda to: write_npy(to, NAN.astype(np.float64) * np.inf), r"x\.npy:1 must be finite"),
-    "too large": (lambda to: write_npy(to, VECTORS.astype(np.float64) * 1e39), r"x\.npy:1 must be finite float32"),
     "NaN in parquet": (lambda to: pq.write_table(columns(vectors=NAN.tolist()), to / "x.parquet"), r"parquet:4 must"),
     "NaN in JSON": (lambda to: (to / "x.jsonl").write_bytes(lines(vectors=NAN)), r"x\.jsonl:4 must be JSON"),
-    "NaN in text": (
-        lambda to: (to / "x.jsonl").write_bytes(lines(vectors=NAN, text=True)),
-        r"x\.jsonl:4 must be a list of finite numbers",
-    ),
     "words": (lambda to: (to / "x.jsonl").write_bytes(b'{"id": "00001", "vector": ["a"]}\n'), "jsonl:1 must be a list"),
-    "no vector": (lambda to: (to / "x.jsonl").write_bytes(b'{"id": "00001"}\n'), "jsonl:1 must be a list"),
-    "empty vector": (lambda to: (to / "x.jsonl").write_bytes(b'{"id": "00001", "vector": []}'), "got 0"),
     "no id": (lambda to: (to / "x.jsonl").write_bytes(b'{"vector": [1]}\n'), "id at .*jsonl:1 must be text"),
     "id of a float": (lambda to: (to / "x.jsonl").write_bytes(b'{"id": 1.5, "vector": [1]}\n'), "jsonl:1 must be JSON"),
-    "not JSON": (lambda to: (to / "x.jsonl").write_bytes(b'{"id": "00001", \n'), "jsonl:1 must be JSON"),
     "uneven JSON": (
         lambda to: (to / "x.jsonl").write_bytes(lines(IDS[:1], VECTORS[:1]) + lines(IDS[1:2], [[1.0]])),
         r"jsonl:2 must be 6 components, got 1",
     ),
-    "uneven parquet": (
-        lambda to: pq.write_table(columns(vectors=UNEVEN), to / "x.parquet"),
-        r"parquet:4 must be 6 components, got 5",
-    ),
     "uneven files": (
         lambda to: (write_npy(to), (to / "z.jsonl").write_bytes(lines(IDS[:1], [[1.0]]))),
         r"must have \d components as .*, got \d",
-    ),
-    "null vector": (
-        lambda to: pq.write_table(columns(vectors=[None, *VECTORS[1:].tolist()]), to / "x.parquet"),
-        "parquet:1 must be a value, got null",
     ),
     "null component": (
         lambda to: pq.write_table(columns(vectors=[[1.0] * 6, [None] * 6], ids=IDS[:2]), to / "x.parquet"),
@@ -224,30 +206,18 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda to: pq.write_table(columns(vectors=[["a"]], ids=IDS[:1], kind=pa.list_(pa.string())), to / "x.parquet"),
         "must be lists of numbers",
     ),
-    "float ids": (lambda to: pq.write_table(columns(ids=np.arange(PAPERS) * 1.0), to / "x.parquet"), "got double"),
     "no id column": (lambda to: pq.write_table(columns(key="name"), to / "x.parquet"), "must have id or .*got vector"),
     "objects": (lambda to: write_npy(to, np.array([["a", 1]], object)), "plain values, got Python objects"),
-    "object ids": (
-        lambda to: np.savez(to / "x.npz", ids=np.array(IDS, object), vectors=VECTORS),
-        "plain values, got Python objects",
-    ),
     "one axis": (lambda to: write_npy(to, VECTORS[0]), r"a matrix of numbers, got shape \(6,\)"),
-    "text array": (lambda to: write_npy(to, np.array([["a"] * 6] * PAPERS)), "a matrix of numbers"),
     "Fortran order": (lambda to: write_npy(to, np.asfortranarray(VECTORS)), "must be in C order"),
     "no ids": (lambda to: np.save(to / "x.npy", VECTORS), r"must have its ids in x\.ids\.txt"),
     "too few ids": (lambda to: write_npy(to, ids=IDS[:-1]), "as many ids as vectors, got 39 and 40"),
-    "too many ids": (lambda to: write_npy(to, ids=[*IDS, "x", "y"]), "as many ids as vectors, got 42 and 40"),
     "an empty id": (lambda to: write_npy(to, ids=[*IDS[:3], "", *IDS[4:]]), r"ids\.txt:4 must be an id"),
-    "empty npy": (lambda to: write_npy(to, VECTORS[:0], []), "must hold vectors, got none"),
     "cut npy": (
         lambda to: (write_npy(to), (to / "x.npy").write_bytes((to / "x.npy").read_bytes()[:-9])),
         "truncated",
     ),
-    "empty file": (lambda to: (to / "x.jsonl").touch(), "holds no data"),
-    "cut gzip": (lambda to: (to / "x.jsonl.gz").write_bytes(gzip.compress(lines())[:-99]), "breaks off"),
     "not parquet": (lambda to: (to / "x.parquet").write_bytes(b"PAR1 something else"), "cannot be read"),
-    "not arrow": (lambda to: (to / "x.arrow").write_bytes(b"something else that is no arrow"), "cannot be read"),
-    "not npz": (lambda to: (to / "x.npz").write_bytes(b"something"), "cannot be read"),
     "not npy": (lambda to: (write_npy(to), (to / "x.npy").write_bytes(b"something"))[0], "must be an array of NumPy"),
     "two vectors": (
         lambda to: (write_npy(to), (to / "z.jsonl").write_bytes(lines(["00009", "00007"], VECTORS[[9, 8]]))),

@@ -91,7 +91,7 @@ VARIANTS: dict[str, Save] = {
     **{mode: lambda path, mode=mode: save(path, Pooling(32, mode)) for mode in POOLING},  # type: ignore[misc]
     **{
         f"legacy {mode}": lambda path, mode=mode: legacy(save(path, Pooling(32, "mean")), mode)  # type: ignore[misc]
-        for mode in LEGACY
+        for mode in ("lasttoken", "weightedmean")
     },
     "concatenated": lambda path: save(path, Pooling(32, ("mean", "cls", "lasttoken")), Normalize()),
     "legacy concatenated": lambda path: legacy(save(path, Pooling(32, "mean")), "max", "cls"),

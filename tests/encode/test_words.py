@@ -16,7 +16,7 @@ from pipeline.encode.base import in_order
 from pipeline.encode.lsa import LsaEncoder
 from pipeline.encode.tfidf import similarities
 from pipeline.encode.words import WordsEncoder
-from tests.builders import make_corpus
+from tests.builders import made_up_paper, make_corpus
 from tests.encode.test_lsa import fitted, plain_terms, plain_weights
 from tests.encode.tiny import save_bert
 
@@ -41,6 +41,19 @@ def test_word_vectors_are_weighted_sums(tmp_path: Path, weights: str) -> None:
     (tmp_path / "again").mkdir()
     again = fitted(tmp_path / "again", make_corpus(tmp_path / "again", 50), name)
     assert [output.sha256 for output in again.outputs()] == [output.sha256 for output in fit.outputs()]
+
+
+def test_terms_of_one_paper_take_no_part(tmp_path: Path) -> None:
+    papers = [{**made_up_paper(row), "abstract": f"word{row % 3} word{row % 5} word1"} for row in range(20)]
+    rare = [{**paper, "abstract": f"{paper['abstract']} rare{row} word2"} for row, paper in enumerate(papers)]
+    plain = [{**paper, "abstract": f"{paper['abstract']} word2"} for paper in papers]
+    found = []
+    for number, rows in enumerate((rare, plain)):
+        root = tmp_path / str(number)
+        root.mkdir()
+        fit = fitted(root, make_corpus(root, rows), "word2vec:dimension=8")
+        found.append((fit.arrow("terms.arrow"), fit.arrow("components.arrow")))
+    assert found[0] == found[1]
 
 
 def test_words_need_shared_terms(tmp_path: Path) -> None:

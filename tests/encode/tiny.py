@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
@@ -73,19 +74,19 @@ def words(count: int, start: int = 0) -> str:
     return " ".join(WORDS[(start + number * 7) % len(WORDS)] for number in range(count))
 
 
-def save_adapter(folder: Path, base: Path, *, idle: bool = False, seed: int = 3) -> Path:
+def save_adapter(folder: Path, base: Path, *, idle: bool = False, seed: int = 3, name: str = "tiny") -> Path:
     """Save a bottleneck adapter for the BERT in ``base``, with random weights or with such that change nothing."""
     import adapters
 
     network = BertModel.from_pretrained(base, add_pooling_layer=False)
     adapters.init(network)
-    network.add_adapter("tiny", config=adapters.SeqBnConfig(reduction_factor=4))
+    network.add_adapter(name, config=adapters.SeqBnConfig(reduction_factor=4))
     torch.manual_seed(seed)
-    for name, weight in network.named_parameters():
-        if "adapters.tiny" in name:
+    for path, weight in network.named_parameters():
+        if f"adapters.{name}" in path:
             torch.nn.init.zeros_(weight) if idle else torch.nn.init.normal_(weight, std=0.3)
     folder.mkdir(parents=True, exist_ok=True)
-    network.save_adapter(str(folder), "tiny")
+    network.save_adapter(str(folder), name)
     return folder
 
 
@@ -96,3 +97,50 @@ def save_cross_encoder(folder: Path, *, labels: int = 1, seed: int = 5) -> Path:
     config = BertConfig.from_pretrained(folder, num_labels=labels)
     BertForSequenceClassification(config).save_pretrained(folder)
     return folder
+
+
+def save_pals(folder: Path, seed: int = 7) -> Path:
+    """Save a BERT with projected attention layers as published: a state dict, and a configuration without a type."""
+    save_bert(folder)
+    torch.manual_seed(seed)
+    state = BertModel.from_pretrained(folder, add_pooling_layer=False).state_dict()
+    hidden, small, shared = SMALL["hidden_size"], 24, {}
+    for task in range(len(CODES)):
+        for name, shape in (("aug_dense", (small, hidden)), ("aug_dense2", (hidden, small))):
+            shared[task, name] = {"weight": torch.randn(shape) * 0.1, "bias": torch.randn(shape[0]) * 0.1}
+            state |= {f"encoder.mult_{name}.{task}.{key}": value for key, value in shared[task, name].items()}
+        for layer in range(SMALL["num_hidden_layers"]):
+            at = f"encoder.layer.{layer}.multi_layers.{task}"
+            for name in ("aug_dense", "aug_dense2"):
+                state |= {f"{at}.{name}.{key}": value for key, value in shared[task, name].items()}
+            for name in ("query", "key", "value"):
+                state[f"{at}.attn.{name}.weight"] = torch.randn(small, small) * 0.2
+                state[f"{at}.attn.{name}.bias"] = torch.randn(small) * 0.2
+    (folder / "model.safetensors").unlink()
+    torch.save(state, folder / "pytorch_model.bin")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"pals": True, "mult": True, "hidden_size_aug": small, "num_tasks": len(CODES)}
+    del config["model_type"], config["architectures"]
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def save_fusion(root: Path, base: Path) -> Path:
+    """Save four adapters and a fusion of them in the published layout; return the folder of the fusion."""
+    import adapters
+    from adapters.composition import Fuse
+
+    names = sorted(CODES)
+    for number, name in enumerate(names):
+        save_adapter(root / "adapters" / name, base, seed=number, name=name)
+    network = adapters.AutoAdapterModel.from_pretrained(base)
+    for name in names:
+        network.load_adapter(str(root / "adapters" / name), load_as=name)
+    fuse = Fuse(*names)
+    network.add_adapter_fusion(fuse)
+    torch.manual_seed(9)
+    for name, weight in network.named_parameters():
+        if "adapter_fusion_layer" in name:
+            torch.nn.init.normal_(weight, std=0.5)
+    network.save_adapter_fusion(str(root / "[CLF]_fusion"), fuse)
+    return root / "[CLF]_fusion"

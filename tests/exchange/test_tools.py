@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import ir_measures
 import mteb
@@ -12,7 +13,6 @@ import numpy as np
 import polars as pl
 import pytest
 import pytrec_eval
-import ranx
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 
 from pipeline.core.errors import InputError
@@ -69,7 +69,9 @@ def beir(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("levels", [1, 4, 10_000])
-def test_trec_eval_ir_measures_and_ranx_give_our_figures(pool: Pool, tmp_path: Path, levels: int) -> None:
+def test_trec_eval_ir_measures_and_ranx_give_our_figures(
+    pool: Pool, tmp_path: Path, plain_ranx: Any, levels: int
+) -> None:
     run, ours = ranked(pool, levels)
     ranking = ranking_table(run)
     write_pool(tmp_path, pool, "trec")
@@ -95,10 +97,11 @@ def test_trec_eval_ir_measures_and_ranx_give_our_figures(pool: Pool, tmp_path: P
         for own, measure in by_ir_measures.items():
             assert values[ir_measures.parse_measure(measure)] == pytest.approx(ours[own].mean(), abs=1e-9)
 
-    plain = ranx.Qrels.from_dict({q: {d: int(g) for d, g in each.items()} for q, each in plain_qrels(pool).items()})
-    objects = [ranx.Run.from_file(str(tmp_path / name)) for name in ("run.json", "run.lz4")]
+    qrels_of_ranx = plain_ranx.Qrels.from_dict(plain_qrels(pool))
+    objects = [plain_ranx.Run.from_file(str(tmp_path / name)) for name in ("run.json", "run.lz4")]
     for each in (*objects, to_ranx(ranking, pool, "ours")):
-        by_ranx = ranx.evaluate(plain, each, ["map", "mrr", "ndcg", "precision@1", "recall@30"], make_comparable=True)
+        asked = ["map", "mrr", "ndcg", "precision@1", "recall@30"]
+        by_ranx = plain_ranx.evaluate(qrels_of_ranx, each, asked, make_comparable=True)
         for own, value in by_ranx.items():
             assert value == pytest.approx(ours[own].mean(), abs=1e-9)
 

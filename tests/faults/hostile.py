@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,90 +64,77 @@ def _jsonl(text: bytes) -> Files:
     return {"a.jsonl": line({"paper_id": "1", "title": "A"}) + text + line({"paper_id": "2", "title": "B"})}
 
 
-SOURCES: Mapping[str, tuple[Callable[[bytes], Files], Callable[..., dict[str, Any]]]] = {
-    "s2orc2020": (_s2orc, lambda **values: s2orc_record("3") | values),
-    "s2ag": (_s2ag, lambda **values: s2ag_paper(3) | values),
-    "openalex": (_openalex, lambda **values: openalex_work(3) | values),
-    "jsonl": (_jsonl, lambda **values: {"paper_id": "3", "title": "C"} | values),
+SOURCES: Mapping[str, tuple[Callable[[bytes], Files], Callable[[int], dict[str, Any]]]] = {
+    "s2orc2020": (_s2orc, lambda number: s2orc_record(str(number))),
+    "s2ag": (_s2ag, s2ag_paper),
+    "openalex": (_openalex, openalex_work),
+    "jsonl": (_jsonl, lambda number: {"paper_id": str(number), "title": "C"}),
 }
 
 # Lines that no source can read, and the reason each is dropped for.
-LINES: Mapping[str, tuple[bytes, str]] = {
-    "no JSON": (b"{bad\n", "bad_json"),
-    "a word": (b"paper\n", "bad_json"),
-    "half a record": (b'{"title": "cut of\n', "bad_json"),
-    "a list": (b"[]\n", "wrong_type"),
-    "null": (b"null\n", "wrong_type"),
-    "a number": (b"3\n", "wrong_type"),
-    "a text": (b'"paper"\n', "wrong_type"),
-    "bytes that are no UTF-8": (b'{"title": "\xff\xfe"}\n', "bad_utf8"),
-    "a byte-order mark inside": (b"\xef\xbb\xbf[]\n", "wrong_type"),
-    "zeros": (bytes(64) + b"\n", "bad_json"),
-    "UTF-16": ('{"title": "x"}\n'.encode("utf-16-le"), "bad_json"),
-    "objects nested 100,000 deep": (b'{"deep": ' * 100_000 + b"\n", "bad_json"),
-    "lists nested 100,000 deep": (b'{"deep": ' + b"[" * 100_000 + b"\n", "bad_json"),
-    "NaN": (b'{"title": NaN}\n', "bad_json"),
-    "a comma too many": (b'{"title": "x",}\n', "bad_json"),
-    "single quotes": (b"{'title': 'x'}\n", "bad_json"),
+LINES: Mapping[bytes, str] = {
+    b"{bad\n": "bad_json",
+    b"[]\n": "wrong_type",
+    b"null\n": "wrong_type",
+    b'{"title": "\xff\xfe"}\n': "bad_utf8",
+    b"\xef\xbb\xbf[]\n": "wrong_type",
+    bytes(64) + b"\n": "bad_json",
+    b'{"deep": ' * 100_000 + b"\n": "bad_json",
+    b'{"deep": ' + b"[" * 100_000 + b"\n": "bad_json",
+    b'{"title": NaN}\n': "bad_json",
 }
 
-# Values of one record, by source, and the reason it is dropped for, or noted under.
-VALUES: Mapping[str, list[tuple[str, dict[str, Any], str]]] = {
+# Values of a record, by source, and the reason it is dropped for, or noted under.
+VALUES: Mapping[str, list[tuple[dict[str, Any], str]]] = {
     "s2orc2020": [
-        ("an empty id", {"paper_id": ""}, "no_paper_id"),
-        ("a null id", {"paper_id": None}, "wrong_type"),
-        ("an id that is a list", {"paper_id": ["3"]}, "wrong_type"),
-        ("a title that is a list", {"title": ["x"]}, "wrong_type"),
-        ("an abstract that is an object", {"abstract": {"text": "x"}}, "wrong_type"),
-        ("a year that is text", {"year": "2019"}, "wrong_type"),
-        ("a year of 31 digits", {"year": 10**30}, "impossible_year"),
-        ("a year of 1e400", {"year": 1e308 * 10}, "bad_json"),
-        ("a negative year", {"year": -5}, "impossible_year"),
-        ("a year of 9999", {"year": 9999}, "impossible_year"),
-        ("references that are text", {"outbound_citations": "1"}, "wrong_type"),
-        ("references that are numbers", {"outbound_citations": [1, 2]}, "wrong_type"),
-        ("the same reference twice", {"outbound_citations": ["1", "1"]}, "references_repeated_or_self"),
-        ("a reference to itself", {"outbound_citations": ["3"]}, "references_repeated_or_self"),
-        ("an unknown field", {"mag_field_of_study": ["Alchemy"]}, "unknown_field: Alchemy"),
-        ("a field with markup", {"mag_field_of_study": ["<b>|`x`"]}, "unknown_field: <b>|`x`"),
-        ("a DOI that is a number", {"doi": 5}, "wrong_type"),
-        ("an id there is already", {"paper_id": "1"}, "duplicate_id_other_text"),
+        ({"paper_id": ""}, "no_paper_id"),
+        ({"paper_id": None}, "wrong_type"),
+        ({"paper_id": ["3"]}, "wrong_type"),
+        ({"abstract": {"text": "x"}}, "wrong_type"),
+        ({"year": "2019"}, "wrong_type"),
+        ({"year": 10**30}, "impossible_year"),
+        ({"year": 1e308 * 10}, "bad_json"),
+        ({"year": -5}, "impossible_year"),
+        ({"outbound_citations": "1"}, "wrong_type"),
+        ({"outbound_citations": [1, 2]}, "wrong_type"),
+        ({"outbound_citations": ["1", "1"]}, "references_repeated_or_self"),
+        ({"mag_field_of_study": ["<b>|`x`"]}, "unknown_field: <b>|`x`"),
+        ({"doi": 5}, "wrong_type"),
+        ({"paper_id": "1"}, "duplicate_id_other_text"),
     ],
     "s2ag": [
-        ("a null id", {"corpusid": None}, "no_paper_id"),
-        ("an empty id", {"corpusid": ""}, "no_paper_id"),
-        ("an id that is true", {"corpusid": True}, "wrong_type"),
-        ("a title that is a number", {"title": 4}, "wrong_type"),
-        ("a year that is text", {"year": "2019"}, "wrong_type"),
-        ("fields that are text", {"s2fieldsofstudy": "Medicine"}, "wrong_type"),
-        ("identifiers that are a list", {"externalids": ["10.1/a"]}, "wrong_type"),
-        ("a year of 0", {"year": 0}, "impossible_year"),
-        ("an id there is already", {"corpusid": 1}, "duplicate_id_other_text"),
+        ({"corpusid": None}, "no_paper_id"),
+        ({"corpusid": ""}, "no_paper_id"),
+        ({"corpusid": True}, "wrong_type"),
+        ({"title": 4}, "wrong_type"),
+        ({"year": "2019"}, "wrong_type"),
+        ({"s2fieldsofstudy": "Medicine"}, "wrong_type"),
+        ({"externalids": ["10.1/a"]}, "wrong_type"),
+        ({"year": 0}, "impossible_year"),
+        ({"corpusid": 1}, "duplicate_id_other_text"),
     ],
     "openalex": [
-        ("no id", {"id": None}, "no_paper_id"),
-        ("an address without an id", {"id": "https://openalex.org/"}, "no_paper_id"),
-        ("a retracted work", {"is_retracted": True}, "retracted"),
-        ("a work outside the interface", {"is_xpac": True}, "xpac"),
-        ("an id that is a number", {"id": 3}, "wrong_type"),
-        ("a score that is a word", {"concepts": [{"display_name": "Art", "level": 0, "score": "high"}]}, "wrong_type"),
-        ("an inverted index that is no JSON", {"abstract_inverted_index": "{"}, "wrong_type"),
-        ("an inverted index of words", {"abstract_inverted_index": {"a": ["b"]}}, "wrong_type"),
-        ("references that are numbers", {"referenced_works": [4]}, "wrong_type"),
-        ("an id there is already", {"id": "https://openalex.org/W1"}, "duplicate_id_other_text"),
+        ({"id": None}, "no_paper_id"),
+        ({"id": "https://openalex.org/"}, "no_paper_id"),
+        ({"is_retracted": True}, "retracted"),
+        ({"is_xpac": True}, "xpac"),
+        ({"id": 3}, "wrong_type"),
+        ({"concepts": [{"display_name": "Art", "level": 0, "score": "high"}]}, "wrong_type"),
+        ({"abstract_inverted_index": "{"}, "wrong_type"),
+        ({"abstract_inverted_index": {"a": ["b"]}}, "wrong_type"),
+        ({"referenced_works": [4]}, "wrong_type"),
+        ({"id": "https://openalex.org/W1"}, "duplicate_id_other_text"),
     ],
     "jsonl": [
-        ("an empty id", {"paper_id": ""}, "no_paper_id"),
-        ("an id that is a list", {"paper_id": ["3"]}, "wrong_type"),
-        ("a year that is a word", {"year": "soon"}, "wrong_type"),
-        ("a year that is true", {"year": True}, "wrong_type"),
-        ("a year of five digits", {"year": "20199"}, "wrong_type"),
-        ("half a year", {"year": 2019.5}, "wrong_type"),
-        ("citing papers below zero", {"n_inbound": -1}, "wrong_type"),
-        ("citing papers over 2^31", {"n_inbound": 2**31}, "wrong_type"),
-        ("references that are objects", {"references": [{"id": 1}]}, "wrong_type"),
-        ("a field that is a number", {"fields": 3}, "wrong_type"),
-        ("an id there is already", {"paper_id": "1"}, "duplicate_id_other_text"),
+        ({"paper_id": ""}, "no_paper_id"),
+        ({"paper_id": ["3"]}, "wrong_type"),
+        ({"year": True}, "wrong_type"),
+        ({"year": "20199"}, "wrong_type"),
+        ({"year": 2019.5}, "wrong_type"),
+        ({"n_inbound": 2**31}, "wrong_type"),
+        ({"references": [{"id": 1}]}, "wrong_type"),
+        ({"fields": 3}, "wrong_type"),
+        ({"paper_id": "1"}, "duplicate_id_other_text"),
     ],
 }
 
@@ -158,22 +146,16 @@ _SHARD = "metadata_0.jsonl.gz"
 # gzip files: what is counted, or said.
 GZIP: list[tuple[str, bytes, Mapping[str, int] | None, str]] = [
     ("of no bytes", b"", None, _SHARD),
-    ("of zeros", bytes(4096), None, _SHARD),
-    ("of one byte", b"\x1f", None, _SHARD),
-    ("cut in the header", _GZ[:6], None, _SHARD),
     ("cut in the middle", _GZ[: len(_GZ) // 2], None, "truncated"),
     ("cut in the trailer", _GZ[:-3], None, "truncated"),
     ("with a flipped bit", _GZ[:200] + bytes([_GZ[200] ^ 4]) + _GZ[201:], None, _SHARD),
     ("with a wrong checksum", _GZ[:-8] + bytes(4) + _GZ[-4:], None, _SHARD),
-    ("with a wrong length", _GZ[:-4] + b"\1\2\3\4", None, _SHARD),
     ("that is plain text", _RECORDS, None, _SHARD),
-    ("that is a zip file", b"PK\x03\x04" + bytes(60), None, _SHARD),
     ("with text behind it", _TWO + b"not gzip", None, _SHARD),
     ("with half a member behind it", _TWO + _GZ[:100], None, "truncated"),
     ("with zeros behind it", _TWO + bytes(512), {}, ""),
     ("of two members", _TWO, {}, ""),
     ("of an empty member", gzip.compress(b""), None, ""),
-    ("of blank lines", gzip.compress(b"\n \n\t\n"), None, "no paper"),
     ("of bad lines alone", gzip.compress(b"{\n{\n"), None, "no paper"),
 ]
 
@@ -216,38 +198,24 @@ BEIR: list[tuple[str, Files, Mapping[str, int] | None, str]] = [
         "",
     ),
     ("a document without id", _beir(corpus=_CORPUS + line({"text": "x"})), {"no_paper_id": 1}, ""),
-    ("a document that is no JSON", _beir(corpus=_CORPUS + b"{\n"), {"bad_json": 1}, ""),
     ("a document that is no UTF-8", _beir(corpus=_CORPUS + b'{"_id": "\xff"}\n'), {"bad_utf8": 1}, ""),
     *(
         (f"a grade of {name}", _beir(qrels=_QRELS + b"q1\td2\t" + grade + b"\n"), None, "test.tsv:4")
         for name, grade in {
-            "--1": b"--1",
             "70000": b"70000",
             "5,000 digits": b"9" * 5_000,
-            "1.5": b"1.5",
-            "a word": b"high",
             "nothing": b"",
-            "NaN": b"nan",
             "an Arabic digit": "١".encode(),
-            "a superscript": "²".encode(),
-            "1e3": b"1e3",
-            "0x1": b"0x1",
         }.items()
     ),
     ("a judgement of two columns", _beir(qrels=_QRELS + b"q1\td1\n"), None, "test.tsv:4"),
-    ("a judgement of five columns", _beir(qrels=_QRELS + b"q1\t0\td1\t1\tx\n"), None, "test.tsv:4"),
     ("a judgement that is no UTF-8", _beir(qrels=_QRELS + b"q1\t\xff\t1\n"), None, "test.tsv:4"),
-    ("judgements of no bytes", _beir(qrels=b""), None, "test.tsv"),
     ("judgements of a header", _beir(qrels=_HEAD), None, "test.tsv"),
     ("a judged query that is missing", _beir(qrels=_QRELS + b"q9\td1\t1\n"), None, "q9"),
     ("a query that is no JSON", _beir(queries=_QUERIES + b"{\n"), None, "queries.jsonl:3"),
-    ("a query that is no UTF-8", _beir(queries=_QUERIES + b'{"_id": "\xff"}\n'), None, "queries.jsonl:3"),
     ("a query without id", _beir(queries=_QUERIES + line({"text": "x"})), None, "queries.jsonl:3"),
-    ("queries of no bytes", _beir(queries=b""), None, "queries.jsonl"),
     ("documents of no bytes", _beir(corpus=b""), None, "corpus.jsonl"),
-    ("no queries", {"corpus.jsonl": _CORPUS, "qrels/test.tsv": _QRELS}, None, "queries"),
     ("no documents", {"queries.jsonl": _QUERIES, "qrels/test.tsv": _QRELS}, None, "corpus"),
-    ("no judgements", {"corpus.jsonl": _CORPUS, "queries.jsonl": _QUERIES}, None, "judgements"),
     ("judgements of another split", _beir() | {"qrels/test.tsv": b"", "qrels/dev.tsv": _QRELS}, None, "test.tsv"),
     (
         "a table of four columns",
@@ -279,18 +247,12 @@ _TABLE = pa.table({"paper_id": ["1", "2", "3"], "title": ["a", "b", "c"]})
 # Parquet files: what is counted, or said.
 PARQUET: list[tuple[str, Files | Callable[[Path], None], Mapping[str, int] | None, str]] = [
     ("a title that is no UTF-8", _parquet(_TABLE.set_column(1, "title", _bad_text())), {"bad_utf8": 1}, ""),
-    ("an id that is no UTF-8", _parquet(_TABLE.set_column(0, "paper_id", _bad_text())), {"bad_utf8": 1}, ""),
     ("titles that are numbers", _parquet(_TABLE.set_column(1, "title", [[1, 2, 3]])), None, "no paper"),
     ("a null id", _parquet(_TABLE.set_column(0, "paper_id", [["1", None, "3"]])), {"no_paper_id": 1}, ""),
-    ("an id twice", _parquet(_TABLE.set_column(0, "paper_id", [["1", "1", "3"]])), {"duplicate_id_other_text": 1}, ""),
     ("infinite years", _parquet(_TABLE.append_column("year", [[2019.0, float("inf"), 2020.0]])), {"wrong_type": 1}, ""),
     ("no column of ids", _parquet(_TABLE.rename_columns(["id", "title"])), None, "paper_id"),
-    ("no rows", _parquet(_TABLE.slice(0, 0)), None, "no paper"),
     ("cut in the middle", _parquet(_TABLE, lambda data: data[: len(data) // 2]), None, "a.parquet"),
-    ("cut at the end", _parquet(_TABLE, lambda data: data[:-4]), None, "a.parquet"),
-    ("zeros", {"a.parquet": bytes(4096)}, None, "a.parquet"),
     ("of no bytes", {"a.parquet": b""}, None, "a.parquet"),
-    ("JSON lines", {"a.parquet": line({"paper_id": "1"})}, None, "a.parquet"),
     ("a zeroed column", _parquet(_TABLE, lambda data: data[:4] + bytes(60) + data[64:]), None, "a.parquet"),
 ]
 
@@ -314,25 +276,21 @@ def _pipe(folder: Path) -> None:
 
 
 PATHS: list[tuple[str, Callable[[Path], None] | Files, str]] = [
-    ("a link that leads nowhere", _linked("nowhere"), "metadata_1.jsonl"),
     ("a link to itself", _linked("metadata_1.jsonl"), "metadata_1.jsonl"),
-    ("a link to a folder", _linked("."), "metadata_1.jsonl"),
     ("a link to a device", _linked("/dev/null"), "metadata_1.jsonl"),
     ("a folder named like a shard", _folder_as_shard, "metadata_1.jsonl"),
     ("a pipe named like a shard", _pipe, "metadata_1.jsonl"),
     ("an empty folder", {}, "no S2ORC metadata"),
-    ("a hidden shard alone", {".metadata_0.jsonl": line(s2orc_record("1"))}, "no S2ORC metadata"),
     ("a release that is being fetched", {"metadata_0.jsonl": b"{}", ".fetching": b""}, "not fetched"),
 ]
 
 
 def inputs() -> Iterable[Input]:
-    """Return every row of the tables above."""
+    """Return every row of the tables above; lines and values of a source are one release."""
     for source, (around, record) in SOURCES.items():
-        for name, (text, reason) in LINES.items():
-            yield Input(f"{source}: {name}", source, around(text), {reason: 1})
-        for name, values, reason in VALUES[source]:
-            yield Input(f"{source}: {name}", source, around(line(record(**values))), {reason: 1})
+        yield Input(f"{source}: lines", source, around(b"".join(LINES)), Counter(LINES.values()))
+        values = b"".join(line(record(number) | each) for number, (each, _) in enumerate(VALUES[source], 3))
+        yield Input(f"{source}: values", source, around(values), Counter(reason for _, reason in VALUES[source]))
     for name, data, counted, said in GZIP:
         yield Input(f"gzip {name}", "s2orc2020", {_SHARD: data}, counted, said)
     for name, files, counted, said in BEIR:
@@ -343,9 +301,8 @@ def inputs() -> Iterable[Input]:
         yield Input(f"path: {name}", "s2orc2020", given, None, said)
     cut = {_SHARD: _GZ[: len(_GZ) // 2]}
     yield Input("gzip cut, allowed", "s2orc2020", cut, {}, options=("--allow-truncated",))
-    for score in ("nan", "2", "-1"):
-        options = ("--min-concept-score", score)
-        yield Input(f"openalex: a score of {score}", "openalex", _openalex(b""), None, "min-concept-score", options)
+    options = ("--min-concept-score", "nan")
+    yield Input("openalex: a score of nan", "openalex", _openalex(b""), None, "min-concept-score", options)
     empty = {_SHARD: gzip.compress(b"")}
     yield Input("gzip of an empty member, allowed", "s2orc2020", empty, {}, options=("--allow-empty",))
 
@@ -353,82 +310,37 @@ def inputs() -> Iterable[Input]:
 # Options of a command in a workspace with the corpus tiny, and what the refusal has to say.
 OPTIONS: list[tuple[str, str]] = [
     ("pool --size 0", "size"),
-    ("pool --size -5", "size"),
-    ("pool --size 1e3", "size"),
     ("pool --size 10,", "size"),
-    ("pool --size nan", "size"),
     ("pool --size 99999999999999999999", "size"),
     ("pool --queries 0", "queries"),
-    ("pool --queries -1", "queries"),
-    ("pool --samples 0", "samples"),
-    ("pool --samples -1", "samples"),
-    ("pool --samples x", "samples"),
     ("pool --year soon", "year"),
-    ("pool --year 99999", "year"),
-    ("pool --year -1", "year"),
     ("pool --seed x", "seed"),
-    ("pool --field Medcine", "Medicine"),
     ("pool --split dev", "split"),
     ("pool --positives some", "positives"),
-    ("pool --citation-direction both", "direction"),
     ("pool --min-abstract-chars x", "min-abstract-chars"),
-    ("pool --exclude nowhere.txt", "nowhere.txt"),
     ("pool --exclude /", "/"),
-    ("pool --corpus tnyi", "tnyi"),
     ("pool --corpus ../tiny", "tiny"),
-    ("pool --corpus /etc/passwd", "passwd"),
     ("pool --memory 1", "memory"),
-    ("pool --memory 0", "memory"),
-    ("pool --memory -4G", "memory"),
-    ("pool --memory lots", "memory"),
-    ("pool --memory nan", "memory"),
     ("pool --workers 0", "workers"),
-    ("pool --workers x", "workers"),
     ("pool --no-such-option", "no-such-option"),
-    ("eval --model lsa --depth 0", "depth"),
-    ("eval --model lsa --depth -1", "depth"),
-    ("eval --model lsa --depth x", "depth"),
-    ("eval --model spectre", "specter"),
     ("eval --model ,", "model"),
     ("eval --model bm25:k1=nan", "k1"),
-    ("eval --model bm25:k1=inf", "k1"),
     ("eval --model bm25:k1=-1", "k1"),
-    ("eval --model bm25:k1=fast", "k1"),
     ("eval --model bm25:b=2", "b"),
-    ("eval --model bm25:b=nan", "b"),
-    ("eval --model bm25:k2=1", "k2"),
-    ("eval --model rrf(bm25", "rrf"),
     ("eval --model rrf()", "rrf"),
     ("eval --model hf:../../etc", "etc"),
     ("eval --model /nonexistent", "nonexistent"),
-    ("eval --model lsa --precision fp8", "fp8"),
-    ("eval --model lsa --engine fais", "fais"),
     ("eval --model lsa --engine ivf:cells=0", "cells"),
-    ("eval --model lsa --engine ivf:cells=nan", "cells"),
     ("eval --model lsa --engine hnsw:link=4", "link"),
-    ("eval --model bm25 --bm25-engine lucen", "lucen"),
-    ("eval --model lsa --measures mapp", "mapp"),
     ("eval --model lsa --measures ndcg@0", "ndcg@0"),
-    ("eval --model lsa --measures ndcg@-1", "ndcg@-1"),
     ("eval --model lsa --measures recall@x", "recall@x"),
     ("eval --model lsa --measure-engine rank", "rank"),
-    ("corpus --source s2orc", "s2orc2020"),
-    ("corpus --source s2orc2020", "--input"),
-    ("corpus --source s2orc2020 --input /nonexistent", "/nonexistent"),
     ("corpus --source s2orc2020 --input /dev/null", "/dev/null"),
-    ("corpus --source synthetic --papers 0", "papers"),
-    ("corpus --source synthetic --papers -3", "papers"),
-    ("corpus --source synthetic --papers few", "papers"),
     ("corpus --source synthetic --seed x", "seed"),
-    ("corpus --source synthetic --corpus a/b", "a/b"),
-    ("corpus --source synthetic --corpus ..", ".."),
     ("corpus --source synthetic --corpus -x", "corpus"),
     ("corpus --source synthetic --input /tmp --columns paper_id", "columns"),
-    ("corpus --source synthetic --duplicates some", "some"),
     ("corpus --source jsonl --input /tmp --columns idd=x", "idd"),
-    ("corpus --source openalex --input /tmp --min-concept-score high", "min-concept-score"),
     ("corpus --source s2ag --input /tmp --fields-from me", "me"),
-    ("show colour", "colour"),
     ("show table --format pdf", "pdf"),
     ("show corpus --corpus none", "none"),
     ("tune --size 0", "size"),
@@ -439,20 +351,3 @@ OPTIONS: list[tuple[str, str]] = [
     ("models nothing", "nothing"),
     ("unknown", "unknown"),
 ]
-
-# What runs code where a value becomes part of a shell's words or of a makefile.
-MAKE_VALUES = (
-    "$$(touch ran)",
-    "$(shell touch ran)",
-    "`touch ran`",
-    '"; touch ran; "',
-    "'; touch ran; '",
-    '" && touch ran && "',
-    "x | touch ran",
-    "x > ran",
-    "x\ntouch ran",
-    "$(eval ran:;touch ran)$(shell touch ran)",
-    "${shell touch ran}",
-    '$$(touch ran)"`touch ran`',
-)
-MAKE_VARIABLES = ("FIELD", "MODEL", "INPUT", "ROOT", "SIZE")

@@ -18,7 +18,7 @@ from tests.faults.tally import Tally
 from tests.faults.workspace import contents, leftovers, release
 
 KILLS = int(os.environ.get("MDCR_KILLS", "10"))
-MANIFEST_FLIPS = max(100, 6 * KILLS)
+MANIFEST_FLIPS = 24 if KILLS <= 10 else 6 * KILLS
 FLIPS_OF_A_FILE = 1 if KILLS <= 10 else 5
 REPAIRS = 10
 """One manifest in so many is repaired too."""
@@ -102,28 +102,18 @@ def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], byte
 
 
 MUTATIONS: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda _: b"",
     "half of it": lambda manifest: manifest[: len(manifest) // 2],
-    "zeros": lambda manifest: bytes(len(manifest)),
-    "bytes that are no UTF-8": lambda manifest: manifest.replace(b'"slug": "', b'"slug": "\xff', 1),
     "nested 100,000 deep": lambda _: b"[" * 100_000 + b"]" * 100_000,
-    "a list": lambda _: b"[]",
-    "null": lambda _: b"null",
     "a number of 5,000 digits": lambda manifest: manifest.replace(b'"schema": 1', b'"schema": ' + b"1" * 5_000),
     "another schema": edited(lambda values: values.update(schema=2)),
-    "a key more": edited(lambda values: values.update(more=1)),
     "a key less": edited(lambda values: values.pop("stage")),
     "another id": edited(lambda values: values.update(id="0" * 64)),
-    "another stage": edited(lambda values: values.update(stage="other")),
-    "another version": edited(lambda values: values.update(stage_version=99)),
-    "another slug": edited(lambda values: values.update(slug="other")),
     "another config": edited(lambda values: values["config"].update(seed=99)),
     "an input more": edited(lambda values: values["inputs"].update(other="0" * 64)),
     "other counts": edited(lambda values: values["counts"].update(positives=1, queries=1, kept=1)),
     "no outputs": edited(lambda values: values.update(outputs=[])),
     "an output outside": edited(lambda values: values["outputs"][0].update(path="../../../escaped")),
     "rows that are text": edited(lambda values: values["outputs"][0].update(rows="many")),
-    "counts that are a list": edited(lambda values: values.update(counts=[])),
 }
 
 

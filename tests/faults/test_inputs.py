@@ -1,25 +1,21 @@
-"""Hostile lines, files, options and variables of make: each is refused in one line, or counted."""
+"""Hostile lines, files and options: each is refused in one line, or counted."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.cli.run import Result, flags, mdcr, mdcr_json
-from tests.faults.hostile import MAKE_VALUES, MAKE_VARIABLES, OPTIONS, Input, inputs
+from tests.faults.hostile import OPTIONS, Input, inputs
 from tests.faults.tally import Tally
 from tests.faults.workspace import leftovers
 
 ROWS = list(inputs())
 SECONDS = 20
-MAKEFILE = Path(__file__).parents[2] / "Makefile"
 
 
 @pytest.fixture(autouse=True)
@@ -75,36 +71,6 @@ def test_an_option_is_refused(words: str, said: str, tiny: Path, tally: Tally) -
     refused(mdcr(tiny, *given), said)
     assert published(tiny) == before
     assert not leftovers(tiny)
-    tally.count("refused")
-
-
-@pytest.mark.parametrize(
-    "words", ["corpus --source synthetic --papers 500", "pool", "eval --model lsa", "show", "report"]
-)
-def test_a_root_that_is_a_file(words: str, tmp_path: Path, tally: Tally) -> None:
-    root = tmp_path / "root"
-    root.write_text("a file")
-    tally.count("tried")
-    refused(mdcr(root, *flags(words)), str(root))
-    assert root.read_text() == "a file"
-    tally.count("refused")
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
-@pytest.mark.parametrize("variable", MAKE_VARIABLES)
-@pytest.mark.parametrize("value", MAKE_VALUES)
-def test_a_variable_of_make_runs_nothing(variable: str, value: str, tmp_path: Path, tally: Tally) -> None:
-    shutil.copy(MAKEFILE, tmp_path)
-    for name in ("pyproject.toml", "constraints.txt"):
-        (tmp_path / name).touch()
-    (tmp_path / ".venv/bin").mkdir(parents=True)
-    (tmp_path / ".venv/bin/mdcr").write_text("#!/bin/sh\nexit 0\n")
-    (tmp_path / ".venv/bin/mdcr").chmod(0o755)
-    (tmp_path / ".venv/.installed").touch()
-    tally.count("tried")
-    plain = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
-    subprocess.run(["make", "-s", "eval", f"{variable}={value}"], cwd=tmp_path, env=plain, capture_output=True)
-    assert not (tmp_path / "ran").exists()
     tally.count("refused")
 
 

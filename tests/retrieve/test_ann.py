@@ -115,15 +115,6 @@ def test_what_cannot_be_set_is_said(name: str, message: str) -> None:
         parse_settings(name)
 
 
-def test_more_looked_at_finds_more() -> None:
-    case = make_case("random", candidates=4_000)
-    exact = brute_force(case.queries, case.rows, case.vectors, "l2", 50, case.excluded)
-    little, much = (parse_settings(name) for name in ("hnsw:links=4,build=8,search=1", "hnsw:links=16,search=8"))
-    assert little is not None
-    assert much is not None
-    assert recall(search(case, little, "l2", 50), exact) < recall(search(case, much, "l2", 50), exact)
-
-
 def test_a_vector_found_twice_counts_once_and_one_that_is_not_there_never(monkeypatch: pytest.MonkeyPatch) -> None:
     case = make_case("random", candidates=300)
     nothing = 2**32 - 1  # what CAGRA gives where it found too few

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Block, Metric, no_exclusions
-from pipeline.retrieve.canonical import brute_force
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.search import DenseEngine
-from tests.retrieve.cases import ENGINES, METRICS, Case, exclusions, make_case, named, same
+from tests.retrieve.cases import ENGINES, METRICS, Case, exclusions, expected, make_case, named, same
 
 CPU = Resources(memory=64 << 20, workers=2, device="cpu")
 NAMES = (
@@ -46,9 +45,9 @@ def engine(request: pytest.FixtureRequest) -> DenseEngine:
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_brute_force_in_every_bit(name: str, metric: Metric, engine: DenseEngine) -> None:
     case = make_case(name)
-    expected = brute_force(case.queries, case.rows, case.vectors, metric, 100, case.excluded)
-    assert same(case.search(engine, metric, 100), expected)
-    assert same(case.search(engine, metric, 100, size=611, workers=3), expected)
+    best = expected(case, metric, 100)
+    assert same(case.search(engine, metric, 100), best)
+    assert same(case.search(engine, metric, 100, size=611, workers=3), best)
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 2048, 2049, 4999])
@@ -63,31 +62,31 @@ def test_block_size_changes_nothing(size: int, engine: DenseEngine) -> None:
 def test_memory_changes_nothing(name: str, memory: int, engine: DenseEngine) -> None:
     """Candidates are scored after each block, after several, or at the end."""
     case = make_case(name, candidates=20_000)
-    expected = brute_force(case.queries, case.rows, case.vectors, "l2", 100, case.excluded)
-    assert same(case.search(engine, "l2", 100, size=3_000, workers=2, memory=memory), expected)
+    best = expected(case, "l2", 100)
+    assert same(case.search(engine, "l2", 100, size=3_000, workers=2, memory=memory), best)
 
 
 @pytest.mark.parametrize("dimension", [1, 63, 64, 65, 200])
 def test_any_dimension(dimension: int, engine: DenseEngine) -> None:
     case = make_case("random", dimension=dimension, candidates=300)
     for metric in METRICS:
-        expected = brute_force(case.queries, case.rows, case.vectors, metric, 10, case.excluded)
-        assert same(case.search(engine, metric, 10, size=99), expected)
+        best = expected(case, metric, 10)
+        assert same(case.search(engine, metric, 10, size=99), best)
 
 
 @pytest.mark.parametrize("depth", [1, 299, 300, 301, 5_000])
 def test_depth_up_to_more_than_there_is(depth: int, engine: DenseEngine) -> None:
     case = make_case("random", candidates=300, dimension=5)
     ranking = case.search(engine, "l2", depth, size=77)
-    assert same(ranking, brute_force(case.queries, case.rows, case.vectors, "l2", depth, case.excluded))
+    assert same(ranking, expected(case, "l2", depth))
     there = 300 - 3  # the first query lacks three candidates, and one row that is none
     assert (ranking.query == 0).sum() == min(depth, there)
 
 
 def test_many_queries_and_deep_lists(engine: DenseEngine) -> None:
     case = make_case("few values", dimension=6, candidates=4_000, queries=600)
-    expected = brute_force(case.queries, case.rows, case.vectors, "inner_product", 1_500, case.excluded)
-    assert same(case.search(engine, "inner_product", 1_500, size=1_700, workers=2), expected)
+    best = expected(case, "inner_product", 1_500)
+    assert same(case.search(engine, "inner_product", 1_500, size=1_700, workers=2), best)
 
 
 @settings(max_examples=60, deadline=None)
@@ -103,9 +102,9 @@ def test_small_whole_numbers_tie_everywhere(data: st.DataObject) -> None:
     )
     metric, depth = data.draw(st.sampled_from(METRICS)), data.draw(st.integers(1, 70))
     size = data.draw(st.integers(1, 61))
-    expected = brute_force(case.queries, case.rows, case.vectors, metric, depth, case.excluded)
+    best = expected(case, metric, depth)
     for name in ENGINES:
-        assert same(case.search(named(name), metric, depth, size=size), expected)
+        assert same(case.search(named(name), metric, depth, size=size), best)
 
 
 def test_ties_at_the_cut_go_to_the_greatest_rows(engine: DenseEngine) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-import ranx
 
 from pipeline.core import order
 from pipeline.retrieve.base import Ranking
@@ -27,29 +28,24 @@ def ranking(seed: int, *, depth: int = 40, tied: bool = False, empty: tuple[int,
     return Ranking.from_counts(np.array(counts), np.concatenate(rows), np.concatenate(scores))
 
 
-def as_run(ranked: Ranking, *, by_rank: bool) -> ranx.Run:
+def scores_of(ranked: Ranking, *, by_rank: bool) -> dict[str, dict[str, float]]:
     values = 1.0 - ranked.rank / 100 if by_rank else ranked.score.astype(float)
     found: dict[str, dict[str, float]] = {}
     for query, row, value in zip(ranked.query.tolist(), ranked.row.tolist(), values.tolist(), strict=True):
         found.setdefault(str(query), {})[str(row)] = value
-    return ranx.Run(found)
-
-
-def as_dict(ranked: Ranking) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for query, row, score in zip(ranked.query.tolist(), ranked.row.tolist(), ranked.score.tolist(), strict=True):
-        found.setdefault(str(query), {})[str(row)] = score
     return found
 
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(("method", "weights"), [("rrf", None), ("wsum", (0.3, 0.5, 0.2)), ("wsum", (0.0, 1.0, 0.0))])
-def test_scores_are_those_of_ranx(method: Method, weights: tuple[float, ...] | None, tied: bool) -> None:
+def test_scores_are_those_of_ranx(
+    plain_ranx: Any, method: Method, weights: tuple[float, ...] | None, tied: bool
+) -> None:
     several = [ranking(seed, tied=tied, depth=30 + seed) for seed in range(3)]
-    mine = as_dict(Fusion(several, QUERIES, method).ranking(1_000, weights))
+    mine = scores_of(Fusion(several, QUERIES, method).ranking(1_000, weights), by_rank=False)
     params = {"k": 60} if method == "rrf" else {"weights": weights}
-    runs = [as_run(each, by_rank=method == "rrf") for each in several]
-    theirs = ranx.fuse(runs, norm=None if method == "rrf" else "min-max", method=method, params=params).to_dict()
+    runs = [plain_ranx.Run(scores_of(each, by_rank=method == "rrf")) for each in several]
+    theirs = plain_ranx.fuse(runs, norm=None if method == "rrf" else "min-max", method=method, params=params).to_dict()
     assert mine.keys() == theirs.keys()
     for query, scores in mine.items():
         assert scores.keys() == theirs[query].keys()

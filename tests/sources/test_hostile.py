@@ -48,42 +48,6 @@ def test_a_grade_is_a_small_integer(tmp_path: Path, grade: str, form: str) -> No
             Beir(folder).queries()
 
 
-@pytest.mark.parametrize("line", [b"q1\td1\xff\t1\n", b"q1\t" + b"x" * (33 << 20) + b"\t1\n", b"\x00\n"])
-def test_a_line_that_is_not_a_judgement_is_refused(tmp_path: Path, line: bytes) -> None:
-    folder = write_beir(tmp_path)
-    (folder / "qrels" / "test.tsv").write_bytes(line)
-    with pytest.raises(InputError, match=r"test\.tsv:1 is not a judgement"):
-        Beir(folder).queries()
-
-
-def text_column(values: list[bytes]) -> pa.Array:
-    """Return an array that claims to be text, whatever its bytes are."""
-    binary = pa.array(values, pa.binary())
-    return pa.StringArray.from_buffers(len(values), binary.buffers()[1], binary.buffers()[2])
-
-
-def test_a_parquet_row_that_cannot_be_read_is_dropped(tmp_path: Path) -> None:
-    table = pa.table(
-        {
-            "paper_id": text_column([b"1", b"\xff", b"3", b"4"]),
-            "title": text_column([b"a", b"b", b"c\xc3", b"d"]),
-            "year": pa.array([1, 2, 3, 2**31 - 1], pa.int32()).cast(pa.date32()),
-        }
-    )
-    pq.write_table(table, tmp_path / "a.parquet")
-    rows, total = read(Collection(tmp_path, "parquet"))
-    assert [row["paper_id"] for row in rows] == ["1"]
-    assert total.dropped == {"bad_utf8": 2, "wrong_type": 1}
-    assert total.examples[0].startswith("bad_utf8: a.parquet:2: ")
-
-
-@pytest.mark.parametrize("year", [float("inf"), float("-inf"), 1e300])
-def test_a_year_that_is_not_finite_is_dropped(tmp_path: Path, year: float) -> None:
-    pq.write_table(pa.table({"paper_id": ["1"], "year": [year]}), tmp_path / "a.parquet")
-    rows, total = read(Collection(tmp_path, "parquet"))
-    assert total.dropped == {"wrong_type": 1} or rows[0]["year"] < 0
-
-
 def write_release(folder: Path, source: str) -> None:
     """Write a small release of a source."""
     if source == "s2orc2020":
@@ -129,18 +93,6 @@ def test_what_is_not_a_file_is_refused_by_name(tmp_path: Path, source: str, name
     not_a_file(tmp_path / name, kind)
     with pytest.raises(InputError, match=rf"{Path(name).name} is not a file \("):
         open_release(source, tmp_path, {}).identity()
-
-
-@pytest.mark.parametrize("depth", [600, 5_000, 100_000])
-@pytest.mark.parametrize("opened", ['{"z": ', '{"paper_id": ', '{"paper_id": "1", "title": ', ""])
-def test_deep_json_is_dropped(tmp_path: Path, depth: int, opened: str) -> None:
-    closed = "}" if opened else ""
-    deep = [opened + "[" * depth + "]" * depth + closed, opened + '{"a":' * depth + "1" + "}" * depth + closed]
-    lines: list[dict[str, Any] | bytes] = [text.encode() + b"\n" for text in deep]
-    path = write_lines(tmp_path / "a.jsonl", [*lines, {"paper_id": "2"}])
-    rows, total = read(Collection(path, "jsonl"))
-    assert [row["paper_id"] for row in rows] == ["2"]
-    assert total.dropped.total() == 2
 
 
 @pytest.mark.parametrize(
@@ -193,28 +145,6 @@ def test_a_file_without_data_is_refused_unless_allowed(tmp_path: Path, source: s
         make("refused")
     if source != "beir":
         assert make("allowed", allow_empty=True).manifest.counts["kept"] == 1
-
-
-@pytest.mark.parametrize("source", ["s2orc2020", "s2ag", "openalex", "jsonl"])
-def test_a_release_without_a_paper_is_refused_unless_allowed(tmp_path: Path, source: str) -> None:
-    write_release(tmp_path, source)
-    written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    write_lines(written[0] if source != "s2ag" else tmp_path / "papers" / "a.gz", [b"broken\n", b'{"\xff": 1}\n'])
-    for options in ({}, {"allow_empty": True}):
-        task = corpus_task("c", open_release(source, tmp_path, options))
-        runner = Runner(tmp_path / "w", Resources(2**30, 1))
-        if options:
-            assert runner.make(task).manifest.counts["kept"] == 0
-        else:
-            with pytest.raises(InputError, match="no paper of the 2 records .* is kept .dropped: .*1 bad_json"):
-                runner.make(task)
-
-
-def test_a_release_without_a_judgement_is_refused(tmp_path: Path) -> None:
-    folder = write_beir(tmp_path)
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n")
-    with pytest.raises(InputError, match=r"test\.tsv holds no judgement"):
-        Beir(folder).queries()
 
 
 def test_of_doubles_the_first_is_kept_and_the_others_are_counted(tmp_path: Path) -> None:

@@ -124,21 +124,6 @@ def test_the_tables_of_fields_are_whole() -> None:
     assert mapped == set(MAG_FIELDS)
 
 
-def test_bad_records_are_dropped_by_reason(tmp_path: Path) -> None:
-    bad = [
-        b'{"id": null}\n',
-        b'{"id": "https://openalex.org/"}\n',
-        b'{"id": "https://openalex.org/W1", "abstract_inverted_index": {"a": ["x"]}}\n',
-        b'{"id": "https://openalex.org/W2", "abstract_inverted_index": "{broken"}\n',
-        b'{"id": "https://openalex.org/W3", "concepts": [{"display_name": "Art", "level": 0, "score": "high"}]}\n',
-        b"]\n",
-    ]
-    rows, total = read(snapshot(tmp_path, *bad, openalex_work(9)))
-    assert [row["paper_id"] for row in rows] == ["W9"]
-    assert total.dropped == {"no_paper_id": 2, "wrong_type": 3, "bad_json": 1}
-    assert any(each.startswith("wrong_type: part_000.gz:5: could not convert") for each in total.examples)
-
-
 def test_abstracts_of_every_kind() -> None:
     index = {"b": [1, 2], "a": [0], "gone": None}
     for given in (index, [("b", [1, 2]), ("a", [0])], json.dumps(index)):
@@ -273,18 +258,6 @@ def test_the_manifest_is_held_against_what_is_there(tmp_path: Path, name: str, k
     (tmp_path / "data/works" / name).write_text("[]")
     with pytest.raises(CorruptError, match="is not a manifest of OpenAlex works"):
         OpenAlex(tmp_path).parts()
-
-
-def test_a_damaged_parquet_file_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "data/parquet/works/updated_date=2026-06-24/part_0000.parquet"
-    parquet(path, [openalex_work(n) for n in range(2_000)], "string")
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(CorruptError, match=r"part_0000\.parquet cannot be read as Parquet"):
-        read(OpenAlex(tmp_path))
-    pq.write_table(pa.table({"ident": ["W1"]}), path)
-    with pytest.raises(InputError, match=r"has no column 'id'.*'ident'"):
-        read(OpenAlex(tmp_path))
 
 
 @pytest.mark.realdata

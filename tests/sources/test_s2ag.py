@@ -74,31 +74,6 @@ def test_fields_of_the_named_source_alone_count(
     assert total.noted == unknown
 
 
-def test_bad_records_are_dropped_by_reason_with_file_and_line(tmp_path: Path) -> None:
-    bad = [
-        b'{"corpusid": null}\n',
-        b'{"title": "none"}\n',
-        b'{"corpusid": ""}\n',
-        b'{"corpusid": 1.5}\n',
-        b'{"corpusid": 3, "year": "2019"}\n',
-        b"broken\n",
-        b'{"corpusid": 4, "title": "\xff"}\n',
-        b'{"corpusid": 5, "title": "lone \\ud83d"}\n',
-    ]
-    found = release(tmp_path, *bad, s2ag_paper(6))
-    rows, total = papers(found)
-    assert [row["paper_id"] for row in rows] == ["5", "6"]
-    assert total.dropped == {"no_paper_id": 3, "wrong_type": 2, "bad_json": 1, "bad_utf8": 1}
-    assert total.read == 9
-    assert any(each.startswith("wrong_type: 20260310_070105_00000_abcde.gz:4: ") for each in total.examples)
-    tables = {"abstracts": bad[:1], "citations": [b'{"citingcorpusid": [], "citedcorpusid": 1}\n', b"{}\n"]}
-    other = S2ag(write_s2ag(tmp_path / "b", papers=[], **tables))
-    (abstracts,) = read(other, "abstracts")
-    (citations,) = read(other, "citations")
-    assert (abstracts.read, abstracts.dropped) == (1, {"no_paper_id": 1})
-    assert (citations.read, citations.dropped) == (2, {"wrong_type": 1, "null_citing_id": 1})
-
-
 def test_abstracts_and_citations(tmp_path: Path) -> None:
     folder = write_s2ag(
         tmp_path,

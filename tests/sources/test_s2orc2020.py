@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, id_key
@@ -65,28 +64,6 @@ def test_texts_years_fields_and_references(tmp_path: Path) -> None:
     assert not total.dropped
 
 
-def test_bad_records_are_dropped_by_reason_with_file_and_line(tmp_path: Path) -> None:
-    good = s2orc_record("1")
-    bad = [
-        b'{"paper_id": "2", "title": \n',
-        b"not json\n",
-        b'{"title": "no id"}\n',
-        b'{"paper_id": ""}\n',
-        b'{"paper_id": "3", "year": "2019"}\n',
-        b'{"paper_id": "4", "title": "bad \xff byte"}\n',
-        b"[1, 2]\n",
-        b"\n",
-        b'{"paper_id": "5", "title": "lone \\ud83d surrogate"}\n',
-        b'{"paper_id": "6", "title": "null \\u0000 byte"}',
-    ]
-    total = read(S2orc2020(write_s2orc(tmp_path, [good, *bad])))
-    assert total.dropped == {"bad_json": 2, "no_paper_id": 1, "wrong_type": 3, "bad_utf8": 1}
-    assert total.papers.column("paper_id").to_pylist() == ["1", "5", "6"]
-    assert total.papers.column("title").to_pylist()[1:] == ["lone \ufffd surrogate", "null \x00 byte"]
-    assert total.read == 10 == len(total.papers) + total.dropped.total()
-    assert any(e.startswith("bad_utf8: metadata_0.jsonl.gz:7: ") for e in total.examples)
-
-
 def test_a_line_too_long_is_dropped_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MAX_LINE", 10_000)
     monkeypatch.setattr(lines, "_BLOCK", 1_000)
@@ -95,37 +72,6 @@ def test_a_line_too_long_is_dropped_and_the_rest_is_read(tmp_path: Path, monkeyp
     assert total.papers.column("paper_id").to_pylist() == ["1", "3"]
     assert total.dropped == {"line_too_long": 1}
     assert total.examples == ["line_too_long: metadata_0.jsonl.gz:2: "]
-
-
-def test_a_truncated_file_is_refused_by_name_unless_allowed(tmp_path: Path) -> None:
-    folder = write_s2orc(tmp_path, [s2orc_record(str(i), abstract=f"{i} " * 99) for i in range(5000)])
-    path = folder / "metadata_0.jsonl.gz"
-    path.write_bytes(path.read_bytes()[:-5_000])
-    with pytest.raises(CorruptError, match=r"metadata_0\.jsonl\.gz breaks off.*--allow-truncated"):
-        read(S2orc2020(folder))
-    total = read(S2orc2020(folder, allow_truncated=True))
-    assert 0 < len(total.papers) < 5000
-    assert total.papers.column("paper_id").to_pylist() == [str(i) for i in range(len(total.papers))]
-    assert total.dropped.total() <= 1
-
-
-def test_a_damaged_file_is_refused_and_concatenated_members_are_read(tmp_path: Path) -> None:
-    line = (json.dumps(s2orc_record("1")) + "\n").encode()
-    path = tmp_path / "metadata_0.jsonl.gz"
-    path.write_bytes(gzip.compress(line) + gzip.compress(line.replace(b'"1"', b'"2"')))
-    assert len(read(S2orc2020(tmp_path)).papers) == 2
-    damaged = bytearray(path.read_bytes())
-    damaged[60] ^= 0xFF
-    path.write_bytes(damaged)
-    with pytest.raises(CorruptError, match=r"metadata_0\.jsonl\.gz is damaged"):
-        read(S2orc2020(tmp_path))
-
-
-def test_a_folder_without_metadata_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no S2ORC metadata"):
-        S2orc2020(tmp_path).parts()
-    with pytest.raises(InputError, match="does not exist"):
-        S2orc2020(tmp_path / "nowhere").parts()
 
 
 def test_shards_are_read_in_order_of_number(tmp_path: Path) -> None:

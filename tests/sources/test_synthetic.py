@@ -14,9 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from sklearn.decomposition import TruncatedSVD
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.preprocessing import normalize
 
 from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
@@ -25,7 +22,7 @@ from pipeline.core.text import id_keys, normalise, same_title_form
 from pipeline.sources import synthetic
 from pipeline.sources.base import RAW_PAPERS
 from pipeline.sources.s2orc2020 import S2orc2020
-from pipeline.sources.synthetic import FUNCTION_WORDS, LEAST, VERSION, Synthetic
+from pipeline.sources.synthetic import LEAST, VERSION, Synthetic
 from pipeline.sources.synthetic_s2orc import write_s2orc
 from tests.releases import s2orc_record
 
@@ -188,37 +185,6 @@ def test_references_follow_time_field_and_popularity() -> None:
     hill = 1 / np.log(inbound[:300] / inbound[300]).mean()
     assert 1.2 < hill < 4, "exponent of the tail of the in-degrees"
     assert inbound[0] > 15 * np.median(inbound)
-
-
-def test_words_and_topics_both_tell_what_is_cited_and_tell_it_differently() -> None:
-    citing, cited = edges()
-    abstract, title, year = column("abstract"), column("title"), column("year")
-    eligible = np.flatnonzero((abstract != "") & (year <= 2019))
-    pool = np.random.default_rng(0).permutation(eligible)[:3_000]
-    place = np.full(SIZE, -1)
-    place[pool] = np.arange(len(pool))
-    inside = (cited >= 0) & (place[citing] >= 0) & (place[cited] >= 0) & (year[citing] >= 2015)
-    queries = np.unique(citing[inside])[:200]
-    texts = [f"{title[row]} {abstract[row]}" for row in pool]
-    sparse = TfidfVectorizer(sublinear_tf=True, stop_words=FUNCTION_WORDS, dtype=np.float32).fit_transform(texts)
-    dense = normalize(TruncatedSVD(128, random_state=0, n_iter=2).fit_transform(sparse))
-    tops, means, chance = [], [], []
-    for matrix in (sparse, dense):
-        scores = matrix[place[queries]] @ matrix.T
-        scores = scores.toarray() if hasattr(scores, "toarray") else scores
-        scores[np.arange(len(queries)), place[queries]] = -np.inf
-        top = np.argsort(-scores, axis=1, kind="stable")[:, :100]
-        tops.append(top)
-        precisions = []
-        for query, ranked in zip(queries, top, strict=True):
-            relevant = place[cited[inside & (citing == query)]]
-            hits = np.isin(ranked, relevant)
-            precisions.append((np.cumsum(hits) / np.arange(1, 101) * hits).sum() / len(relevant))
-            chance.append(len(relevant) / len(pool))
-        means.append(np.mean(precisions))
-    assert 15 * np.mean(chance) < min(means) < max(means) < 0.8, (means, np.mean(chance))
-    shared = np.mean([len(set(a[:20]) & set(b[:20])) / 20 for a, b in zip(*tops, strict=True)])
-    assert 0.1 < shared < 0.8
 
 
 def test_s2orc_release_reads_as_the_same_papers(tmp_path: Path) -> None:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.resources import Resources
-from pipeline.core.schema import RANKING
 from pipeline.core.task import Task
-from pipeline.core.workspace import TERMS
+from pipeline.core.workdir import Workdir
 from pipeline.retrieve.bm25 import forward_index
 from pipeline.runner import Runner
 from pipeline.stages.bm25 import bm25_ranking_task, index_of, lucene_task, stored_terms_tasks, terms_tasks
-from tests.builders import made_up_paper, make_corpus, make_pool
+from tests.builders import make_corpus, make_pool
 from tests.retrieve.bm25 import pairs_of
-from tests.stages.killed import finish, starter
 
 pytestmark = pytest.mark.java
 PAPERS = 60
@@ -174,17 +167,6 @@ def test_numbers_that_mean_no_terms_are_refused_whatever_the_checksum_says(tmp_p
         list(index_of(Artifact.open(segment.path)).parts(np.arange(3, dtype=np.uint32)))
 
 
-@pytest.mark.parametrize("shard_rows", [PAPERS, 10])
-def test_every_paper_finds_itself(tmp_path: Path, shard_rows: int) -> None:
-    corpus = make_corpus(tmp_path, PAPERS, shard_rows=shard_rows)
-    pool = make_pool(tmp_path, corpus, list(range(PAPERS)), exclusions=[])
-    task = bm25_ranking_task(corpus, pool, terms_tasks(corpus, pool), k1=0.9, b=0.4, depth=10)
-    ranking = make(tmp_path, task).arrow("ranking.arrow")
-    assert ranking.schema == RANKING
-    first = ranking.filter(pa.array(ranking.column("rank").to_numpy() == 1))
-    assert first.column("query").to_pylist() == first.column("row").to_pylist() == list(range(PAPERS))
-
-
 def test_bm25_counts_what_it_could_not_rank(tmp_path: Path) -> None:
     papers = [
         {"paper_id": "a", "title": "Graph kernels", "abstract": "Kernels of graphs."},
@@ -202,17 +184,6 @@ def test_bm25_counts_what_it_could_not_rank(tmp_path: Path) -> None:
     ]
     assert artifact.manifest.counts["queries_without_results"] == 2
     assert artifact.manifest.counts["excluded"] == 3
-
-
-def test_another_build_of_the_index_gives_the_same_ranking(tmp_path: Path) -> None:
-    made = []
-    for workers in (1, 3):
-        root = tmp_path / str(workers)
-        corpus = make_corpus(root, PAPERS)
-        pool = make_pool(root, corpus, list(range(PAPERS)))
-        task = bm25_ranking_task(corpus, pool, {"lucene": lucene_task(corpus, pool)}, k1=0.9, b=0.4, depth=30)
-        made.append(make(root, task, workers=workers))
-    assert made[0].manifest.outputs == made[1].manifest.outputs
 
 
 def test_a_damaged_index_is_rebuilt(tmp_path: Path) -> None:
@@ -248,57 +219,28 @@ def test_depth_is_checked_before_anything_runs(tmp_path: Path) -> None:
         bm25_ranking_task(corpus, pool, {"lucene": lucene_task(corpus, pool)}, k1=0.9, b=0.4, depth=0)
 
 
-def test_settings_that_change_bytes_change_the_name(tmp_path: Path) -> None:
-    corpus = make_corpus(tmp_path, 9)
-    pool = make_pool(tmp_path, corpus, [1])
-    index = terms_tasks(corpus, pool)
-    settings = [(0.9, 0.4, 500), (0.9, 0.5, 500), (1.9, 0.4, 500), (0.9, 0.4, 9)]
-    tasks = [bm25_ranking_task(corpus, pool, index, k1=k1, b=b, depth=depth) for k1, b, depth in settings]
-    assert len({task.id for task in tasks}) == len({task.name for task in tasks}) == len(tasks)
+def test_a_segment_that_was_stopped_goes_on_after_its_last_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward_index, "BLOCK_PAPERS", 7)
+    made, write = [], forward_index.write_block
+    numbers: list[int] = []
 
+    def stop(out: Workdir, number: int, block: forward_index.Block) -> None:
+        if len(numbers) == 4:
+            numbers.append(-1)
+            raise KeyboardInterrupt
+        numbers.append(number)
+        write(out, number, block)
 
-_KILLED = """
-import sys
-from pathlib import Path
-from pipeline.core import files
-from pipeline.core.artifact import Artifact
-from pipeline.core.resources import Resources
-from pipeline.retrieve.bm25 import forward_index
-from pipeline.runner import Runner
-from pipeline.stages.bm25 import terms_tasks
-forward_index.BLOCK_PAPERS = 100
-root, corpus, pool = map(Path, sys.argv[1:])
-task = terms_tasks(Artifact.open(corpus), Artifact.open(pool))["paper"]
-print(Runner(root, Resources(memory=1 << 30, workers=2)).make(task).path)
-"""
-
-
-def test_killed_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
-    papers = [made_up_paper(number) for number in range(4_000)]
-    whole, killed = (_start(tmp_path / name, papers) for name in ("whole", "killed"))
-    expected = finish(whole())
-    kills = 0
-    for blocks in (1, 9, 20):  # of 40
-        process = killed()
-        while process.poll() is None and _blocks(tmp_path / "killed") < blocks:
-            time.sleep(0.001)
-        process.kill()
-        kills += process.wait() == -signal.SIGKILL
-    assert kills >= 2
-    assert _blocks(tmp_path / "killed") >= 9
-    segment = finish(killed())
-    assert segment.id == expected.id
-    assert segment.manifest.outputs == expected.manifest.outputs
-    assert segment.manifest.counts == expected.manifest.counts
-    assert sorted(p.name for p in segment.path.iterdir()) == sorted(p.name for p in expected.path.iterdir())
-
-
-def _start(root: Path, papers: list[dict[str, object]]) -> Callable[[], subprocess.Popen[bytes]]:
-    """Return what starts a process that analyses the papers below ``root``."""
-    corpus = make_corpus(root, papers)
-    pool = make_pool(root, corpus, [0])
-    return starter(_KILLED, root, corpus.path, pool.path)
-
-
-def _blocks(root: Path) -> int:
-    return len(list((root / TERMS).glob("*/.*.partial/terms-*.arrow")))
+    for name in ("whole", "stopped"):
+        corpus = make_corpus(tmp_path / name, PAPERS)
+        task = terms_tasks(corpus, make_pool(tmp_path / name, corpus, [0]))["paper"]
+        if name == "stopped":
+            monkeypatch.setattr(forward_index, "write_block", stop)
+            with pytest.raises(KeyboardInterrupt):
+                make(tmp_path / name, task, workers=1)
+        made.append(make(tmp_path / name, task, workers=1))
+    assert sorted(numbers) == [-1, *range(9)]
+    assert made[0].manifest.outputs == made[1].manifest.outputs
+    assert made[0].manifest.counts == made[1].manifest.counts

@@ -56,8 +56,7 @@ def embed(root: Path, corpus: Artifact, pools: list[Artifact]) -> None:
 
 
 @pytest.mark.parametrize("engine", ["exact", "faiss"])
-@pytest.mark.parametrize(("slices", "most"), [(3, 64), (4, 2), (5, 1)])
-@pytest.mark.parametrize("depth", [3, 200])
+@pytest.mark.parametrize(("slices", "most", "depth"), [(3, 64, 3), (4, 2, 200), (5, 1, 3)])
 def test_slices_rank_as_one_pass_does(
     tmp_path: Path, stub: None, monkeypatch: pytest.MonkeyPatch, slices: int, most: int, depth: int, engine: str
 ) -> None:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import signal
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +21,9 @@ from pipeline.encode.spec import Model
 from pipeline.encode.store import VectorStore
 from pipeline.runner import Runner
 from pipeline.stages.embed import embed_tasks, store_folder, store_of, stored_tasks
-from tests.builders import made_up_paper, make_corpus, make_pool
+from tests.builders import make_corpus, make_pool
 from tests.encode.stub import StubEncoder, StubSpec, stub, unit_vector
 from tests.encode.tiny import save_bert, words
-from tests.stages.killed import finish, starter
 
 __all__ = ["stub"]
 
@@ -179,19 +173,6 @@ def test_a_damaged_shard_is_named_and_rebuilt_alone(tmp_path: Path, stub: None) 
     assert sum(len(block.rows) for block in open_store(tmp_path, corpus, model).blocks(np.arange(60), 16)) == 60
 
 
-def test_a_damaged_list_of_rows_is_rebuilt(tmp_path: Path, stub: None) -> None:
-    corpus = make_corpus(tmp_path, PAPERS, shard_rows=23)
-    model = registry.resolve("stub")
-    pools = [make_pool(tmp_path, corpus, [q], list(range(a, b))) for q, a, b in ((0, 0, 40), (0, 20, 60))]
-    segments = [make(tmp_path, embed_tasks(corpus, pool, model)["paper"]) for pool in pools]
-    before = segments[1].manifest.outputs
-    (segments[1].path / "rows.arrow").write_bytes(b"")
-    assert make(tmp_path, stored_tasks(tmp_path, corpus, model)[-1], repair=True) is not None
-    for task in stored_tasks(tmp_path, corpus, model):
-        make(tmp_path, task, repair=True)
-    assert Artifact.open(segments[1].path).manifest.outputs == before
-
-
 def test_a_resumed_segment_keeps_to_its_plan(tmp_path: Path, stub: None) -> None:
     model = registry.resolve("stub")
     outputs = []
@@ -268,47 +249,6 @@ def test_vectors_that_are_no_numbers_name_the_paper(tmp_path: Path, value: float
     assert list((tmp_path / VECTORS).glob("*/pool-*")) == []
 
 
-_KILLED = """
-import sys
-from pathlib import Path
-from pipeline.core.artifact import Artifact
-from pipeline.core.resources import Resources
-from pipeline.encode import registry, shards
-from pipeline.runner import Runner
-from pipeline.stages.embed import embed_tasks
-from tests.encode import stub
-
-root, corpus, pool = map(Path, sys.argv[1:])
-stub.install()
-stub.StubEncoder.pause = 0.02
-shards.PART_PAPERS = 32
-task = embed_tasks(Artifact.open(corpus), Artifact.open(pool), registry.resolve("stub"))["paper"]
-print(Runner(root, Resources(workers=1)).make(task).path)
-"""
-
-
-def test_killed_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
-    papers = [made_up_paper(number) for number in range(700)]
-    whole, killed = (_start(tmp_path / name, papers) for name in ("whole", "killed"))
-    expected_segment = finish(whole())
-    chance = random.Random(5)
-    kills = 0
-    for pieces in (1, 4, 9, 15):  # of 24
-        process = killed()
-        while process.poll() is None and _pieces(tmp_path / "killed") < pieces:
-            time.sleep(0.002)
-        time.sleep(chance.uniform(0, 0.03))
-        process.kill()
-        kills += process.wait() == -signal.SIGKILL
-    assert kills >= 2
-    assert _pieces(tmp_path / "killed") >= 4
-    segment = finish(killed())
-    assert segment.id == expected_segment.id
-    assert segment.manifest.outputs == expected_segment.manifest.outputs
-    assert segment.manifest.counts == expected_segment.manifest.counts
-    assert sorted(p.name for p in segment.path.iterdir()) == sorted(p.name for p in expected_segment.path.iterdir())
-
-
 def test_a_kill_after_the_last_part_of_a_shard_costs_nothing(
     tmp_path: Path, stub: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,27 +271,3 @@ def test_a_kill_after_the_last_part_of_a_shard_costs_nothing(
     np.testing.assert_array_equal(
         next(store_of(segment).blocks(np.arange(40), 40)).vectors, expected(corpus, list(range(40)))
     )
-
-
-def _start(root: Path, papers: list[dict[str, Any]]) -> Callable[[], subprocess.Popen[bytes]]:
-    """Return what starts a process that embeds the papers below ``root``."""
-    corpus = make_corpus(root, papers, shard_rows=150)
-    pool = make_pool(root, corpus, [0])
-    return starter(_KILLED, root, corpus.path, pool.path)
-
-
-def _pieces(root: Path) -> int:
-    """Count the parts a killed process leaves finished, alone or in their shards."""
-    shards = len(list((root / VECTORS).glob("*/.*.partial/vectors-*.arrow")))
-    return 5 * shards + len(list((root / VECTORS).glob("*/.*.partial/scratch/part-*.arrow")))
-
-
-def test_lsa_is_fitted_once_for_all_pools(tmp_path: Path) -> None:
-    corpus = make_corpus(tmp_path, PAPERS)
-    model = registry.resolve("lsa:dimension=6")
-    pools = [make_pool(tmp_path, corpus, [0], list(range(a, b))) for a, b in ((0, 30), (20, 60))]
-    tasks = [embed_tasks(corpus, pool, model)["paper"] for pool in pools]
-    assert tasks[0].inputs["fit"].id == tasks[1].inputs["fit"].id
-    segments = [make(tmp_path, task) for task in tasks]
-    assert len(list((tmp_path / "indexes/fits").glob("tiny-lsa*"))) == 1
-    assert next(store_of(segments[1]).blocks(np.arange(60), 60)).vectors.shape == (60, 6)

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
-from pipeline.core.schema import RANKING
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
@@ -51,19 +49,6 @@ def bytes_of(artifact: Artifact) -> bytes:
     return artifact.file("ranking.arrow").read_bytes()
 
 
-@pytest.mark.parametrize("shard_rows", [PAPERS, 25, 10])
-@pytest.mark.parametrize("engine", ["exact", "faiss"])
-def test_every_paper_finds_itself(tmp_path: Path, stub: None, shard_rows: int, engine: str) -> None:
-    """One, three and seven shards."""
-    corpus = make_corpus(tmp_path, PAPERS, shard_rows=shard_rows)
-    pool = make_pool(tmp_path, corpus, list(range(PAPERS)), exclusions=[])
-    ranking = make(tmp_path, dense(tmp_path, corpus, pool, engine=engine)).arrow("ranking.arrow")
-    assert ranking.schema == RANKING
-    assert ranking.column("row").num_chunks == 1
-    first = ranking.filter(pa.array(ranking.column("rank").to_numpy() == 1))
-    assert first.column("query").to_pylist() == first.column("row").to_pylist() == list(range(PAPERS))
-
-
 def test_ranking_is_that_of_brute_force(tmp_path: Path, stub: None) -> None:
     corpus = make_corpus(tmp_path, PAPERS, shard_rows=25)
     pool = make_pool(tmp_path, corpus, [3, 30, 60], list(range(10, 70)), exclusions=[(3, 11), (30, 30), (60, 60)])
@@ -96,17 +81,6 @@ def test_how_it_ran_changes_no_byte_and_no_name(tmp_path: Path, stub: None) -> N
         made.append(make(root, dense(root, corpus, pool, engine=engine), workers=workers, memory=memory))
     assert len({bytes_of(artifact) for artifact in made}) == 1
     assert len({artifact.name for artifact in made}) == 1
-
-
-def test_settings_that_change_bytes_change_the_name(tmp_path: Path, stub: None) -> None:
-    corpus = make_corpus(tmp_path, 9)
-    pool = make_pool(tmp_path, corpus, [1])
-    tasks = [
-        dense(tmp_path, corpus, pool),
-        dense(tmp_path, corpus, pool, metric="cosine"),
-        dense(tmp_path, corpus, pool, depth=9),
-    ]
-    assert len({task.id for task in tasks}) == len({task.name for task in tasks}) == len(tasks)
 
 
 def test_query_texts_are_searched(tmp_path: Path, stub: None) -> None:

@@ -79,11 +79,6 @@ def tuned(root: Path, corpus: Artifact) -> Artifact:
     return make(root, tune_task(corpus, validation_of(corpus)))
 
 
-def test_the_grid_is_that_of_the_protocol() -> None:
-    assert tuple(round(0.5 + 0.2 * n, 1) for n in range(9)) == GRID_K1
-    assert tuple(round(0.1 * n, 1) for n in range(1, 11)) == GRID_B
-
-
 def test_map_of_every_point_is_that_of_its_ranking(root: Path, corpus: Artifact, tuned: Artifact) -> None:
     """Ranked and scored by the stages that rank and score, here at 12 of the 90 points."""
     grid = Grid.of(tuned)
@@ -116,15 +111,6 @@ def test_of_equals_the_smallest_and_a_point_outside_the_grid_to_compare_with(roo
     assert counts["map_untuned"] > 0
     flat = make(root, tune_task(corpus, validation_of(corpus), k1=(0.0,), b=(0.2, 0.9)))  # b does nothing at k1=0
     assert (flat.manifest.counts["k1"], flat.manifest.counts["b"]) == (0.0, 0.2)
-
-
-def test_how_it_ran_changes_no_byte(root: Path, corpus: Artifact, tuned: Artifact, tmp_path: Path) -> None:
-    other = topical_corpus(tmp_path)
-    runner = Runner(tmp_path, Resources(memory=1 << 28, workers=1, device="cpu"))
-    again = runner.make(tune_task(other, validation_of(other)))
-    assert again.id == tuned.id
-    assert again.manifest.outputs == tuned.manifest.outputs
-    assert again.manifest.counts == tuned.manifest.counts
 
 
 def test_a_test_pool_is_refused(corpus: Artifact) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from scipy.stats import kendalltau, norm
 import pipeline as interface
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.stages.systems import system_names
 from pipeline.studies.mdcr import checks
 from pipeline.studies.mdcr.checks import Recipe, tau
@@ -109,6 +111,24 @@ def test_queries_needed_are_those_of_the_normal_test(found: checks.Measured, pri
     (row,) = (row for row in printed["power"] if row["system"] == "lsa" and row["column"] == "2 points")
     assert row["value"] == pytest.approx(expected)
     assert row["low"] <= row["high"]
+
+
+def test_intervals_of_few_queries_say_so(found: checks.Measured) -> None:
+    for table in (checks.order_table(found, 3), checks.power_table(found, "bm25", [0.02])):
+        assert table.table.notes[-1] == "Percentile intervals of 12 queries, which are too short."
+    many = {draw: {field: np.tile(each, 9) for field, each in own.items()} for draw, own in found.fields.items()}
+    enough = dataclasses.replace(
+        found, fields=many, large={field: np.tile(each, 9) for field, each in found.large.items()}
+    )
+    assert len(checks.order_table(enough, 3).table.notes) == 1
+    own, others = ({f: v[3] for f, v in found.fields[name].items()} for name in ("0", "without lsa"))
+    gains = [(others[field] - own[field])[None] for field in own]
+    draws = np.mean([bootstrap_means(g, seed=13, item=field) for field, g in zip(own, gains, strict=True)], axis=0)
+    low, high = confidence_interval(draws, *gains)
+    (row,) = (
+        row for row in checks.bias_table(found).frame.to_dicts() if (row["system"], row["column"]) == ("lsa", "lsa")
+    )
+    assert (row["low"], row["high"]) == pytest.approx((low[0], high[0]))
 
 
 @pytest.mark.parametrize("setting", ["baseline=specter", "rebuilds=0"])

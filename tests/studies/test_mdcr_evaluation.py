@@ -24,10 +24,9 @@ from pipeline.measure.inputs import pairs
 from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import parse_systems
-from pipeline.studies.mdcr.evaluation import benchmark_pools, opened, rank
+from pipeline.studies.mdcr.evaluation import benchmark_pools, complete_task, opened, rank
 from pipeline.studies.mdcr.layout import TRUE, candidates_of, read_lists, write_paper
 from pipeline.studies.mdcr.lists import Lists
-from pipeline.studies.mdcr.ranked import complete_task
 from tests.builders import made_up_paper, make_corpus, make_pool
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
@@ -116,6 +115,65 @@ def test_systems_agree_with_their_score_file(workspace: Path, folder: Path, tmp_
         for field, values in expected.items():
             assert found[field] == pytest.approx(values, abs=5e-7)
     assert {row["type"] for row in evaluated["tables"]["types"]} == set(TYPES)
+
+
+def write_split(folder: Path, split: str, lists: Content, first: int) -> Content:
+    """Write a split whose papers are numbered from ``first``, and return its lists."""
+
+    def moved(paper: str) -> str:
+        return f"{int(paper) + first:05d}"
+
+    own = {
+        field: {moved(q): {t: list(map(moved, ids)) for t, ids in each.items()} for q, each in queries.items()}
+        for field, queries in lists.items()
+    }
+    (folder / f"mdcr_{split}.json").write_text(json.dumps(own))
+    papers = map(made_up_paper, range(first, first + 60))
+    lines = (write_paper(each["paper_id"], each["title"], each["abstract"]) for each in papers)
+    (folder / f"mdcr_{split}_data.jsonl").write_text("".join(lines))
+    return own
+
+
+def test_weights_of_a_sum_are_those_of_the_validation_split(workspace: Path, tmp_path: Path) -> None:
+    """The best tenths on ``val``, by pytrec_eval on sums of scaled scores, give the figures of ``test``."""
+    folder, name = tmp_path / "both", "wsum(bm25,lsa)"
+    folder.mkdir()
+    test = write_split(folder, "test", random_lists(1), 0)
+    command = flags(f"eval --benchmark {folder} --model {name}")
+    assert f"{name} has its weights from split val, got no mdcr_val.json" in one_line_error(mdcr(workspace, *command))
+    val = write_split(folder, "val", random_lists(5), 100)
+    assert f"{name} has its weights from split val" in one_line_error(mdcr(workspace, *command, "--split", "val"))
+    scaled: dict[tuple[str, str], dict[str, float]] = {}
+    for split, lists in (("val", val), ("test", test)):
+        for system in ("bm25", "lsa"):
+            file = tmp_path / "scores.json"
+            mdcr_json(
+                workspace, *flags(f"eval --benchmark {folder} --split {split} --model {system} --export-scores {file}")
+            )
+            scores = json.loads(file.read_text())
+            for queries in lists.values():
+                for query, by_type in queries.items():
+                    own = {f"{query}_{each}": scores[f"{query}_{each}"] for each in candidates_of(by_type)}
+                    least, spread = min(own.values()), max(own.values()) - min(own.values())
+                    scaled.setdefault((split, system), {}).update({k: (v - least) / spread for k, v in own.items()})
+
+    def precision(split: str, lists: Content, weight: float) -> float:
+        one, other = scaled[split, "bm25"], scaled[split, "lsa"]
+        return by_pytrec_eval(lists, {k: weight * one[k] + (1 - weight) * other[k] for k in one})["AVG"]["map"]
+
+    result = mdcr(workspace, *command)
+    found = {
+        row["field"]: row["value"]
+        for row in mdcr_json(workspace, *command)["tables"]["fields"]
+        if row["measure"] == "map"
+    }
+    for field in ("Art", "Physics"):
+        grid = [precision("val", {field: val[field]}, n / 10) for n in range(11)]
+        best = int(np.argmax(grid)) / 10
+        assert found[field] == pytest.approx(precision("test", {field: test[field]}, best), abs=5e-7)
+        assert f"{best:g} bm25, {1 - best:g} lsa ({field})" in " ".join(result.stdout.split())
+    write_split(folder, "val", random_lists(5), 0)
+    assert "00000 of Art" in one_line_error(mdcr(workspace, *command))
 
 
 def corpus_of(workspace: Path) -> Artifact:

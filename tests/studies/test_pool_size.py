@@ -24,7 +24,7 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
     assert folder == root / "runs/reports/pool_size"
     written = {path.name for path in folder.iterdir()}
     assert {"index.html", "scores.md", "scores.csv", "scores.tex", "study.json"} <= written
-    assert {"map.svg", "recall-at-30.pdf"} <= written
+    assert {"sizes-dataset-map.svg", "sizes-dataset-recall-at-30.pdf"} <= written
     record = json.loads((folder / "study.json").read_text())
     assert record["recipe"]["queries"] == 10
     assert len(record["sources"]) == 1 + 2 * 2

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,10 @@ from pipeline.core.config import format_count
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import pairs, places
+from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
 from pipeline.report.caption import DATASET
 from pipeline.report.identity import Chosen
-from pipeline.report.model import Scored
+from pipeline.report.model import ReportSettings, Scored
 from pipeline.report.page.parts import NO_PAPER, Browser, Papers, QueryPool
 from pipeline.report.tables import label_of
 
@@ -25,7 +27,37 @@ _Side = tuple[Chosen, Scored]
 _Rows = npt.NDArray[np.int64]
 
 
-def browser(chosen: Sequence[Chosen], scored: Sequence[Scored], measures: Sequence[str], top: int = TOP) -> Browser:
+class Typed(NamedTuple):
+    """The candidates of each query of a pool, with their types.
+
+    Attributes:
+        kinds: the types, each with its meaning; the first is that of positives.
+        query: int64 ``[entries]``, positions of the queries.
+        row: int64 ``[entries]``, candidates.
+        kind: int64 ``[entries]``, place of the type in ``kinds``; a candidate of several has several entries.
+    """
+
+    kinds: Mapping[str, str]
+    query: _Rows
+    row: _Rows
+    kind: _Rows
+
+    def listed(self) -> tuple[_Rows, _Rows, npt.NDArray[np.uint32]]:
+        """Return query, row and types (a bit each) of each candidate, rising."""
+        packed, place = np.unique(pairs(self.query, self.row), return_inverse=True)
+        types = np.zeros(len(packed), np.uint32)
+        np.bitwise_or.at(types, place, np.uint32(1) << self.kind.astype(np.uint32))
+        return (packed >> np.uint64(32)).astype(np.int64), packed.astype(np.uint32).astype(np.int64), types
+
+
+def browser(
+    chosen: Sequence[Chosen],
+    scored: Sequence[Scored],
+    measures: Sequence[str],
+    settings: ReportSettings,
+    top: int = TOP,
+    types: Mapping[str, Typed] | None = None,
+) -> Browser:
     """Return the browser of one table's rankings.
 
     It holds one pool a field, and one at the dataset level: of those that most systems ranked the largest, its first
@@ -35,7 +67,9 @@ def browser(chosen: Sequence[Chosen], scored: Sequence[Scored], measures: Sequen
         chosen: what stands in the table.
         scored: the scores of each of them, as :func:`pipeline.report.collect.load` returns them.
         measures: canonical names of the values shown.
+        settings: what decides the intervals of differences.
         top: entries of each ranking.
+        types: the candidates of each pool by the pool's id, where they have types; rankings have all of them.
     """
     by_pool: dict[str, list[_Side]] = {}
     corpora: dict[str, Corpus] = {}
@@ -48,13 +82,14 @@ def browser(chosen: Sequence[Chosen], scored: Sequence[Scored], measures: Sequen
         field = sides[0][1].pool.setup.field
         if field not in kept or _worth(sides) > _worth(kept[field]):
             kept[field] = sides
-    pools = [query_pool(sides, measures, top, corpora[sides[0][1].pool.corpus]) for sides in kept.values()]
+    pools = []
+    for sides in kept.values():
+        typed = (types or {}).get(sides[0][0].pool.id)
+        pools.append(query_pool(sides, measures, settings, top, corpora[sides[0][1].pool.corpus], typed))
     left = len(by_pool) - len(pools)
-    note = (
-        f"The first {top} entries of each ranking, and the rank of every positive. "
-        + (f"Of {len(by_pool)} pools, the largest of each field in its first sample." if left else "")
-    ).strip()
-    return Browser("Queries", pools, note)
+    shown = "Every candidate" if types else f"The first {top} entries of each ranking, and the rank of every positive"
+    which = f" Of {len(by_pool)} pools, the largest of each field in its first sample." if left else ""
+    return Browser("Queries", pools, f"{shown}.{which}")
 
 
 def _worth(sides: Sequence[_Side]) -> tuple[int, int, int]:
@@ -62,36 +97,74 @@ def _worth(sides: Sequence[_Side]) -> tuple[int, int, int]:
     return len(sides), pool.setup.size, -pool.sample
 
 
-def query_pool(sides: Sequence[_Side], measures: Sequence[str], top: int, corpus: Corpus) -> QueryPool:
-    """Return what a page shows of the rankings of one pool."""
+def query_pool(
+    sides: Sequence[_Side],
+    measures: Sequence[str],
+    settings: ReportSettings,
+    top: int,
+    corpus: Corpus,
+    typed: Typed | None = None,
+) -> QueryPool:
+    """Return what a page shows of the rankings of one pool (:func:`browser`)."""
     chosen, scored = sides[0]
     pool = Pool(chosen.pool, corpus)
-    count = len(pool.query_rows)
-    qrels = {name: pool.qrels.column(name).to_numpy() for name in ("query", "row", "grade")}
-    relevant = qrels["grade"] >= 1
-    query, row = qrels["query"][relevant].astype(np.int64), qrels["row"][relevant].astype(np.int64)
-    order = np.lexsort((row, query))
-    query, row = query[order], row[order]
+    count, field = len(pool.query_rows), scored.pool.setup.field
+    query, row, types = _positives(pool) if typed is None else typed.listed()
     ranks = np.zeros((len(sides), len(row)), np.uint32)
-    best = np.full((len(sides), count, top), -1, np.int64)
+    best = np.full((len(sides), count, top if typed is None else 0), -1, np.int64)
     for number, (each, _) in enumerate(sides):
-        ranks[number], best[number] = _read(each, pairs(query, row), count, top)
+        ranks[number], best[number] = _read(each, pairs(query, row), count, best.shape[2])
     named, positions = np.unique(np.concatenate([row, best[best >= 0]]), return_inverse=True)
     numbers = np.full(best.shape, NO_PAPER, np.uint32)
     numbers[best >= 0] = positions[len(row) :]
+    values = np.stack([_values([values for _, values in sides], name, count) for name in measures])
     return QueryPool(
-        label=f"{scored.pool.setup.field or DATASET}, {format_count(scored.pool.setup.size)}",
+        label=(field or DATASET) + (f", {format_count(scored.pool.setup.size)}" if typed is None else ""),
         systems=[values.system for _, values in sides],
         measures=[label_of(name) for name in measures],
         queries=_queries(pool),
         papers=_papers(corpus, named),
         offsets=np.searchsorted(query, np.arange(count + 1)).astype(np.uint32),
-        positives=positions[: len(row)].astype(np.uint32),
+        listed=positions[: len(row)].astype(np.uint32),
         ranks=ranks,
         top=numbers,
-        values=np.stack([_values([values for _, values in sides], name, count) for name in measures]),
+        values=values,
+        intervals=_intervals(values, settings, field or ""),
+        level=settings.level,
         facts=_facts(sides),
+        kinds={} if typed is None else typed.kinds,
+        types=types,
     )
+
+
+def _positives(pool: Pool) -> tuple[_Rows, _Rows, npt.NDArray[np.uint32]]:
+    """Return query and row of each positive, rising, and no types."""
+    qrels = {name: pool.qrels.column(name).to_numpy() for name in ("query", "row", "grade")}
+    relevant = qrels["grade"] >= 1
+    query, row = qrels["query"][relevant].astype(np.int64), qrels["row"][relevant].astype(np.int64)
+    order = np.lexsort((row, query))
+    return query[order], row[order], np.empty(0, np.uint32)
+
+
+def _intervals(values: npt.NDArray[np.float64], settings: ReportSettings, field: str) -> npt.NDArray[np.float32]:
+    """Return the interval of the mean difference of each two systems, as :func:`pipeline.report.compare.compare`.
+
+    Returns:
+        float32 ``[measures, pairs, 2]``; NaN: a measure or all but one query were not scored.
+    """
+    first, second = np.array(list(itertools.combinations(range(values.shape[1]), 2)), int).reshape(-1, 2).T
+    found = np.full((len(values), len(first), 2), np.nan, np.float32)
+    for place, each in enumerate(values):
+        scored = each[:, ~np.isnan(each).all(axis=0)]
+        whole = ~np.isnan(scored).any(axis=1)
+        both = whole[first] & whole[second]
+        if interval_kind(scored.shape[1]) == "none" or not both.any():
+            continue
+        draws = bootstrap_means(np.nan_to_num(scored), seed=settings.seed, item=field, resamples=settings.resamples)
+        a, b = first[both], second[both]
+        ends = confidence_interval(draws[b] - draws[a], scored[b] - scored[a], level=settings.level)
+        found[place, both] = np.stack(ends, axis=1)
+    return found
 
 
 def _read(chosen: Chosen, judged: npt.NDArray[Any], queries: int, top: int) -> tuple[npt.NDArray[np.uint32], _Rows]:
@@ -107,10 +180,10 @@ def _read(chosen: Chosen, judged: npt.NDArray[Any], queries: int, top: int) -> t
     return ranks, best
 
 
-def _values(scored: Iterable[Scored], measure: str, queries: int) -> npt.NDArray[np.float32]:
+def _values(scored: Iterable[Scored], measure: str, queries: int) -> npt.NDArray[np.float64]:
     rows = []
     for each in scored:
-        values = np.full(queries, np.nan, np.float32)
+        values = np.full(queries, np.nan)
         if measure in each.measures:
             values[each.queries] = each.values[each.measures.index(measure)]
         rows.append(values)

@@ -3,11 +3,14 @@
 const LIGHT = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777", "#B2A400"];
 const DARK = ["#4DA6E0", "#F08A3C", "#2FC79A", "#E3A0C6", "#F2BC4B", "#9AD4F5", "#B0B0B0", "#D9CB3A"];
 const SHAPES = ["circle", "rect", "triangle", "rectRot", "star", "crossRot", "cross", "dash"];
+// Points up to which systems stand side by side, and from which on a line has no marks.
+const FEW = 7, MANY = 40;
 // Theme.
 const charts = [];
 function colours() {
   const text = getComputedStyle(document.body).color, light = Number(/\d+/.exec(text)[0]) < 128;
-  return { text, grid: getComputedStyle($("footer")).borderTopColor, series: light ? LIGHT : DARK };
+  const rule = getComputedStyle($("footer")).borderTopColor, grid = rule.replace(/rgb\((.*)\)/, "rgba($1, 0.55)");
+  return { text, rule, grid, series: light ? LIGHT : DARK };
 }
 function theme() {
   const button = $("#theme"), order = ["system", "light", "dark"];
@@ -31,8 +34,8 @@ function theme() {
 }
 
 // Charts.
-const intervals = {
-  id: "intervals",
+const underneath = {
+  id: "underneath",
   beforeDatasetsDraw(chart) {
     const { ctx, scales } = chart;
     chart.data.datasets.forEach((set, number) => {
@@ -40,6 +43,7 @@ const intervals = {
       ctx.save();
       ctx.strokeStyle = set.borderColor;
       ctx.beginPath();
+      set.curve.forEach(([x, y], at) => ctx[at ? "lineTo" : "moveTo"](scales.x.getPixelForValue(x), scales.y.getPixelForValue(100 * y)));
       for (const { x, y, low, high } of set.data) {
         const across = set.intervals === "x";
         const [from, to] = [low, high].map(value => scales[across ? "x" : "y"].getPixelForValue(value));
@@ -52,7 +56,7 @@ const intervals = {
   },
 };
 function axis(text, look, more = {}) {
-  return { title: { display: true, text, color: look.text }, grid: { color: look.grid }, border: { color: look.grid }, ...more, ticks: { color: look.text, ...more.ticks } };
+  return { title: { display: true, text, color: look.text }, grid: { color: look.grid }, border: { color: look.rule }, ...more, ticks: { color: look.text, ...more.ticks } };
 }
 function draw(canvas, configure) {
   let chart = null;
@@ -61,7 +65,7 @@ function draw(canvas, configure) {
     chart?.destroy();
     const config = configure(colours());
     config.options = { animation: false, maintainAspectRatio: false, responsive: true, ...config.options };
-    config.plugins = [intervals];
+    config.plugins = [underneath];
     chart = new Chart(canvas, config);
     hidden.forEach((each, number) => { if (each && number < config.data.datasets.length) chart.hide(number); });
   };
@@ -72,31 +76,38 @@ function draw(canvas, configure) {
 function drawn(element, spec) {
   const select = $("select[data-view]", element), names = Object.keys(spec.views);
   const across = spec.categories.length > 0, ticks = new Map(spec.ticks);
-  if (across) $(".canvas", element).style.height = `${90 + spec.categories.length * Math.max(26, 7 * spec.views[names[0]].length)}px`;
+  if (across) $(".canvas", element).style.height = `${90 + spec.categories.length * Math.max(34, 9 * spec.views[names[0]].length)}px`;
+  const ends = [Math.min(...ticks.keys()), Math.max(...ticks.keys())], span = ticks.size ? ends[1] / ends[0] : 1;
   const configure = look => {
     const view = select ? select.value : names[0];
     const datasets = spec.views[view].map((series, number) => ({
       label: series.label,
       data: series.x.map((x, i) => {
-        const value = 100 * series.y[i], span = { low: 100 * series.low[i], high: 100 * series.high[i] };
+        const value = 100 * series.y[i], end = ends => 100 * (ends[i] ?? series.y[i]);
+        const bounds = { at: x, low: end(series.low), high: end(series.high) };
+        // Systems stand side by side, so that their intervals do not cover each other.
         const apart = (number - (spec.views[view].length - 1) / 2) * 0.7 / Math.max(spec.views[view].length, 3);
-        return across ? { x: value, y: x + apart, ...span } : { x, y: value, ...span };
+        if (across) return { x: value, y: x + apart, ...bounds };
+        return { x: spec.log && series.x.length < FEW && !series.curve.length ? x * span ** (0.06 * apart) : x, y: value, ...bounds };
       }),
-      showLine: !across, intervals: across ? "x" : "y", borderWidth: 1.5, pointRadius: 3.5, pointHoverRadius: 6,
+      showLine: !across && !series.curve.length, curve: series.curve, intervals: across ? "x" : "y", borderWidth: 1.5, pointHoverRadius: 6,
+      pointRadius: series.x.length > MANY ? 0 : 3.5,
       borderColor: look.series[number % 8], backgroundColor: look.series[number % 8], pointStyle: SHAPES[number % 8],
     }));
     const values = `${view} (${spec.unit})`;
-    const place = value => across ? spec.categories[Math.round(value)] : ticks.get(value) ?? value.toLocaleString("en");
+    const place = value => across ? spec.categories[value] : ticks.get(value) ?? value.toLocaleString("en");
     const own = across
       ? { min: -0.6, max: spec.categories.length - 0.4, reverse: true, grid: { color: look.grid, drawOnChartArea: false },
           afterBuildTicks: scale => { scale.ticks = spec.categories.map((_, value) => ({ value })); },
           ticks: { callback: value => spec.categories[value], autoSkip: false } }
       : { type: spec.log ? "logarithmic" : "linear",
-          ...(ticks.size && spec.log ? { min: Math.min(...ticks.keys()) / 1.06, max: Math.max(...ticks.keys()) * 1.06 } : {}),
+          ...(ticks.size && spec.log ? { min: ends[0] / (1.02 * span ** 0.03), max: ends[1] * 1.02 * span ** 0.03 } : {}),
           ...(ticks.size ? { afterBuildTicks: scale => { scale.ticks = [...ticks.keys()].map(value => ({ value })); } } : {}),
           ticks: { callback: place, autoSkip: ticks.size === 0, maxRotation: 0 } };
-    const position = axis(spec.xLabel, look, own), spans = datasets.flatMap(set => set.data.flatMap(point => [point.low, point.high]));
-    const value = axis(values, look, { suggestedMin: Math.min(...spans), suggestedMax: Math.max(...spans) });
+    const spans = datasets.flatMap(set => [...set.data.flatMap(point => [point.low, point.high]), ...set.curve.map(([, y]) => 100 * y)]);
+    const least = Math.min(...spans), zero = { color: ({ tick }) => least < 0 && tick.value === 0 ? look.text : look.grid };
+    const position = axis(spec.xLabel, look, own);
+    const value = axis(values, look, { suggestedMin: least, suggestedMax: Math.max(...spans), grid: zero });
     return {
       type: "scatter",
       data: { datasets },
@@ -106,8 +117,8 @@ function drawn(element, spec) {
         plugins: {
           legend: { labels: { usePointStyle: true, boxWidth: 7, boxHeight: 7, padding: 14, color: look.text } },
           tooltip: { usePointStyle: true, callbacks: { label: ({ raw, dataset }) => {
-            const at = place(across ? raw.y : raw.x), figure = across ? raw.x : raw.y;
-            return `${dataset.label}, ${at}: ${figure.toFixed(1)} [${raw.low.toFixed(1)}, ${raw.high.toFixed(1)}]`;
+            const figure = across ? raw.x : raw.y, bounds = raw.low < raw.high ? ` [${raw.low.toFixed(1)}, ${raw.high.toFixed(1)}]` : "";
+            return `${dataset.label}, ${place(raw.at)}: ${figure.toFixed(1)}${bounds}`;
           } } },
         },
       },

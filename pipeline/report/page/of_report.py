@@ -61,7 +61,7 @@ def report_parts(report: Report, chosen: Sequence[Chosen] = ()) -> list[Part]:
         shown = longcsv.as_csv(each for each in records if (each["field"], each["size"]) in places)
         own = {"csv": shown, "tex": render_table(table, "latex")}
         parts.append(TablePart(f"table-{number}" if len(report.families) > 1 else "table", table, own))
-    found = browser(chosen, report.scored, report.measures) if chosen else None
+    found = browser(chosen, report.scored, report.measures, report.settings) if chosen else None
     return [*parts, found] if found and found.pools else parts
 
 
@@ -75,30 +75,36 @@ def leaderboard(report: Report, records: Sequence[Mapping[str, Any]]) -> Leaderb
 def charts(report: Report) -> Iterator[Chart]:
     """Yield the curves over pool size, then the figures by field."""
     by_field = [family for family in report.families if family.kind == "fields"]
-    curves = [(f.setups[0].field or DATASET, f.setups) for f in report.families if f.kind == "sizes"]
+    by_size = [family for family in report.families if family.kind == "sizes"]
     averages = tuple(Setup(AVERAGE, family.size) for family in by_field if family.size is not None)
-    curves += [("mean over fields", averages)] if len(averages) > 1 else []
-    for name, setups in curves:
-        if len(setups) > 1:
-            yield Chart(
-                title=f"Score against pool size ({name})",
-                x_label="candidates",
-                unit="%",
-                views=_views(report, [(setup.size, *setup) for setup in setups]),
-                log=True,
-                ticks={setup.size: format_count(setup.size) for setup in setups},
-                provenance=provenance(report, report.scored),
-            )
-    for family in by_field:
-        places: _PLACES = [(number, *setup) for number, setup in enumerate(family.setups)]
-        yield Chart(
-            title=f"Score by field{_at(family)}",
-            x_label="",
+    for family in [*by_size, Family("sizes", averages)]:
+        if len(family.setups) > 1:
+            yield chart_of(report, family)
+    yield from (chart_of(report, family) for family in by_field)
+
+
+def chart_of(report: Report, family: Family) -> Chart:
+    """Return the curve of a family over pool size, or its figures by field."""
+    if family.kind == "sizes":
+        field = family.setups[0].field or DATASET
+        return Chart(
+            title=f"Score against pool size ({'mean over fields' if field == AVERAGE else field})",
+            x_label="candidates",
             unit="%",
-            views=_views(report, [*places, (len(places), AVERAGE, family.size)]),
-            categories=[*(str(setup.field) for setup in family.setups), "mean"],
-            provenance=provenance(report, report.within(family)),
+            views=_views(report, [(setup.size, *setup) for setup in family.setups]),
+            log=True,
+            ticks={setup.size: format_count(setup.size) for setup in family.setups},
+            provenance=provenance(report, report.scored),
         )
+    places: _PLACES = [(number, *setup) for number, setup in enumerate(family.setups)]
+    return Chart(
+        title=f"Score by field{_at(family)}",
+        x_label="",
+        unit="%",
+        views=_views(report, [*places, (len(places), AVERAGE, family.size)]),
+        categories=[*(str(setup.field) for setup in family.setups), "mean"],
+        provenance=provenance(report, report.within(family)),
+    )
 
 
 def heat(report: Report, family: Family) -> Heat:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.report.page.parts import QueryPool
+from pipeline.report.page.parts import QueryPool, Spans, TextBrowser
 
 _KINDS = {"uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "int16": "Int16", "float32": "Float32"}
 """Kinds of numbers, and the JavaScript array of each (its name without ``Array``)."""
@@ -41,8 +41,9 @@ def pack(header: Any, columns: Mapping[str, Column]) -> str:
 
 
 def narrow(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
-    """Return numbers in 16 bits if they fit."""
-    return numbers.astype(np.uint16) if numbers.max(initial=0) < 2**16 else numbers
+    """Return numbers in 8 or 16 bits if they fit."""
+    largest = numbers.max(initial=0)
+    return numbers.astype(np.uint8 if largest < 2**8 else np.uint16) if largest < 2**16 else numbers
 
 
 def pack_pool(pool: QueryPool) -> str:
@@ -51,7 +52,9 @@ def pack_pool(pool: QueryPool) -> str:
         "systems": list(pool.systems),
         "measures": list(pool.measures),
         "top": pool.top.shape[2],
+        "level": pool.level,
         "facts": dict(pool.facts),
+        "kinds": list(pool.kinds.items()),
     }
     texts = {
         f"{name}_{column}": getattr(papers, column)
@@ -62,9 +65,32 @@ def pack_pool(pool: QueryPool) -> str:
     top = np.minimum(pool.top, len(pool.papers.ids)).astype(np.uint32)
     numbers = {
         "offsets": pool.offsets,
-        "positives": narrow(pool.positives),
+        "listed": narrow(pool.listed),
         "ranks": narrow(pool.ranks),
         "top": narrow(top),
-        "values": pool.values,
+        "values": pool.values.astype(np.float32),
+        "intervals": pool.intervals,
+        "types": narrow(pool.types),
     }
     return pack(header, {**texts, **numbers})
+
+
+def pack_texts(part: TextBrowser) -> str:
+    """Return a browser of texts as a block; a piece of text that occurs often is stored once."""
+    pieces: dict[str, int] = {}
+
+    def numbered(spans: Spans) -> list[tuple[int, str]]:
+        return [(pieces.setdefault(text, len(pieces)), mark) for text, mark in spans]
+
+    readings = [
+        {
+            "chosen": dict(zip(part.choosers, each.chosen, strict=True)),
+            "heading": each.heading,
+            "spans": numbered(each.spans),
+            "listings": [vars(one) | {"texts": list(map(numbered, one.texts))} for one in each.listings],
+            "facts": dict(each.facts),
+        }
+        for each in part.readings
+    ]
+    header = {"choosers": list(part.choosers), "marks": dict(part.marks), "readings": readings, "pieces": list(pieces)}
+    return pack(header, {})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -53,13 +53,23 @@ class Leaderboard:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one system: positions, values and ends of their intervals, of one length; None: no interval."""
+    """Points of one system.
+
+    Attributes:
+        label: its name.
+        x: positions.
+        values: fractions.
+        low: lower ends of their intervals; None: no interval.
+        high: upper ends.
+        curve: positions and values of a curve through the points, in place of lines between them.
+    """
 
     label: str
     x: Sequence[float]
     values: Sequence[float]
     low: Sequence[float | None] = ()
     high: Sequence[float | None] = ()
+    curve: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True)
@@ -136,12 +146,18 @@ class QueryPool:
         measures: labels of ``values``.
         queries: the queries.
         papers: every paper that is named.
-        offsets: uint32 ``[queries + 1]``; query ``i`` has the positives ``offsets[i]`` to ``offsets[i + 1]``.
-        positives: uint32 ``[positives]``, paper numbers.
-        ranks: uint32 ``[systems, positives]``, from 1; 0: not retrieved.
-        top: uint32 ``[systems, queries, top]``, papers at the best ranks; :data:`NO_PAPER`: fewer were retrieved.
-        values: float32 ``[measures, systems, queries]``, fractions; NaN: not scored.
+        offsets: uint32 ``[queries + 1]``; query ``i`` lists the papers ``offsets[i]`` to ``offsets[i + 1]``.
+        listed: uint32 ``[listed]``, paper numbers: the positives; where candidates have types, all candidates.
+        ranks: uint32 ``[systems, listed]``, from 1; 0: not retrieved.
+        top: uint32 ``[systems, queries, top]``, papers at the best ranks; :data:`NO_PAPER`: fewer were retrieved. Empty
+            where all candidates are listed.
+        values: float64 ``[measures, systems, queries]``, fractions; NaN: not scored.
+        intervals: float32 ``[measures, pairs, 2]``, ends of the interval of the mean difference of each two systems
+            (second less first); NaN: unknown.
+        level: of these intervals.
         facts: provenance: name and value.
+        kinds: types of candidates, each with its meaning; the first is that of positives. Empty: all listed papers are.
+        types: uint32 ``[listed]``, a bit for each of ``kinds``.
     """
 
     label: str
@@ -150,11 +166,15 @@ class QueryPool:
     queries: Papers
     papers: Papers
     offsets: npt.NDArray[np.uint32]
-    positives: npt.NDArray[np.uint32]
+    listed: npt.NDArray[np.uint32]
     ranks: npt.NDArray[np.uint32]
     top: npt.NDArray[np.uint32]
-    values: npt.NDArray[np.float32]
+    values: npt.NDArray[np.float64]
+    intervals: npt.NDArray[np.float32]
+    level: float
     facts: Mapping[str, str]
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    types: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
 
 
 NO_PAPER = 2**32 - 1
@@ -176,7 +196,69 @@ class Browser:
     note: str = ""
 
 
-Part = TablePart | Leaderboard | Chart | Heat | Image | Browser
+Mark = Literal["", "underline", "strike", "bold"]
+"""How a piece of a text is set off; empty: not."""
+
+Spans = Sequence[tuple[str, Mark]]
+"""A text in pieces, white space included."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A small table below a text.
+
+    Attributes:
+        title: caption.
+        columns: labels.
+        rows: cells, one for each column; the first is the row's label.
+        texts: what each row opens, one for each row; empty: rows open nothing.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: Sequence[Spans] = ()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One text.
+
+    Attributes:
+        chosen: its value of each chooser.
+        heading: names it among those of one choice.
+        spans: the text.
+        listings: shown below it.
+        facts: name and value, shown above it.
+    """
+
+    chosen: Sequence[str]
+    heading: str
+    spans: Spans
+    listings: Sequence[Listing] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TextBrowser:
+    """Texts one by one, with marked spans.
+
+    Attributes:
+        title: heading.
+        choosers: names of the selections that narrow the list of texts, such as ``Facet``.
+        marks: what each mark means.
+        readings: the texts, in order; whoever makes the part samples what is too much for a page.
+        note: what is shown.
+    """
+
+    title: str
+    choosers: Sequence[str]
+    marks: Mapping[Mark, str]
+    readings: Sequence[Reading]
+    note: str = ""
+
+
+Part = TablePart | Leaderboard | Chart | Heat | Image | Browser | TextBrowser
 
 
 @dataclass(frozen=True)

@@ -3,24 +3,39 @@ class Pool {
   constructor({ header, columns }) {
     Object.assign(this, header, { data: columns });
     this.count = columns.offsets.length - 1;
+    this.positives = Array.from({ length: this.count }, (_, query) => {
+      const [start, end] = [columns.offsets[query], columns.offsets[query + 1]];
+      return this.kinds.length ? columns.types.subarray(start, end).filter(types => types & 1).length : end - start;
+    });
   }
   value(measure, system, query) { return this.data.values[(measure * this.systems.length + system) * this.count + query]; }
-  paper(number) { return { id: this.data.paper_ids[number], title: this.data.paper_titles[number], year: this.data.paper_years[number] }; }
-  positives(query) {
-    const found = [], total = this.data.positives.length;
+  // Interval of the mean of b less a.
+  interval(measure, a, b) {
+    const many = this.systems.length, [first, second] = [Math.min(a, b), Math.max(a, b)];
+    const pair = first * (2 * many - first - 1) / 2 + second - first - 1, start = 2 * (measure * many * (many - 1) / 2 + pair);
+    const ends = a === b ? [NaN, NaN] : [...this.data.intervals.subarray(start, start + 2)];
+    return a < b ? ends : [-ends[1], -ends[0]];
+  }
+  paper(number) { return { number, id: this.data.paper_ids[number], title: this.data.paper_titles[number], year: this.data.paper_years[number], types: 0 }; }
+  listed(query) {
+    const found = [], total = this.data.listed.length;
     for (let at = this.data.offsets[query]; at < this.data.offsets[query + 1]; at++) {
-      found.push({ ...this.paper(this.data.positives[at]), number: this.data.positives[at], ranks: this.systems.map((_, s) => this.data.ranks[s * total + at]) });
+      const types = this.kinds.length ? this.data.types[at] : 1;
+      found.push({ ...this.paper(this.data.listed[at]), types, ranks: this.systems.map((_, s) => this.data.ranks[s * total + at]) });
     }
     return found;
   }
-  best(system, query) {
-    const start = (system * this.count + query) * this.top;
-    return [...this.data.top.subarray(start, start + this.top)].filter(number => number < this.data.paper_ids.length);
+  // The best entries of a ranking: of all candidates, where they are listed.
+  best(system, query, listed) {
+    if (this.kinds.length) return [...listed].sort((one, other) => one.ranks[system] - other.ranks[system]).slice(0, PAGE);
+    const start = (system * this.count + query) * this.top, known = new Map(listed.map(each => [each.number, each]));
+    const numbers = [...this.data.top.subarray(start, start + this.top)].filter(number => number < this.data.paper_ids.length);
+    return numbers.map(number => known.get(number) ?? this.paper(number));
   }
 }
 class Browser {
   constructor(root, pools) {
-    Object.assign(this, { root, pools, form: $("form", root), opened: new Map(), sort: "difference", down: true, first: 0 });
+    Object.assign(this, { root, pools, form: $("form", root), opened: new Map(), chosen: new Set(), sort: "difference", down: true, first: 0 });
     pools.forEach((pool, number) => this.form.pool.append(make("option", pool.label, { value: number })));
     this.form.addEventListener("submit", event => event.preventDefault());
     this.form.pool.addEventListener("change", () => this.open());
@@ -62,7 +77,7 @@ class Browser {
       const [first, second] = [pool.value(measure, a, query), pool.value(measure, b, query)];
       this.rows.push({
         query, title: pool.data.query_titles[query], year: pool.data.query_years[query] || NaN, a: first, b: second,
-        positives: pool.data.offsets[query + 1] - pool.data.offsets[query], difference: second - first,
+        positives: pool.positives[query], difference: second - first,
       });
     }
     this.rows.sort((one, other) => compare(one[this.sort], other[this.sort], this.down) || one.query - other.query);
@@ -78,9 +93,12 @@ class Browser {
     const known = this.rows.filter(row => !Number.isNaN(row.difference)), [a, b] = this.sides.map(side => this.pool.systems[side]);
     const mean = name => known.reduce((sum, row) => sum + row[name], 0) / known.length;
     const count = test => known.filter(row => test(row.difference)).length;
+    // The interval is of all queries: no filter leaves one out.
+    const ends = this.rows.length === this.pool.count ? this.pool.interval(Number(this.form.measure.value), ...this.sides) : [NaN];
+    const interval = Number.isNaN(ends[0]) ? "" : ` [${ends.map(signed).join(", ")}] (${100 * this.pool.level}% interval)`;
     $(".comparison", this.root).textContent = known.length
       ? `${this.pool.measures[this.form.measure.value]} of ${known.length.toLocaleString("en")} queries: ${a} ${percent(mean("a"))}, ${b} ${percent(mean("b"))}, ` +
-        `difference ${signed(mean("difference"))}. ${b} is better on ${count(d => d > 0)}, the same on ${count(d => d === 0)}, worse on ${count(d => d < 0)}.`
+        `difference ${signed(mean("difference"))}${interval}. ${b} is better on ${count(d => d > 0)}, the same on ${count(d => d === 0)}, worse on ${count(d => d < 0)}.`
       : "No query fits.";
   }
   scatter() {
@@ -127,53 +145,79 @@ class Browser {
     $(".pager span", this.root).textContent = this.rows.length ? `${this.first + 1} to ${last} of ${this.rows.length.toLocaleString("en")}` : "none";
   }
   show(query, move) {
-    const { pool } = this, article = $("article", this.root), sides = this.sides, year = pool.data.query_years[query];
+    const { pool } = this, article = $("article", this.root), year = pool.data.query_years[query], listed = pool.listed(query);
     this.shown = query;
     article.replaceChildren(make("h3", pool.data.query_titles[query] || pool.data.query_ids[query]));
-    article.append(make("p", `Query ${pool.data.query_ids[query]}${year ? `, ${year}` : ""}, ${this.form.pool.selectedOptions[0].textContent} candidates`, { class: "note" }));
-    const positives = pool.positives(query), relevant = new Set(positives.map(each => each.number));
-    article.append(this.positives(positives, sides), this.tops(query, relevant, sides), this.facts());
+    const where = this.form.pool.selectedOptions[0].textContent, of = pool.kinds.length ? `${where}, ${listed.length}` : where;
+    article.append(make("p", `Query ${pool.data.query_ids[query]}${year ? `, ${year}` : ""}, ${of} candidates`, { class: "note" }));
+    if (pool.kinds.length) article.append(this.legend(listed));
+    const wanted = pool.kinds.reduce((bits, [name], kind) => bits | this.chosen.has(name) << kind, 0);
+    const kept = wanted ? listed.filter(each => each.types & wanted) : listed;
+    article.append(this.table(kept), this.tops(query, kept), this.facts());
     article.hidden = false;
     if (move) {
       article.focus({ preventScroll: true });
       article.scrollIntoView({ block: "start", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
     }
   }
-  positives(positives, sides) {
-    const box = make("div", null, { class: "scroll" }), table = make("table", null, { class: "positives" }), head = make("tr");
-    const far = rank => rank || Infinity;
-    positives.sort((one, other) => Math.min(...sides.map(s => far(one.ranks[s]))) - Math.min(...sides.map(s => far(other.ranks[s]))));
-    table.append(make("caption", `${positives.length} positives, and the rank of each (–: not retrieved)`));
-    head.append(make("th", "paper", { scope: "col", class: "label" }), make("th", "year", { scope: "col" }));
-    this.pool.systems.forEach((name, s) => head.append(make("th", name, { scope: "col", class: sides.includes(s) ? "chosen" : "" })));
+  // What each type means; its button restricts the candidates to the types that are pressed.
+  legend(listed) {
+    const box = make("ul", null, { class: "kinds", "aria-label": "Types of candidates; choose those that are shown" });
+    this.pool.kinds.forEach(([name, meaning], kind) => {
+      const count = listed.filter(each => each.types >> kind & 1).length, entry = make("li");
+      const button = make("button", `${name} ${count}`, { type: "button", "aria-pressed": this.chosen.has(name) });
+      button.addEventListener("click", () => {
+        if (!this.chosen.delete(name)) this.chosen.add(name);
+        this.show(this.shown, false);
+        $$(".kinds button", this.root)[kind].focus();
+      });
+      entry.append(button, ` ${meaning}`);
+      box.append(entry);
+    });
+    return box;
+  }
+  names(types) { return this.pool.kinds.filter((_, kind) => types >> kind & 1).map(([name]) => name); }
+  table(listed) {
+    const { sides, pool } = this, box = make("div", null, { class: "scroll" }), table = make("table", null, { class: "positives" }), head = make("tr");
+    const far = rank => rank || Infinity, typed = pool.kinds.length > 0;
+    listed.sort((one, other) => Math.min(...sides.map(s => far(one.ranks[s]))) - Math.min(...sides.map(s => far(other.ranks[s]))));
+    table.append(make("caption", typed ? `${listed.length} candidates, and the rank of each` : `${listed.length} positives, and the rank of each (–: not retrieved)`));
+    head.append(make("th", "paper", { scope: "col", class: "label" }));
+    if (typed) head.append(make("th", "types", { scope: "col", class: "label" }));
+    head.append(make("th", "year", { scope: "col" }));
+    pool.systems.forEach((name, s) => head.append(make("th", name, { scope: "col", class: sides.includes(s) ? "chosen" : "" })));
     table.append(make("thead"), make("tbody"));
     table.tHead.append(head);
-    for (const each of positives) {
-      const line = make("tr");
-      line.append(make("th", each.title || each.id, { scope: "row", title: each.id }), make("td", each.year || "–"));
+    for (const each of listed) {
+      const line = make("tr", null, { class: typed && each.types & 1 ? "relevant" : "" });
+      line.append(make("th", each.title || each.id, { scope: "row", title: each.id }));
+      if (typed) line.append(make("td", this.names(each.types).join(", "), { class: "label" }));
+      line.append(make("td", each.year || "–"));
       each.ranks.forEach((rank, s) => line.append(make("td", rank ? rank.toLocaleString("en") : "–", { class: sides.includes(s) ? "chosen" : "" })));
       line.hidden = table.tBodies[0].rows.length >= PAGE;
       table.tBodies[0].append(line);
     }
     box.append(table);
-    if (positives.length > PAGE) {
-      const more = make("button", `Show all ${positives.length}`, { type: "button", class: "more" });
+    if (listed.length > PAGE) {
+      const more = make("button", `Show all ${listed.length}`, { type: "button", class: "more" });
       more.addEventListener("click", () => { for (const line of table.rows) line.hidden = false; more.remove(); });
       box.append(more);
     }
     return box;
   }
-  tops(query, relevant, sides) {
-    const box = make("div", null, { class: "sides" });
-    for (const side of sides) {
-      const column = make("section"), list = make("ol");
-      column.append(make("h4", `${this.pool.systems[side]}: first ${this.pool.top}`));
-      for (const number of this.pool.best(side, query)) {
-        const paper = this.pool.paper(number), entry = make("li", null, { class: relevant.has(number) ? "relevant" : "", title: paper.id });
-        entry.append(make("span", paper.title || paper.id), make("span", `${paper.year ? ` (${paper.year})` : ""}${relevant.has(number) ? " ✓ positive" : ""}`, { class: "year" }));
+  tops(query, listed) {
+    const box = make("div", null, { class: "sides" }), { pool } = this;
+    for (const side of this.sides) {
+      const column = make("section"), list = make("ol"), best = pool.best(side, query, listed);
+      column.append(make("h4", `${pool.systems[side]}: first ${pool.top || PAGE}`));
+      best.forEach((paper, place) => {
+        const relevant = paper.types & 1, rank = pool.kinds.length ? paper.ranks[side] : place + 1;
+        const entry = make("li", null, { class: relevant ? "relevant" : "", title: paper.id, value: rank });
+        const marks = pool.kinds.length ? this.names(paper.types).map(name => make("span", name, { class: "kind" })) : [];
+        entry.append(make("span", paper.title || paper.id), make("span", `${paper.year ? ` (${paper.year})` : ""}${relevant && !marks.length ? " ✓ positive" : ""} `, { class: "year" }), ...marks);
         list.append(entry);
-      }
-      column.append(list.children.length ? list : make("p", "Nothing was retrieved.", { class: "note" }));
+      });
+      column.append(best.length ? list : make("p", "Nothing was retrieved.", { class: "note" }));
       box.append(column);
     }
     return box;

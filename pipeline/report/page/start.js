@@ -16,6 +16,7 @@ async function start() {
     // The rest of the page is painted before the first pool is unpacked.
     await new Promise(painted => requestAnimationFrame(() => setTimeout(painted)));
     for (const root of $$("[data-browser]")) await new Browser(root, header.pools.slice(root.dataset.first, root.dataset.end)).open();
+    for (const root of $$("[data-texts]")) new Texts(root, (await unpack(root.dataset.texts)).header);
   }
   performance.mark("ready");
   document.documentElement.dataset.ready = "yes";

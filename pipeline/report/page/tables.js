@@ -81,15 +81,14 @@ function download(name, text) {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
-function provenance(record) {
-  const list = $("#record dl");
-  list.replaceChildren();
-  const place = [record.label, record.field ?? "dataset level", record.measure].join(", ");
-  $("#record-title").textContent = `${place}: ${percent(record.value)}`;
-  for (const [name, value] of Object.entries(record)) {
-    if (value === null || value === "") continue;
-    const text = Array.isArray(value) ? value.join("\n") : String(value);
-    list.append(make("dt", name.replaceAll("_", " ")), make("dd", text));
-  }
+function tell(title, entries) {
+  $("#record-title").textContent = title;
+  $("#record dl").replaceChildren(...entries.flatMap(([name, value]) => [make("dt", name), value instanceof Node ? value : make("dd", value)]));
   $("#record").showModal();
+}
+function provenance(record) {
+  const place = [record.label, record.field ?? "dataset level", record.measure].join(", ");
+  const known = Object.entries(record).filter(([, value]) => value !== null && value !== "");
+  const entries = known.map(([name, value]) => [name.replaceAll("_", " "), Array.isArray(value) ? value.join("\n") : String(value)]);
+  tell(`${place}: ${percent(record.value)}`, entries);
 }

@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -15,13 +16,26 @@ from urllib.parse import quote
 
 from pipeline.core.config import format_count
 from pipeline.report.caption import DATASET
-from pipeline.report.page.pack import pack, pack_pool
-from pipeline.report.page.parts import Browser, Chart, Heat, Image, Leaderboard, Page, Part, TablePart
+from pipeline.report.page.pack import pack, pack_pool, pack_texts
+from pipeline.report.page.parts import (
+    Browser,
+    Chart,
+    Heat,
+    Image,
+    Leaderboard,
+    Page,
+    Part,
+    TablePart,
+    TextBrowser,
+)
 from pipeline.report.tables import Beside, Figure, Table, Value, groups, label_of, percent
 
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
-_SCRIPTS = ("tables.js", "charts.js", "queries.js", "start.js")
+_SCRIPTS = ("tables.js", "charts.js", "queries.js", "texts.js", "start.js")
+_FILTERED = 8
+"""Rows from which on a table has a filter."""
+
 _MARK = '<span class="mark">†</span>'
 
 
@@ -46,6 +60,7 @@ class _Setting:
             Heat: self._heat,
             Image: _image,
             Browser: self._browser,
+            TextBrowser: self._texts,
         }
         return setters[type(part)](part)
 
@@ -53,17 +68,22 @@ class _Setting:
         notes = [note for note in part.table.notes if not note.startswith("Provenance: ")]
         provenance = next((note for note in part.table.notes if note not in notes), part.source)
         told = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
-        return self.tools(part.name, part.files) + _table(part.table) + told + _provenance(provenance)
+        return (
+            self.tools(part.name, part.files, len(part.table.lines))
+            + _table(part.table)
+            + told
+            + _provenance(provenance)
+        )
 
     def _leaderboard(self, part: Leaderboard) -> str:
         start = len(self.main["records"])
         self.main["records"] += [dict(each) for each in part.records]
-        return self.tools("leaderboard", part.files) + _leaderboard(part, start)
+        return self.tools("leaderboard", part.files, len(part.records)) + _leaderboard(part, start)
 
     def _chart(self, part: Chart) -> str:
         views = {
             name: [
-                {"label": s.label, "x": s.x, "y": s.values, "low": s.low or s.values, "high": s.high or s.values}
+                {"label": s.label, "x": s.x, "y": s.values, "low": s.low, "high": s.high, "curve": s.curve}
                 for s in series
             ]
             for name, series in part.views.items()
@@ -84,7 +104,7 @@ class _Setting:
 
     def _heat(self, part: Heat) -> str:
         self.main["heats"].append({"views": {name: list(map(list, rows)) for name, rows in part.views.items()}})
-        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in part.columns)
+        head = "".join(f'<th scope="col">{_breaking(name)}</th>' for name in part.columns)
         first = next(iter(part.views.values()))
         lines = [
             f'<tr><th scope="row">{escape(name)}</th>'
@@ -110,18 +130,25 @@ class _Setting:
         skeleton = _read("browser.html").replace("data-browser", place, 1)
         return f'<p class="note">{escape(part.note)}</p>{skeleton}'
 
-    def tools(self, name: str, files: Mapping[str, str]) -> str:
-        """Return the filter of a table and its downloads."""
+    def _texts(self, part: TextBrowser) -> str:
+        name = f"texts-{len(self.blocks)}"
+        self.blocks[name] = pack_texts(part)
+        return f'<p class="note">{escape(part.note)}</p><div class="texts" data-texts="{name}"></div>'
+
+    def tools(self, name: str, files: Mapping[str, str], rows: int) -> str:
+        """Return the filter of a table, if it has many rows, and its downloads."""
         kinds = {"csv": "CSV", "tex": "LaTeX"}
         self.main["files"] |= {f"{name}.{suffix}": text for suffix, text in files.items()}
         named = [(f"{name}.{suffix}", kinds.get(suffix, suffix)) for suffix in files]
         buttons = "".join(
-            f'<button type="button" data-file="{escape(file)}">{escape(kind)}</button>' for file, kind in named
+            f'<button type="button" data-file="{escape(file)}" aria-label="{kind} of {escape(name)}">{kind}</button>'
+            for file, kind in named
         )
-        return (
-            '<div class="tools"><label>Filter <input type="search" data-filter autocomplete="off"></label>'
-            f'<span class="found" aria-live="polite"></span>{buttons}</div>'
+        search = (
+            '<label>Filter <input type="search" data-filter autocomplete="off"></label>'
+            '<span class="found" aria-live="polite"></span>'
         )
+        return f'<div class="tools">{search if rows >= _FILTERED else ""}{buttons}</div>'
 
 
 def as_html(page: Page) -> str:
@@ -179,7 +206,7 @@ def _hash(text: str) -> str:
 
 def _short(part: Part, title: str) -> str:
     """Return the name of a section in the navigation."""
-    return title.partition(" (")[0] if isinstance(part, TablePart) else title
+    return re.split(r" \(|, ", title)[0] if isinstance(part, TablePart) else title
 
 
 def _facts(facts: Mapping[str, str]) -> str:
@@ -218,7 +245,7 @@ def _table(table: Table) -> str:
     bodies = ""
     for summary in (False, True):
         rows = "".join(
-            f'<tr><th scope="row">{escape(line.label)}</th>{"".join(map(_cell, line.values))}</tr>'
+            f'<tr><th scope="row">{_breaking(line.label)}</th>{"".join(map(_cell, line.values))}</tr>'
             for line in table.lines
             if line.summary == summary
         )
@@ -231,7 +258,12 @@ def _table(table: Table) -> str:
 
 def _header(text: str, *, label: bool = False, start: bool = False) -> str:
     kind = ' class="label"' if label else ' class="start"' if start else ""
-    return f'<th scope="col"{kind}><button type="button" data-sort>{escape(text) or "·"}</button></th>'
+    return f'<th scope="col"{kind}><button type="button" data-sort>{_breaking(text) or "·"}</button></th>'
+
+
+def _breaking(text: str) -> str:
+    """Return text that may break behind a comma or a bracket, as long names of systems must."""
+    return re.sub(r"([,(])(?=\S)", r"\1<wbr>", escape(text))
 
 
 def _cell(value: Value) -> str:
@@ -310,7 +342,7 @@ def as_index(pages: Mapping[str, tuple[str, str]]) -> str:
         for name, (title, about) in pages.items()
     )
     head = "".join(_header(text, label=True) for text in ("report", "title", "contents"))
-    tools = _Setting().tools("", {})
+    tools = _Setting().tools("", {}, len(pages))
     table = (
         f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
     )

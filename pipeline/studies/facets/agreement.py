@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,8 @@ from pipeline.corpus.pool import Pool
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, select
 from pipeline.measure.measures import parse_measures
-from pipeline.sources.csfcube import Judged
+from pipeline.sources.csfcube import NOT_JUDGED, Judged
 from pipeline.stages.search import read_ranking
-from pipeline.studies.facets.collection import grades_of
 from pipeline.studies.facets.pools import facet_query_ids
 from pipeline.studies.facets.scoring import ALL
 
@@ -39,55 +38,50 @@ def agreement(annotations: Mapping[str, Judged]) -> pl.DataFrame:
     Raises:
         InputError: the package krippendorff is not installed.
     """
-    facets = {facet: _matrices(judged) for facet, judged in annotations.items()}
-    groups = {**facets, ALL: [each for matrices in facets.values() for each in matrices]}
-    rows = [_agreement(facet, matrices) for facet, matrices in groups.items() if matrices]
+    facets = {facet: list(_frames(judged)) for facet, judged in annotations.items()}
+    groups = {**facets, ALL: [each for frames in facets.values() for each in frames]}
+    rows = [_agreement(facet, frames) for facet, frames in groups.items() if frames]
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def _matrices(judged: Judged) -> list[dict[str, Grades]]:
-    """Return the grades of each annotator, by name, for every query with an annotator."""
-    names = [sorted(filter(_ANNOTATOR.fullmatch, lists)) for lists in judged.values()]
-    found = [{name: grades_of(lists, name) for name in own} for own, lists in zip(names, judged.values(), strict=True)]
-    return [each for each in found if each]
+def _frames(judged: Judged) -> Iterator[pl.DataFrame]:
+    """Yield the grades of every query with an annotator: a row for each candidate, a column for each annotator."""
+    for lists in judged.values():
+        if names := sorted(filter(_ANNOTATOR.fullmatch, lists)):
+            grades = pl.DataFrame({name: lists[name] for name in names})
+            yield grades.select(pl.all().replace(NOT_JUDGED, None).cast(pl.Float64))
 
 
-def _agreement(facet: str, matrices: Sequence[Mapping[str, Grades]]) -> dict[str, Any]:
+def _agreement(facet: str, frames: Sequence[pl.DataFrame]) -> dict[str, Any]:
     try:
         import krippendorff
     except ImportError as error:
         raise InputError(f"agreement needs krippendorff ({error})", "pip install 'mdcr-pipeline[facets]'") from error
     from sklearn.metrics import cohen_kappa_score
 
-    names = sorted({name for each in matrices for name in each})
-    whole = np.concatenate([_rows(each, names) for each in matrices], axis=1)
-    twice = (~np.isnan(whole)).sum(axis=0) > 1
+    whole = pl.concat(frames, how="diagonal")
+    twice = whole.filter(pl.sum_horizontal(pl.all().is_not_null()) > 1)
     pairs, rhos = [np.empty((2, 0))], []
-    for each in matrices:
-        for one, other in itertools.combinations(each.values(), 2):
-            both = np.stack([one, other])[:, ~np.isnan(one) & ~np.isnan(other)]
+    for each in frames:
+        for names in itertools.combinations(each.columns, 2):
+            both = each.select(names).drop_nulls().to_numpy().T
             pairs.append(both)
             if both.shape[1] > 1 and np.ptp(both, axis=1).all():
                 rhos.append(float(spearmanr(*both).statistic))
     first, second = np.concatenate(pairs, axis=1).astype(int)
     varied = len(first) and len(np.unique([first, second])) > 1
-    alpha = krippendorff.alpha(whole[:, twice], level_of_measurement="ordinal") if varied else None
+    alpha = krippendorff.alpha(twice.to_numpy().T, level_of_measurement="ordinal") if varied else None
     return {
         "facet": facet,
-        "annotators": len(names),
-        "queries": len(matrices),
-        "judged_twice": int(twice.sum()),
-        "judged_once": int((~twice).sum()),
+        "annotators": whole.width,
+        "queries": len(frames),
+        "judged_twice": len(twice),
+        "judged_once": len(whole) - len(twice),
         "spearman": float(np.mean(rhos)) if rhos else None,
         "krippendorff": alpha if alpha is None else float(alpha),
         "kappa": float(cohen_kappa_score(first, second)) if varied else None,
         "kappa_quadratic": float(cohen_kappa_score(first, second, weights="quadratic")) if varied else None,
     }
-
-
-def _rows(grades: Mapping[str, Grades], names: Sequence[str]) -> Grades:
-    length = len(next(iter(grades.values())))
-    return np.stack([grades.get(name, np.full(length, np.nan)) for name in names])
 
 
 def citations(pools: Mapping[str, Pool], relevant: int) -> pl.DataFrame:
@@ -98,7 +92,7 @@ def citations(pools: Mapping[str, Pool], relevant: int) -> pl.DataFrame:
     """
     found: dict[str, list[npt.NDArray[Any]]] = {}
     for facet, pool in pools.items():
-        cited, grade = _cited(pool), pool.qrels.column("grade").to_numpy()
+        cited, grade = cited_of(pool), pool.qrels.column("grade").to_numpy()
         found[facet] = [np.stack([cited.astype(np.int64), grade.astype(np.int64)])]
     found[ALL] = [part for parts in found.values() for part in parts]
     rows = []
@@ -123,7 +117,7 @@ def _mean(values: npt.NDArray[Any]) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _cited(pool: Pool) -> npt.NDArray[np.bool_]:
+def cited_of(pool: Pool) -> npt.NDArray[np.bool_]:
     """Return which judgements of a pool are of papers that the query cites."""
     papers = pool.corpus.rows_of([query.rpartition("_")[0] for query in facet_query_ids(pool)])
     query, row = (pool.qrels.column(name).to_numpy() for name in ("query", "row"))
@@ -135,7 +129,7 @@ def _cited(pool: Pool) -> npt.NDArray[np.bool_]:
 def by_citation(pool: Pool, ranking: Artifact, measure: str) -> Grades:
     """Return a measure of a ranking with citations as judgements, a value for each query that has a cited candidate."""
     queries, found = len(pool.query_rows), read_ranking(ranking).table()
-    cited = _cited(pool)
+    cited = cited_of(pool)
     judged = pool.qrels.filter(cited)
     ones = np.ones(judged.num_rows, np.int16)
     judged = judged.set_column(2, judged.schema.field("grade"), [ones])

@@ -1,7 +1,7 @@
 """The study ``facet_pools``: pools of a new collection to be judged, and blank annotation files (Mysore et al. 2021).
 
-The systems rank the whole corpus for each facet of a query paper. Its pool takes their candidates in turns from a
-random start, skipping what is in already; then the papers it cites are added.
+The systems rank all papers with text, for each facet of a query paper or for the whole of it. Its pool takes their
+candidates in turns from a random start, skipping what is in already; then the papers it cites are added.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from pipeline.api import Workspace, selection
+from pipeline.api import Workspace
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
@@ -24,13 +23,16 @@ from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
+from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.sources.csfcube import NOT_JUDGED, Csfcube
-from pipeline.stages.corpus import corpus_task
-from pipeline.stages.search import open_pool, read_ranking
+from pipeline.sources.csfcube import NOT_JUDGED
+from pipeline.stages.search import read_ranking
+from pipeline.stages.systems import system_names
 from pipeline.studies.base import Findings, Study, StudyTable
 from pipeline.studies.common import table_of
-from pipeline.studies.facets.pools import without_text
+from pipeline.studies.facets.collection import CollectionRecipe, collection_task
+from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids, without_text
+from pipeline.studies.facets.ranked import rankings
 
 ROOM = "corpora/facet-pools"
 CITED = "cited"
@@ -38,22 +40,20 @@ _FILE = "pools.json"
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Settings of the study.
+class Recipe(CollectionRecipe):
+    """Settings of the study, beside those of the collection (with ``queries.tsv``).
 
     Attributes:
-        corpus: name of the corpus that is made.
-        input: folder with the papers and ``queries.tsv`` (:mod:`pipeline.sources.csfcube`).
-        systems: whose candidates are pooled, with commas.
+        systems: whose candidates by the facet's sentences are pooled, with commas, as in the study ``facets``.
+        whole: whose candidates by the whole query paper are pooled, likewise.
         size: candidates of a query paper, cited ones not included.
         depth: ranks of a system that are read.
         annotators: lists of blank grades in the annotation files.
         seed: of the starts and of the order in which annotators see the candidates.
     """
 
-    corpus: str
-    input: str
     systems: str
+    whole: str
     size: int
     depth: int
     annotators: int
@@ -62,24 +62,17 @@ class Recipe:
     def __post_init__(self) -> None:
         if min(self.size, self.annotators, self.depth) < 1:
             raise InputError("size, depth and annotators must be at least 1", "Mend the recipe")
-
-    @property
-    def release(self) -> Csfcube:
-        """The collection's files."""
-        return Csfcube(Path(self.input).expanduser())
-
-    @property
-    def corpus_task(self) -> Task:
-        """What makes the corpus."""
-        return corpus_task(self.corpus, self.release)
+        if not system_names(f"{self.systems},{self.whole}"):
+            raise InputError("systems or whole must name a system, got none", "Mend the recipe")
 
 
 @dataclass(frozen=True)
 class BuildConfig:
-    """What decides the pools beside the rankings: ``size`` of a pool, and the ``seed`` of the starts."""
+    """What decides the pools: ``size``, the ``seed`` of the starts, and system, form and facet of each ranking."""
 
     size: int
     seed: int
+    ranked: tuple[tuple[str, str, str], ...]
 
 
 def round_robin(ranked: Sequence[Sequence[int]], size: int, start: int) -> list[int]:
@@ -105,44 +98,46 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 
 def _pools_task(workspace: Workspace, recipe: Recipe) -> Task:
-    if not workspace.runner.published(recipe.corpus_task):
-        raise InputError(f"the corpus {recipe.corpus} must be made first", "Run the study without --dry-run")
-    corpus = workspace.runner.make(recipe.corpus_task)
-    (pool,) = selection().pools(corpus)
-    evaluated = workspace.evaluations(pool, recipe.systems, depth=recipe.depth)
-    rankings = {each.scores[0].config.system: each.ranking for each in evaluated}
-    config = BuildConfig(recipe.size, recipe.seed)
+    corpus = recipe.made(workspace)
+    collection = collection_task(corpus, recipe.release)
+    facets = list(dict.fromkeys(facet for _, facet in recipe.release.asked()))
+    systems = {FACET: recipe.systems, WHOLE: recipe.whole}
+    found = rankings(workspace, corpus, collection, facets, systems, None, recipe.depth)
+    config = BuildConfig(recipe.size, recipe.seed, tuple(each[:3] for each in found))
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus}
+    for number, each in enumerate(found):
+        inputs |= {f"pool {number}": each.pool, f"ranking {number}": each.ranking}
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        pools, counts = _build(inputs, list(rankings), config)
+        pools, counts = _build(inputs, config)
         with out.file(_FILE) as (path, _):
             files.write_text(path, json.dumps(pools))
         return counts
 
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, **rankings}
-    return Task("facet-pools", 1, ROOM, corpus.manifest.slug, config, inputs, run)
+    return Task("facet-pools", 2, ROOM, corpus.manifest.slug, config, inputs, run)
 
 
-def _build(inputs: Inputs, systems: Sequence[str], config: BuildConfig) -> tuple[dict[str, Any], Counts]:
+def _build(inputs: Inputs, config: BuildConfig) -> tuple[dict[str, Any], Counts]:
     """Return the pool of each query paper in the authors' layout, and what is counted."""
-    pool, corpus = open_pool(inputs), Corpus(inputs["corpus"])
+    corpus = Corpus(inputs["corpus"])
     lists: dict[str, dict[tuple[str, str], list[int]]] = {}
+    queries = set()
+    for number, (system, form, facet) in enumerate(config.ranked):
+        pool, found = Pool(inputs[f"pool {number}"], corpus), read_ranking(inputs[f"ranking {number}"])
+        bounds = np.searchsorted(found.query, np.arange(1, len(pool.query_rows)))
+        for query, rows in zip(facet_query_ids(pool), np.split(found.row, bounds), strict=True):
+            queries.add(query)
+            # A whole paper is ranked alike for each of its facets, so it has one turn.
+            name, part = (system, facet) if form == FACET else (f"{system}, {form}", form)
+            lists.setdefault(query.rpartition("_")[0], {})[name, part] = rows.tolist()
     textless = without_text(corpus, np.arange(len(corpus)))
-    for system in systems:
-        found = read_ranking(inputs[system])
-        kept = ~textless[found.row]
-        bounds = np.searchsorted(found.query[kept], np.arange(1, len(pool.query_rows)))
-        for query, rows in zip(pool.query_ids(), np.split(found.row[kept], bounds), strict=True):
-            paper, _, facet = query.rpartition("_")
-            lists.setdefault(paper, {})[system, facet] = rows.tolist()
     pools: dict[str, Any] = {}
     drawn = added = 0
     own = dict(zip(lists, corpus.rows_of(list(lists)).tolist(), strict=True))
-    for paper, ranked in lists.items():
+    for paper, ranked in sorted(lists.items()):
         start = int(generator(config.seed, "facet pool", paper).integers(len(ranked)))
         chosen = round_robin(list(ranked.values()), config.size, start)
-        outgoing = corpus.outgoing.of(own[paper])
-        cited = {int(row) for row in outgoing if not textless[row]}
+        cited = {int(row) for row in corpus.outgoing.of(own[paper]) if not textless[row]}
         heads = {key: set(rows[: config.size]) for key, rows in ranked.items()}
         members = [*chosen, *sorted(cited - set(chosen))]
         sources = [
@@ -153,7 +148,7 @@ def _build(inputs: Inputs, systems: Sequence[str], config: BuildConfig) -> tuple
         drawn, added = drawn + len(chosen), added + len(members) - len(chosen)
     counts = {
         "papers": len(pools),
-        "queries": len(pool.query_rows),
+        "queries": len(queries),
         "candidates_of_systems": drawn,
         "candidates_cited_alone": added,
         "papers_without_text": int(textless.sum()),

@@ -1,4 +1,4 @@
-"""Stage ``facets``: what a collection has beside its papers: labelled sentences of the queries, annotations, folds."""
+"""A collection: its recipe, and stage ``facets``: labelled sentences, annotations and folds beside its papers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
@@ -20,10 +20,47 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.sources.base import fingerprint
 from pipeline.sources.csfcube import FACETS, Csfcube, Judged, query_id, read_judged
+from pipeline.stages.corpus import corpus_task
+
+if TYPE_CHECKING:
+    from pipeline.api import Workspace
 
 ROOM = "corpora/facets"
 SPLITS = "evaluation_splits.json"
 _FILE = "facets.json"
+
+
+@dataclass(frozen=True)
+class CollectionRecipe:
+    """What every recipe of a collection has.
+
+    Attributes:
+        corpus: name of the corpus that is made.
+        input: folder of the collection (:mod:`pipeline.sources.csfcube`).
+    """
+
+    corpus: str
+    input: str
+
+    @property
+    def release(self) -> Csfcube:
+        """The collection's files."""
+        return Csfcube(Path(self.input).expanduser())
+
+    @property
+    def corpus_task(self) -> Task:
+        """What makes the corpus."""
+        return corpus_task(self.corpus, self.release)
+
+    def made(self, workspace: Workspace) -> Artifact:
+        """Return the corpus.
+
+        Raises:
+            InputError: it is not made yet.
+        """
+        if not workspace.runner.published(self.corpus_task):
+            raise InputError(f"the corpus {self.corpus} must be made first", "Run the study without --dry-run")
+        return workspace.runner.make(self.corpus_task)
 
 
 @dataclass(frozen=True)
@@ -54,7 +91,7 @@ class Collection:
 
     @property
     def sentences(self) -> dict[str, list[tuple[str, str]]]:
-        """Label and text of each sentence, by query paper."""
+        """Label and text of each sentence, by paper: queries and candidates."""
         return {paper: [tuple(each) for each in found] for paper, found in self._content["sentences"].items()}
 
     @property
@@ -74,26 +111,19 @@ def collection_task(corpus: Artifact, release: Csfcube) -> Task:
 
     def run(_inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         asked = release.asked()
-        documents = release.documents({paper for paper, _ in asked})
         annotations = {facet: read_judged(path) for facet, path in release.annotations().items()}
+        queries = {paper for paper, _ in asked}
+        judged = {each for lists in annotations.values() for one in lists.values() for each in one["cands"]}
+        documents = release.documents(queries | judged)
         folds = _folds(release, {query_id(*each) for each in asked})
         sentences = {paper: each.sentences for paper, each in sorted(documents.items())}
         content = {"folds": folds, "sentences": sentences, "annotations": annotations}
         with out.file(_FILE) as (path, _):
             files.write_text(path, json.dumps(content, ensure_ascii=False))
-        return {
-            "queries": len(asked),
-            "papers_asked": len(documents),
-            "folds": len(folds),
-            "sentences": sum(map(len, sentences.values())),
-            **{
-                f"sentences_of_{facet}": sum(label in labels for each in sentences.values() for label, _ in each)
-                for facet, labels in FACETS.items()
-            },
-        }
+        return {"queries": len(asked), "papers": len(documents), "folds": len(folds)}
 
     config = CollectionConfig({**release.identity()["files"], **more})
-    return Task("facets", 1, ROOM, corpus.manifest.slug, config, {"corpus": corpus}, run)
+    return Task("facets", 2, ROOM, corpus.manifest.slug, config, {"corpus": corpus}, run)
 
 
 def _folds(release: Csfcube, queries: set[str]) -> dict[str, list[str]]:
@@ -113,9 +143,3 @@ def _folds(release: Csfcube, queries: set[str]) -> dict[str, list[str]]:
     if unknown:
         raise InputError(f"{path} names query {unknown[0]}, which is not judged", nearest(unknown[0], queries))
     return folds
-
-
-def grades_of(judged: Mapping[str, Any], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return one list of grades of a query, float64, NaN where there is none."""
-    grades = np.array(judged.get(name, [-1] * len(judged["cands"])), np.float64)
-    return np.where(grades < 0, np.nan, grades)

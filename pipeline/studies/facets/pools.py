@@ -1,11 +1,12 @@
-"""Stage ``pool`` of one facet: a query for each paper judged by that facet, its judged candidates alone to be ranked.
+"""Stage ``pool`` of one facet: a query for each paper asked by that facet, and what each query ranks.
 
-The candidates of the pool are those of all its queries; what was not judged for a query is excluded from its ranking.
-So every engine ranks within judged pools, and the scores are those of any other pool.
+In judged pools the candidates are those of all queries, and what was not judged for a query is excluded from its
+ranking. So every engine ranks within judged pools, and the scores are those of any other pool.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,19 +27,25 @@ from pipeline.corpus.pools import table
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.sources.csfcube import query_id
 
+FACET, WHOLE = "facet", "whole"
+"""What is asked: the query's sentences of the facet, or the whole paper."""
+
+_QUERIES: Mapping[str, Literal["papers", "texts"]] = {FACET: "texts", WHOLE: "papers"}
+
 
 @dataclass(frozen=True)
-class JudgedPool(PoolConfig):
-    """Settings of the judged pools of one facet.
+class FacetPool(PoolConfig):
+    """Settings of the pools of one facet.
 
     Attributes:
-        relevant: the least relevant grade; a query without a candidate of that grade is left out, and counted.
+        relevant: the least relevant grade; a query without a candidate of that grade is left out, and counted. None:
+            nothing is judged, and every query ranks all other papers with text.
     """
 
     year: int | None = None
     size: int | Literal["all"] = "all"
     queries: int | Literal["all"] = "all"
-    relevant: int = 2
+    relevant: int | None = 2
 
     def __post_init__(self) -> None:
         """Accept any setting: the collection decides the queries."""
@@ -46,20 +53,22 @@ class JudgedPool(PoolConfig):
     @property
     def slug(self) -> str:
         """Readable name: ``judged-method-texts``."""
-        return f"judged-{self.field}-{self.queries_are}"
+        return f"{'open' if self.relevant is None else 'judged'}-{self.field}-{self.queries_are}"
 
 
-def judged_pool_task(corpus: Artifact, config: JudgedPool) -> Task:
-    """Return the task that makes the judged pools of one facet.
+def facet_pool_task(corpus: Artifact, facet: str, form: str, relevant: int | None) -> Task:
+    """Return the task that makes the pools of one facet.
 
     Args:
         corpus: with queries named ``PAPER_FACET`` and their judgements (:mod:`pipeline.sources.csfcube`).
-        config: ``field`` is the facet. ``queries_are`` says what is asked: ``texts``, the facet's sentences;
-            ``papers``, the whole paper.
+        facet: the facet.
+        form: :data:`FACET` or :data:`WHOLE`.
+        relevant: as :class:`FacetPool` has it.
 
     Raises:
         InputError: once run: no query is of that facet, or none has a relevant candidate.
     """
+    config = FacetPool(field=facet, queries_are=_QUERIES[form], relevant=relevant)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         return _build(Corpus(inputs["corpus"]), config, out)
@@ -67,43 +76,52 @@ def judged_pool_task(corpus: Artifact, config: JudgedPool) -> Task:
     return Task("pool", 3, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, {"corpus": corpus}, run)
 
 
-def _build(corpus: Corpus, config: JudgedPool, out: Workdir) -> Counts:
+def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
     ids = corpus.query_texts.column("query_id").to_pylist()
     of_facet = np.array([each.rpartition("_")[2] == config.field for each in ids])
     if not of_facet.any():
         known = sorted({each.rpartition("_")[2] for each in ids})
         raise InputError(f"the facet must be one of {', '.join(known)}, got {config.field}", "Set facets in the recipe")
     query, row, grade = (column.to_numpy().astype(np.int64) for column in corpus.judgements.columns)
-    relevant = np.bincount(query[grade >= config.relevant], minlength=len(ids)) > 0
+    least = config.relevant
+    relevant = np.full(len(ids), True)
+    if least is not None:
+        relevant = np.bincount(query[grade >= least], minlength=len(ids)) > 0
     kept = np.flatnonzero(of_facet & relevant)
     if not len(kept):
         raise InputError(
-            f"no query of facet {config.field} has a candidate of grade {config.relevant} or more", "Lower relevant"
+            f"no query of facet {config.field} has a candidate of grade {least} or more",
+            "Grade the candidates (relevance_adju), or lower relevant",
         )
-    asked = kept if config.queries_are == "texts" else corpus.rows_of([ids[each].rpartition("_")[0] for each in kept])
+    papers = corpus.rows_of([ids[each].rpartition("_")[0] for each in kept]).astype(np.int64)
+    asked = kept if config.queries_are == "texts" else papers
     order = np.argsort(asked)
     number = np.full(len(ids), -1)
     number[kept[order]] = np.arange(len(kept))
-    mine = number[query] >= 0
+    mine = (number[query] >= 0) & (least is not None)
     query, row, grade = number[query[mine]], row[mine], grade[mine]
     by_query = np.lexsort((row, query))
     query, row, grade = query[by_query], row[by_query], grade[by_query]
-    candidates = np.unique(row)
-    judged = np.zeros((len(kept), len(candidates)), bool)
-    judged[query, np.searchsorted(candidates, row)] = True
-    unjudged = np.nonzero(~judged)
+    if least is None:
+        candidates = np.flatnonzero(~without_text(corpus, np.arange(len(corpus))))
+        ranked = candidates != papers[order, None]
+    else:
+        candidates = np.unique(row)
+        ranked = np.zeros((len(kept), len(candidates)), bool)
+        ranked[query, np.searchsorted(candidates, row)] = True
+    excluded = np.nonzero(~ranked)
 
     names = np.full(len(kept), config.field, object)
     out.arrow("queries.arrow", table(POOL_QUERIES, asked[order], names), POOL_QUERIES)
     out.arrow("candidates.arrow", table(CANDIDATES, candidates), CANDIDATES)
     out.arrow("qrels.arrow", table(JUDGEMENTS, query, row, grade), JUDGEMENTS)
-    out.arrow("exclusions.arrow", table(EXCLUSIONS, unjudged[0], candidates[unjudged[1]]), EXCLUSIONS)
+    out.arrow("exclusions.arrow", table(EXCLUSIONS, excluded[0], candidates[excluded[1]]), EXCLUSIONS)
     out.arrow("missing.arrow", MISSING.empty_table(), MISSING)
     return {
         "queries": len(kept),
         "queries_without_relevant": int(np.count_nonzero(of_facet & ~relevant)),
         "positives": int(np.count_nonzero(grade > 0)),
-        "relevant": int(np.count_nonzero(grade >= config.relevant)),
+        "relevant": int(np.count_nonzero(grade >= (least or 0))),
         "judgements": len(grade),
         "candidates": len(candidates),
         "candidates_without_text": int(np.count_nonzero(without_text(corpus, candidates))),
@@ -117,10 +135,10 @@ def without_text(corpus: Corpus, rows: npt.NDArray[np.integer]) -> npt.NDArray[n
     return found
 
 
-def judged_rows(pool: Pool) -> list[Rows]:
-    """Return the judged candidates of each query, rising rows."""
-    query, row = (pool.qrels.column(name).to_numpy() for name in ("query", "row"))
-    return np.split(row, np.searchsorted(query, np.arange(1, len(pool.query_rows))))
+def ranked_rows(pool: Pool) -> Iterator[Rows]:
+    """Yield what each query ranks, rising rows."""
+    for query in range(len(pool.query_rows)):
+        yield np.setdiff1d(pool.candidates, pool.excluded(query), assume_unique=True)
 
 
 def facet_query_ids(pool: Pool) -> list[str]:

@@ -1,25 +1,23 @@
-"""Rankings of whole judged pools: completed ones of any engine, TF-IDF, optimal transport, and the authors' files.
+"""Rankings of the pools of facets: those of any engine, TF-IDF, best pairs of sentences and optimal transport.
 
-A pool counts whole: a candidate that an engine does not find, or that has no text, stands last, highest row first.
+A judged pool counts whole: a candidate that an engine does not find, or that has no text, stands last, highest row
+first.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core import order
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.order import Rows, Scores
 from pipeline.core.resources import Resources
@@ -31,17 +29,20 @@ from pipeline.encode.aspire import split_sentences
 from pipeline.encode.spec import Model
 from pipeline.retrieve.base import MAX_DEPTH, Ranking
 from pipeline.retrieve.canonical import canonical_scores
-from pipeline.sources.base import fingerprint
-from pipeline.sources.csfcube import FACETS, checked_facet
+from pipeline.sources.csfcube import FACETS
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.systems import Dense, parse_systems, system_names
 from pipeline.studies.facets.collection import Collection
-from pipeline.studies.facets.pools import facet_query_ids, judged_rows, without_text
+from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task, ranked_rows, without_text
+
+if TYPE_CHECKING:
+    from pipeline.api import Workspace
 
 _LAST = np.finfo(np.float32).min
 """Score of a candidate that a system does not rank."""
 
-_FILE = re.compile(r"test-pid2pool-(?P<collection>[^-]+)-(?P<system>.+)-(?P<facet>[^-]+)-ranked\.json")
+Method = Literal["best pair", "transport"]
 
 Score = Callable[[int, Rows], Scores]
 """Scores of one query, by number, with some candidates, by row."""
@@ -53,9 +54,80 @@ class PairConfig:
 
     system: str
     content: str = ""
+    depth: int = MAX_DEPTH
 
 
-def completed_task(corpus: Artifact, pool: Task, ranking: Task) -> Task:
+class Ranked(NamedTuple):
+    """One system on the pools of one facet.
+
+    Attributes:
+        system: its name.
+        form: :data:`FACET` or :data:`WHOLE`.
+        facet: the facet.
+        pool: the pools.
+        ranking: of what each query ranks.
+
+    A contextual encoder with the form :data:`FACET` ranks the pools of whole papers by the facet's sentences alone.
+    """
+
+    system: str
+    form: str
+    facet: str
+    pool: Task
+    ranking: Task
+
+
+def rankings(
+    workspace: Workspace,
+    corpus: Artifact,
+    collection: Task,
+    facets: Sequence[str],
+    systems: Mapping[str, str],
+    relevant: int | None,
+    depth: int | None = None,
+) -> list[Ranked]:
+    """Return every system on every facet, facet by facet.
+
+    Args:
+        workspace: where the rankings are made.
+        corpus: the collection's papers.
+        collection: says which sentences are of a facet, for contextual encoders.
+        facets: which facets.
+        systems: names with commas by form: any system, ``tfidf``, or ``ot(ENCODER)``.
+        relevant: as :class:`pipeline.studies.facets.pools.FacetPool` has it.
+        depth: entries of a query; None: the whole judged pool.
+
+    Raises:
+        InputError: a system is unknown.
+    """
+    found = []
+    for facet, (form, names) in itertools.product(facets, systems.items()):
+        for name in system_names(names):
+            pool = facet_pool_task(corpus, facet, form, relevant)
+            transport = re.fullmatch(r"ot\((.+)\)", name)
+            system = None if name == "tfidf" else parse_systems(transport[1] if transport else name)[0]
+            model = system.model if isinstance(system, Dense) else None
+            if system is None:
+                ranking = _tfidf_task(corpus, pool, depth or MAX_DEPTH)
+            elif model is not None and model.spec.kind == "aspire" and form == FACET:
+                # It reads the facet's sentences in their abstract, so its queries are papers.
+                pool = facet_pool_task(corpus, facet, WHOLE, relevant)
+                method: Method = "transport" if transport else "best pair"
+                ranking = sentences_task(corpus, pool, model, method, collection, depth or MAX_DEPTH)
+            elif transport:
+                if model is None:
+                    raise InputError(f"{name} must name an encoder, got {system.name}", "Write ot(sentences)")
+                ranking = sentences_task(corpus, pool, model, "transport", depth=depth or MAX_DEPTH)
+            else:
+                (evaluation,) = workspace.evaluations(pool, [name], depth=depth or MAX_DEPTH)
+                name, ranking = evaluation.scores[0].config.system, evaluation.ranking
+                if depth is None:
+                    ranking = _completed_task(corpus, pool, ranking)
+            found.append(Ranked(name, form, facet, pool, ranking))
+    return found
+
+
+def _completed_task(corpus: Artifact, pool: Task, ranking: Task) -> Task:
     """Return the task that completes the ranking of a judged pool: every judged candidate has a rank."""
 
     def score_of(inputs: Inputs, _pool: Pool) -> Score:
@@ -64,11 +136,11 @@ def completed_task(corpus: Artifact, pool: Task, ranking: Task) -> Task:
         known = dict(zip(pairs, found.score.tolist(), strict=True))
         return lambda query, rows: np.array([known.get((query, row), _LAST) for row in rows.tolist()], np.float32)
 
-    return _task(f"whole-{ranking.slug}", PairConfig("completed"), corpus, pool, {"ranking": ranking}, score_of)
+    return pairs_task(f"whole-{ranking.slug}", PairConfig("completed"), corpus, pool, {"ranking": ranking}, score_of)
 
 
-def tfidf_task(corpus: Artifact, pool: Task) -> Task:
-    """Return the task that ranks judged pools by the cosine of TF-IDF weights, with the corpus's frequencies."""
+def _tfidf_task(corpus: Artifact, pool: Task, depth: int) -> Task:
+    """Return the task that ranks pools by the cosine of TF-IDF weights, with the corpus's frequencies."""
 
     def score_of(_inputs: Inputs, pool: Pool) -> Score:
         from pipeline.encode.tfidf import similarities
@@ -77,28 +149,30 @@ def tfidf_task(corpus: Artifact, pool: Task) -> Task:
         found = similarities([text for block in pool.query_texts() for text in block], papers)
         return lambda query, rows: np.asarray(found[[query]].toarray()[0, rows], np.float32)
 
-    return _task(f"tfidf-{slug_of(pool)}", PairConfig("tfidf"), corpus, pool, {}, score_of)
+    return pairs_task(f"tfidf-{slug_of(pool)}", PairConfig("tfidf", depth=depth), corpus, pool, {}, score_of)
 
 
 def sentences_task(
     corpus: Artifact,
     pool: Task,
     model: Model,
-    method: Literal["best pair", "transport"],
+    method: Method,
     collection: Task | None = None,
+    depth: int = MAX_DEPTH,
 ) -> Task:
-    """Return the task that ranks judged pools by the sentence vectors of an encoder.
+    """Return the task that ranks pools by the sentence vectors of an encoder.
 
     ``transport`` is that of ASPIRE's released code (Mysore et al. 2022): entropic, of L2 distances, with regularisation
     0.05; a sentence weighs the softmax of its negated smallest distance. POT solves it.
 
     Args:
         corpus: the corpus of the pool.
-        pool: the judged pools.
+        pool: the pools.
         model: the encoder.
         method: ``best pair`` (canonical scores) or ``transport``.
         collection: of queries that are papers: what says which of their sentences are of the facet. So a sentence is
             encoded in its abstract. None: the queries are the sentences alone.
+        depth: entries of a query.
 
     Raises:
         InputError: the encoder has one vector a paper.
@@ -134,7 +208,9 @@ def sentences_task(
         return score
 
     name = "ot" if method == "transport" else "sentences"
-    return _task(f"{name}-{model.slug}-{slug_of(pool)}", PairConfig(method), corpus, pool, more, score_of)
+    return pairs_task(
+        f"{name}-{model.slug}-{slug_of(pool)}", PairConfig(method, depth=depth), corpus, pool, more, score_of
+    )
 
 
 def facet_sentences(pool: Pool, collection: Collection) -> list[npt.NDArray[np.bool_]]:
@@ -158,18 +234,7 @@ def facet_sentences(pool: Pool, collection: Collection) -> list[npt.NDArray[np.b
     return found
 
 
-def file_task(corpus: Artifact, pool: Task, system: str, path: Path) -> Task:
-    """Return the task that takes a ranking over from a file of ranked pools; the order of its lists counts.
-
-    Raises:
-        InputError: once run: the file is not of the layout, or does not rank exactly the judged candidates.
-    """
-    (content,) = fingerprint([path], path.parent).values()
-    config = PairConfig(system, content)
-    return _task(f"{slug_of(pool)}-file", config, corpus, pool, {}, lambda _, opened: _file_scores(opened, path))
-
-
-def _task(
+def pairs_task(
     slug: str,
     config: PairConfig,
     corpus: Artifact,
@@ -177,69 +242,30 @@ def _task(
     more: Mapping[str, Task | Artifact],
     score_of: Callable[[Inputs, Pool], Score],
 ) -> Task:
+    """Return the task that ranks a pool by scores of pairs.
+
+    Args:
+        slug: readable name.
+        config: what decides the ranking beside its inputs.
+        corpus: the corpus of the pool.
+        pool: what is ranked.
+        more: further inputs.
+        score_of: given the inputs and the pool, returns the scores of a query with candidates.
+    """
+
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened = open_pool(inputs)
-        return write_ranking(_ranked(opened, score_of(inputs, opened)), opened, MAX_DEPTH, out)
+        return write_ranking(_ranked(opened, score_of(inputs, opened), config.depth), opened, config.depth, out)
 
     return Task("search", 2, RANKINGS, slug, config, {"corpus": corpus, "pool": pool, **more}, run)
 
 
-def _ranked(pool: Pool, score: Score) -> Ranking:
-    """Return the ranking of all judged candidates by their scores, in the one total order."""
+def _ranked(pool: Pool, score: Score, depth: int) -> Ranking:
+    """Return the ranking of a pool by scores, in the one total order."""
     found = []
-    for query, rows in enumerate(judged_rows(pool)):
+    for query, rows in enumerate(ranked_rows(pool)):
         scores = np.where(without_text(pool.corpus, rows), _LAST, score(query, rows)).astype(np.float32)
-        chosen = order.best(scores, rows, len(rows))
+        chosen = order.best(scores, rows, min(depth, len(rows)))
         found.append((rows[chosen], scores[chosen]))
     counts = np.array([len(rows) for rows, _ in found], np.int64)
     return Ranking.from_counts(counts, np.concatenate([r for r, _ in found]), np.concatenate([s for _, s in found]))
-
-
-def ranked_files(folder: Path) -> dict[str, dict[str, Path]]:
-    """Return the ranked pools of a folder, ``test-pid2pool-COLLECTION-SYSTEM-FACET-ranked.json``, by system and facet.
-
-    Raises:
-        InputError: there is none, or one is of no facet.
-    """
-    found: dict[str, dict[str, Path]] = {}
-    for path in sorted(folder.glob("test-pid2pool-*-ranked.json")):
-        if match := _FILE.fullmatch(path.name):
-            found.setdefault(match["system"], {})[checked_facet(match["facet"], str(path))] = path
-    if not found:
-        raise InputError(f"{folder} must hold ranked pools (test-pid2pool-*-ranked.json), got none", "Set ranked to ''")
-    return found
-
-
-def _file_scores(pool: Pool, path: Path) -> Score:
-    try:
-        lists = msgspec.json.decode(path.read_bytes(), type=dict[str, list[tuple[str | int, float]]])
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise InputError(f"{path} must be ranked pools, a list of [id, score] a query ({error})", "Mend it") from error
-    places: list[dict[int, int]] = []
-    for query, rows in zip(facet_query_ids(pool), judged_rows(pool), strict=True):
-        paper = query.rpartition("_")[0]
-        if paper not in lists:
-            raise InputError(f"{path} must rank query {paper}, got nothing", nearest(paper, lists))
-        ids = [str(each) for each, _ in lists[paper] if str(each) != paper]
-        judged = dict(zip(pool.corpus.ids(rows), rows.tolist(), strict=True))
-        wrong = sorted(set(ids) ^ set(judged)) + [each for each in ids if ids.count(each) > 1]
-        if wrong:
-            state = "is not judged" if wrong[0] not in judged else "must be ranked once"
-            raise InputError(f"candidate {wrong[0]} of query {paper} of {path} {state}", "Rank the judged pool")
-        places.append({judged[each]: place for place, each in enumerate(ids)})
-
-    def score(query: int, rows: Rows) -> Scores:
-        return np.array([-places[query][row] for row in rows.tolist()], np.float32)
-
-    return score
-
-
-def ranked_json(pool: Pool, ranking: Artifact) -> str:
-    """Return a ranking in the authors' layout: by query paper a list of [id, distance], nearest first."""
-    found = read_ranking(ranking)
-    ids = pool.corpus.ids(found.row)
-    queries = [each.rpartition("_")[0] for each in facet_query_ids(pool)]
-    lists: Mapping[str, list[Sequence[str | float]]] = {query: [] for query in queries}
-    for query, paper, score in zip(found.query.tolist(), ids, found.score.tolist(), strict=True):
-        lists[queries[query]].append([paper, -score])
-    return json.dumps(lists)

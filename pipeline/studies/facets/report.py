@@ -1,8 +1,8 @@
-"""Tables, the figure of queries and the browser's data of the study ``facets``."""
+"""Tables and the figure of queries of the study ``facets``."""
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,35 +10,46 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.manifest import Counts
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import parse_measures
 from pipeline.report.figures import COLOURS
-from pipeline.report.tables import Column, Line, Table
-from pipeline.sources.csfcube import FACETS, Judged
-from pipeline.stages.search import read_ranking
+from pipeline.report.tables import Column, Figure, Line, Table
+from pipeline.sources.csfcube import Judged
 from pipeline.studies.base import StudyFigure, StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.facets.agreement import agreement, by_citation, citations, rank_correlation
-from pipeline.studies.facets.collection import Collection
-from pipeline.studies.facets.pools import facet_query_ids
-from pipeline.studies.facets.scoring import ALL, FOLDS, QUERIES
+from pipeline.studies.facets.scoring import ALL, FOLDS, QUERIES, differences
 
 Rankings = Mapping[tuple[str, str, str], tuple[Pool, Artifact]]
 """Pool and ranking by system, form and facet."""
 
-_PERCENT = "In percent; a mean is that of the folds' means where there are folds, and of all queries elsewhere."
+_ALPHA = 0.05
+_MEANS = {FOLDS: "folds of the means of their queries", QUERIES: "queries"}
 
 
 def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str, Pool]) -> list[StudyTable]:
-    """Return the table of facets, and that of all measures over all facets with intervals."""
+    """Return the table of facets, and that of all measures over all facets."""
     average = FOLDS if FOLDS in figures["average"] else QUERIES
-    of = {(r["system"], r["form"], r["facet"], r["measure"]): r for r in figures.to_dicts() if r["average"] == average}
-    rows = list(dict.fromkeys(key[:2] for key in of))
-    groups, measures = [*pools, ALL], list(dict.fromkeys(key[3] for key in of))
-    labels = {name: measure.label for name, measure in zip(measures, parse_measures(measures), strict=True)}
+    own = figures.filter(average=average)
+    top = pl.col("mean").max().over("facet", "measure")
+    of = {
+        (row["system"], row["form"], row["facet"], row["measure"]): row
+        for row in own.with_columns(best=pl.col("mean") > top - 1e-12).iter_rows(named=True)
+    }
+
+    def table(title: str, groups: Sequence[str], measures: Sequence[str], notes: Sequence[str] = ()) -> Table:
+        places = list(itertools.product(groups, measures))
+        lines = [Line(key[0], (key[1], *(_figure(of[*key, *place]) for place in places))) for key in systems]
+        labels = [each.label for each in parse_measures(measures)]
+        columns = [Column(group, label) for group, label in itertools.product(groups, labels)]
+        note = f"Percent: mean over {_MEANS[average]} [95% interval]. Bold: best."
+        return Table(title, "system", (Column("", "query"), *columns), tuple(lines), (note, *notes))
+
+    systems = own.select("system", "form").unique(maintain_order=True).rows()
     counts = {facet: pool.artifact.manifest.counts for facet, pool in pools.items()}
     notes = [
-        _PERCENT,
+        *_counted(next(iter(pools.values())).corpus.artifact.manifest.counts),
         *(
             f"{facet}: {c['queries']} queries, {c['judgements']:,} judgements, {c['relevant']} relevant; "
             f"{c['queries_without_relevant']} queries without a relevant candidate left out, "
@@ -46,38 +57,53 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
             for facet, c in counts.items()
         ),
     ]
-
-    def line(key: tuple[str, str], values: list[str]) -> Line:
-        return Line(key[0], (key[1], *values))
-
-    def percent(key: tuple[str, str], group: str, measure: str) -> str:
-        return f"{100 * of[*key, group, measure]['mean']:.2f}"
-
-    facets = Table(
-        "Systems by facet",
-        "system",
-        (Column("", "query"), *(Column(group, labels[each]) for group in groups for each in shown)),
-        tuple(line(key, [percent(key, group, each) for group in groups for each in shown]) for key in rows),
-        tuple(notes),
-    )
-
-    def interval(key: tuple[str, str], measure: str) -> str:
-        row = of[*key, ALL, measure]
-        return f"{percent(key, ALL, measure)} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
-
-    whole = Table(
-        "All facets, with 95% intervals",
-        "system",
-        (Column("", "query"), *(Column("", labels[each]) for each in measures)),
-        tuple(line(key, [interval(key, each) for each in measures]) for key in rows),
-        (_PERCENT,),
-    )
-    return [StudyTable("scores", facets, figures), StudyTable("measures", whole, _wide(figures))]
-
-
-def _wide(figures: pl.DataFrame) -> pl.DataFrame:
+    measures = own["measure"].unique(maintain_order=True).to_list()
     index = ["system", "form", "facet", "average", "queries"]
-    return figures.pivot("measure", index=index, values="mean", maintain_order=True)
+    wide = figures.pivot("measure", index=index, values="mean", maintain_order=True)
+    return [
+        StudyTable("scores", table("Systems by facet", [*pools, ALL], shown, notes), figures),
+        StudyTable("measures", table("All measures", [ALL], measures), wide),
+    ]
+
+
+def _figure(row: Mapping[str, Any]) -> Figure:
+    return Figure(row["mean"], None, row["low"], row["high"], row["best"], marked=False)
+
+
+def _counted(counts: Counts) -> list[str]:
+    """Return the note of what is left out of the collection's files, or kept though something is missing."""
+    all_ = {"judgements_of_unknown_papers": counts["judgements_of_nothing"], **counts["noted"], **counts["dropped"]}
+    told = [f"{name.replace('_', ' ')}: {count:,}" for name, count in all_.items() if count]
+    return [f"Counted in the files: {'; '.join(told)}."] if told else []
+
+
+def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> list[StudyTable]:
+    """Return how the systems differ from the baseline, and facet from whole paper; none of a single system."""
+    frame = differences(values, measure, baseline, seed)
+    if frame.is_empty():
+        return []
+    (label,) = (each.label for each in parse_measures(measure))
+    facets = frame["facet"].unique(maintain_order=True).to_list()
+    lines = []
+    for (system, form, than, other), own in frame.group_by("system", "form", "than", "than_form", maintain_order=True):
+        cells = [
+            f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+            + "†" * (row["p_adjusted"] < _ALPHA)
+            for row in own.iter_rows(named=True)
+        ]
+        whole = own.row(-1, named=True)
+        ends = (f"{whole['p_adjusted']:.4f}", f"{whole['wins']} : {whole['losses']}")
+        lines.append(Line(f"{system}, {form}", (f"{than}, {other}", *cells, *ends)))
+    names = ("than", *facets, f"p, Holm ({ALL})", f"wins : losses ({ALL})")
+    notes = (
+        f"Points of {label}, mean over queries [95% interval].",
+        f"† paired permutation test over queries, p < {_ALPHA}; Holm's correction over the systems compared with the "
+        "baseline on one facet, and over those compared with themselves.",
+    )
+    table = Table(
+        "Differences between systems", "system, query", tuple(Column("", each) for each in names), tuple(lines), notes
+    )
+    return [StudyTable("differences", table, frame)]
 
 
 def agreement_tables(annotations: Mapping[str, Judged]) -> list[StudyTable]:
@@ -137,46 +163,3 @@ def query_figure(values: pl.DataFrame, measure: str) -> StudyFigure:
         return figure
 
     return StudyFigure("queries", draw)
-
-
-def browser(pools: Mapping[str, Pool], collection: Collection, rankings: Rankings) -> str:
-    """Return the queries as JSON for a browser: their sentences, and each candidate's grade and ranks.
-
-    By query id: ``title``; ``sentences``, each with its ``text`` and whether it is of the ``facet``; ``candidates``,
-    each with ``id``, ``title``, ``grade`` and ``ranks`` by system, highest grade first.
-    """
-    ranks: dict[tuple[str, int, int], dict[str, int]] = {}
-    for (system, form, facet), (pool, artifact) in rankings.items():
-        found, order = read_ranking(artifact), _order(pool)
-        for query, row, rank in zip(order[found.query].tolist(), found.row.tolist(), found.rank.tolist(), strict=True):
-            ranks.setdefault((facet, query, row), {})[f"{system}, {form}"] = rank
-    shown: dict[str, Any] = {}
-    for facet, pool in pools.items():
-        titles = dict(
-            zip(
-                pool.candidates.tolist(),
-                pool.corpus.take(pool.candidates, ["paper_id", "title"]).to_pylist(),
-                strict=True,
-            )
-        )
-        ids, order = pool.query_ids(), _order(pool)
-        papers = [each.rpartition("_")[0] for each in ids]
-        own = pool.corpus.rows_of(papers)
-        for number, paper in enumerate(papers):
-            (title,) = pool.corpus.take(own[[number]], ["title"]).column(0).to_pylist()
-            labelled = collection.sentences[paper]
-            sentences = [{"text": text, "facet": label in FACETS[facet]} for label, text in labelled]
-            shown[ids[number]] = {"title": title, "sentences": sentences, "candidates": []}
-        for query, row, grade in zip(*(column.to_pylist() for column in pool.qrels.columns), strict=True):
-            paper = titles[row]
-            candidate = {"id": paper["paper_id"], "title": paper["title"], "grade": grade}
-            found_ranks = ranks.get((facet, int(order[query]), row), {})
-            shown[ids[query]]["candidates"].append({**candidate, "ranks": found_ranks})
-    for query in shown.values():
-        query["candidates"].sort(key=lambda each: (-each["grade"], each["id"]))
-    return json.dumps(shown, ensure_ascii=False)
-
-
-def _order(pool: Pool) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the row of each query's paper, by which queries of both forms are told apart."""
-    return pool.corpus.rows_of([each.rpartition("_")[0] for each in facet_query_ids(pool)])

@@ -1,4 +1,4 @@
-"""Figures of facets: values of every query, means over folds or queries with intervals.
+"""Figures of facets: values of every query, means over folds or queries with intervals, differences with tests.
 
 A mean over folds is the mean of each fold's mean, as the authors report it; the other is over all queries at once.
 """
@@ -12,8 +12,15 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.corpus.pool import Pool
-from pipeline.measure.statistics import Floats, bootstrap_means, confidence_interval, interval_kind
-from pipeline.studies.facets.pools import facet_query_ids
+from pipeline.measure.statistics import (
+    Floats,
+    bootstrap_means,
+    confidence_interval,
+    holm,
+    interval_kind,
+    paired_permutation,
+)
+from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids
 
 ALL = "all"
 """All facets together."""
@@ -48,12 +55,11 @@ def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: in
     """
     wide = values.pivot("query", index=["system", "form", "measure"], values="value", maintain_order=True)
     names = wide.select("system", "form", "measure")
-    facets = {each: {q for q in wide.columns[3:] if q.endswith(f"_{each}")} for each in values["facet"].unique().sort()}
     found = []
-    for facet, queries in {**facets, ALL: set(wide.columns[3:])}.items():
-        groups = {QUERIES: [sorted(queries)]}
+    for facet, queries in _groups(wide.columns[3:]).items():
+        groups = {QUERIES: [queries]}
         if folds:
-            groups[FOLDS] = [sorted(queries & set(members)) for _, members in sorted(folds.items())]
+            groups[FOLDS] = [sorted({*queries} & {*members}) for _, members in sorted(folds.items())]
         for average, parts in groups.items():
             if all(parts):
                 each = [wide.select(part).to_numpy() for part in parts]
@@ -68,6 +74,46 @@ def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: in
                     )
                 )
     return pl.concat(found)
+
+
+def _groups(queries: Sequence[str]) -> dict[str, list[str]]:
+    """Return the queries of each facet and of all, sorted."""
+    found: dict[str, list[str]] = {}
+    for query in sorted(queries):
+        found.setdefault(query.rpartition("_")[2], []).append(query)
+    return {**dict(sorted(found.items())), ALL: sorted(queries)}
+
+
+def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> pl.DataFrame:
+    """Return how a measure differs between systems, over all queries of each facet and of all.
+
+    Every system is compared with the baseline, and each that ranks by the facet's sentences with itself by the whole
+    paper. Holm's correction is over the comparisons of one kind on one facet.
+
+    Args:
+        values: of :func:`values_of`.
+        measure: its name.
+        baseline: the system that the others are compared with; empty: the first.
+        seed: of the resamples and permutations.
+    """
+    wide = values.filter(measure=measure).pivot("query", index=["system", "form"], values="value", maintain_order=True)
+    keys = wide.select("system", "form").rows()
+    base = next(key for key in keys if baseline in ("", key[0]))
+    pairs = [(key, base) for key in keys if key != base]
+    forms = [((name, FACET), (name, WHOLE)) for name, form in keys if form == FACET and (name, WHOLE) in keys]
+    rows = []
+    for facet, queries in _groups(wide.columns[2:]).items():
+        each = dict(zip(keys, wide.select(queries).to_numpy(), strict=True))
+        for kind in filter(None, (pairs, [pair for pair in forms if pair not in pairs])):
+            change = np.stack([each[one] - each[other] for one, other in kind])
+            p_values = paired_permutation(change, seed=seed, item=facet)
+            columns = [*_interval([change], seed, f"{facet} {QUERIES}"), p_values, holm(p_values)]
+            signs = ((change > 0).sum(axis=1), (change < 0).sum(axis=1))
+            for (one, other), *found in zip(kind, *columns, *signs, strict=True):
+                rows.append((facet, *one, *other, len(queries), *(value.item() for value in found)))
+    names = ["facet", "system", "form", "than", "than_form", "queries"]
+    figures = ["low", "high", "difference", "p", "p_adjusted", "wins", "losses"]
+    return pl.DataFrame(rows, schema=[*names, *figures], orient="row")
 
 
 def _interval(values: Sequence[Floats], seed: int, item: str) -> tuple[Floats, Floats, Floats]:

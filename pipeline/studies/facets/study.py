@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,53 +17,41 @@ from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.retrieve.base import MAX_DEPTH
-from pipeline.sources.csfcube import FACETS, Csfcube, checked_facet
-from pipeline.stages.corpus import corpus_task
+from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.score import score_task
-from pipeline.stages.systems import Dense, parse_systems, system_names
 from pipeline.studies.base import Findings, Study
 from pipeline.studies.facets import report
-from pipeline.studies.facets.collection import Collection, collection_task
-from pipeline.studies.facets.pools import JudgedPool, judged_pool_task
-from pipeline.studies.facets.ranked import (
-    completed_task,
-    file_task,
-    ranked_files,
-    ranked_json,
-    sentences_task,
-    tfidf_task,
-)
+from pipeline.studies.facets.browse import browser
+from pipeline.studies.facets.collection import Collection, CollectionRecipe, collection_task
+from pipeline.studies.facets.exchange import file_task, ranked_files, ranked_json
+from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
+from pipeline.studies.facets.ranked import Ranked, rankings
 from pipeline.studies.facets.scoring import summaries, values_of
-
-FACET, WHOLE = "facet", "whole"
-"""What is asked: the query's sentences of the facet, or the whole paper."""
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Settings of the study.
+class Recipe(CollectionRecipe):
+    """Settings of the study, beside those of the collection.
 
     Attributes:
-        corpus: name of the corpus that is made.
-        input: folder of the collection (:mod:`pipeline.sources.csfcube`).
         facets: which facets.
         systems: what ranks by the facet's sentences, with commas: any system, ``tfidf``, or ``ot(ENCODER)``, the
             optimal transport of an encoder's sentence vectors.
         whole: what ranks by the whole query paper, likewise.
         ranked: folder of ranked pools in the authors' layout; empty: none.
+        baseline: the system that the others are compared with; empty: the first.
         relevant: the least relevant grade.
         measures: what is scored.
-        shown: of the measures, those that the table of facets shows; the last is drawn, and scored by citations.
-        seed: of the intervals.
+        shown: of the measures, those that the table of facets shows; the last is drawn, tested, and scored by
+            citations.
+        seed: of the intervals and tests.
     """
 
-    corpus: str
-    input: str
     facets: tuple[str, ...]
     systems: str
     whole: str
     ranked: str
+    baseline: str
     relevant: int
     measures: tuple[str, ...]
     shown: tuple[str, ...]
@@ -75,133 +63,82 @@ class Recipe:
         if not self.facets or not self.shown or not set(self.shown) <= set(self.measures):
             raise InputError("facets and shown must name something, and shown be of measures", "Mend the recipe")
 
-    @property
-    def release(self) -> Csfcube:
-        """The collection's files."""
-        return Csfcube(Path(self.input).expanduser())
-
-    @property
-    def corpus_task(self) -> Task:
-        """What makes the corpus."""
-        return corpus_task(self.corpus, self.release)
-
 
 class Run(NamedTuple):
-    """One system on the judged pools of one facet.
+    """A ranking, and the task that scores it."""
 
-    Attributes:
-        system: its name.
-        form: :data:`FACET` or :data:`WHOLE`.
-        facet: the facet.
-        pool: the judged pools.
-        ranking: of every judged candidate.
-        scores: of the ranking.
-
-    A contextual encoder with the form :data:`FACET` ranks the pools of whole papers by the facet's sentences alone.
-    """
-
-    system: str
-    form: str
-    facet: str
-    pool: Task
-    ranking: Task
+    of: Ranked
     scores: Task
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the corpus, then the scores of every system on every facet."""
     yield [recipe.corpus_task]
-    corpus = _made(workspace, recipe)
+    corpus = recipe.made(workspace)
     yield [collection_task(corpus, recipe.release), *(run.scores for run in runs(workspace, recipe, corpus))]
 
 
-def _made(workspace: Workspace, recipe: Recipe) -> Artifact:
-    if not workspace.runner.published(recipe.corpus_task):
-        raise InputError(f"the corpus {recipe.corpus} must be made first", "Run the study without --dry-run")
-    return workspace.runner.make(recipe.corpus_task)
-
-
 def runs(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Run]:
-    """Return every system on every facet, facet by facet.
+    """Return every system on every facet, those of files last.
 
     Raises:
-        InputError: a system is unknown, or the folder of ranked pools lacks a facet.
+        InputError: a system is unknown or none is the baseline, or the folder of ranked pools lacks a facet.
     """
-    found = []
-    for facet in recipe.facets:
-        asked = JudgedPool(field=facet, queries_are="texts", relevant=recipe.relevant)
-        whole = JudgedPool(field=facet, queries_are="papers", relevant=recipe.relevant)
-        for form, config, systems in ((FACET, asked, recipe.systems), (WHOLE, whole, recipe.whole)):
-            pool = judged_pool_task(corpus, config)
-            rankings = [_ranking(workspace, recipe, corpus, pool, name) for name in system_names(systems)]
-            if form == WHOLE and recipe.ranked:
-                for system, by_facet in ranked_files(Path(recipe.ranked).expanduser()).items():
-                    if facet not in by_facet:
-                        raise InputError(f"{recipe.ranked} must rank facet {facet} by {system}", "Add the file")
-                    rankings.append((f"{system} (file)", pool, file_task(corpus, pool, system, by_facet[facet])))
-            for system, own, ranking in rankings:
-                scores = score_task(ranking, own, corpus, system=system, sample=1, measures=recipe.measures)
-                found.append(Run(system, form, facet, own, ranking, scores))
-    return found
-
-
-def _ranking(workspace: Workspace, recipe: Recipe, corpus: Artifact, pool: Task, name: str) -> tuple[str, Task, Task]:
-    """Return the name of a system, the pool that it ranks and the ranking.
-
-    A contextual encoder reads the facet's sentences in their abstract, so its queries are papers.
-    """
-    if name == "tfidf":
-        return name, pool, tfidf_task(corpus, pool)
-    transport = re.fullmatch(r"ot\((.+)\)", name)
-    (system,) = parse_systems(transport[1] if transport else name)
-    model = system.model if isinstance(system, Dense) else None
-    if model is not None and model.spec.kind == "aspire" and pool.config.queries_are == "texts":
-        pool = judged_pool_task(corpus, dataclasses.replace(pool.config, queries_are="papers"))
-        collection = collection_task(corpus, recipe.release)
-        return name, pool, sentences_task(corpus, pool, model, "transport" if transport else "best pair", collection)
-    if transport:
-        if model is None:
-            raise InputError(f"{name} must name an encoder, got {system.name}", "Write ot(sentences)")
-        return name, pool, sentences_task(corpus, pool, model, "transport")
-    (evaluation,) = workspace.evaluations(pool, [name], depth=MAX_DEPTH)
-    return evaluation.scores[0].config.system, pool, completed_task(corpus, pool, evaluation.ranking)
+    collection = collection_task(corpus, recipe.release)
+    systems = {FACET: recipe.systems, WHOLE: recipe.whole}
+    found = rankings(workspace, corpus, collection, recipe.facets, systems, recipe.relevant)
+    files = ranked_files(Path(recipe.ranked).expanduser()) if recipe.ranked else {}
+    for facet, (system, by_facet) in itertools.product(recipe.facets, files.items()):
+        if facet not in by_facet:
+            raise InputError(f"{recipe.ranked} must rank facet {facet} by {system}", "Add the file")
+        pool = facet_pool_task(corpus, facet, WHOLE, recipe.relevant)
+        ranking = file_task(corpus, pool, system, by_facet[facet])
+        found.append(Ranked(f"{system} (file)", WHOLE, facet, pool, ranking))
+    names = {each.system: None for each in found}
+    if not names:
+        raise InputError("the study must have a system, got none", "Set systems, whole or ranked")
+    if recipe.baseline not in ("", *names):
+        raise InputError(
+            f"the baseline must be one of {', '.join(names)}, got {recipe.baseline!r}", "Set it to '' for the first"
+        )
+    return [
+        Run(each, score_task(each.ranking, each.pool, corpus, system=each.system, sample=1, measures=recipe.measures))
+        for each in found
+    ]
 
 
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:
-    """Return tables of facets, measures, agreement and citations, the figure of queries, and files."""
-    corpus = _made(workspace, recipe)
+    """Return tables, the figure of queries, their browser, and the ranked pools."""
+    corpus = recipe.made(workspace)
     found = runs(workspace, recipe, corpus)
     collection = Collection(workspace.runner.make(collection_task(corpus, recipe.release)))
-    pools = {run.pool.id: _pool(workspace, corpus, run.pool) for run in found}
-    values = pl.concat([values_of(workspace.runner.make(run.scores), pools[run.pool.id], run.form) for run in found])
-    figures = summaries(values, collection.folds, recipe.seed)
-    by_facet = {facet: _pool(workspace, corpus, _pool_task(corpus, recipe, facet)) for facet in recipe.facets}
-    rankings = {
-        (run.system, run.form, run.facet): (pools[run.pool.id], workspace.runner.make(run.ranking)) for run in found
+    asked = [facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets]
+    opened = {
+        task.id: Pool(workspace.runner.make(task), Corpus(corpus)) for task in (*asked, *(r.of.pool for r in found))
     }
+    by_facet = {facet: opened[task.id] for facet, task in zip(recipe.facets, asked, strict=True)}
+    values = pl.concat(
+        [values_of(workspace.runner.make(run.scores), opened[run.of.pool.id], run.of.form) for run in found]
+    )
+    ranked = {run.of[:3]: (opened[run.of.pool.id], workspace.runner.make(run.of.ranking)) for run in found}
+    figures, tested = summaries(values, collection.folds, recipe.seed), recipe.shown[-1]
     tables = [
         *report.score_tables(figures, recipe.shown, by_facet),
+        *report.difference_tables(values, tested, recipe.baseline, recipe.seed),
         *report.agreement_tables({facet: collection.annotations[facet] for facet in recipe.facets}),
-        *report.citation_tables(by_facet, rankings, figures, recipe.shown[-1], recipe.relevant),
+        *report.citation_tables(by_facet, ranked, figures, tested, recipe.relevant),
     ]
     files = {
         f"test-pid2pool-{recipe.corpus}-{_slug(system, form)}-{facet}-ranked.json": ranked_json(pool, ranking)
-        for (system, form, facet), (pool, ranking) in rankings.items()
+        for (system, form, facet), (pool, ranking) in ranked.items()
     }
     return Findings(
         tables,
-        [report.query_figure(values, recipe.shown[-1])],
-        [corpus.name, collection.artifact.name, *(pool.artifact.name for pool in pools.values())],
-        {"queries.csv": values.write_csv(), "queries.json": report.browser(by_facet, collection, rankings), **files},
+        [report.query_figure(values, tested)],
+        [corpus.name, collection.artifact.name, *(pool.artifact.name for pool in opened.values())],
+        {"queries.csv": values.write_csv(), **files},
+        [browser(by_facet, collection, ranked, values)],
     )
-
-
-def _pool_task(corpus: Artifact, recipe: Recipe, facet: str) -> Task:
-    return judged_pool_task(corpus, JudgedPool(field=facet, queries_are="texts", relevant=recipe.relevant))
-
-
-def _pool(workspace: Workspace, corpus: Artifact, task: Task) -> Pool:
-    return Pool(workspace.runner.make(task), Corpus(corpus))
 
 
 def _slug(system: str, form: str) -> str:

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.encode import registry
-from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.report.averaging import Averaged, Key
 from pipeline.report.model import AVERAGE, Report, Scored, Setup
 from pipeline.report.tables import Column, Line, Table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.large_scale import curve
-from pipeline.studies.large_scale.data import Floats, Interval, interval
+from pipeline.studies.large_scale.data import Floats, interval
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rows import Row, table
 from pipeline.studies.large_scale.study import DATASET
 from pipeline.studies.large_scale.variance import ENOUGH, components, share_interval
 
-_SIZES = {"200k": 200_000, "500k": 500_000, "1M": 1_000_000, "2M": 2_000_000}
-_BOUNDS = ("value", "low", "high")
+_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
 _PUBLISHED = ("bm25:tuned", "scibert", "specter", "scincl", "aspire-bm")
 """Rows of the paper's table 1."""
+
+
+class Curve(NamedTuple):
+    """MAP of one system by rising pool size.
+
+    Attributes:
+        group: field, ``dataset`` or ``paper``.
+        system: label.
+        sizes: numbers of candidates.
+        values: of the same queries at each size, float64 ``[sizes, queries]``; one column of published means.
+    """
+
+    group: str
+    system: str
+    sizes: list[int]
+    values: Floats
 
 
 def tests(reports: Sequence[Report], averaged: Mapping[Key, Averaged]) -> StudyTable:
@@ -96,77 +112,46 @@ def variances(scored: Sequence[Scored], seed: int) -> Iterator[StudyTable]:
         yield StudyTable("variance", table_of("Variance between samples and between queries", frame, notes, 2), frame)
 
 
-def curves(averaged: Mapping[Key, Averaged], seed: int) -> Iterator[StudyTable]:
-    """Yield measured and fitted MAP by pool size, also of the published figures; nothing without three sizes."""
+def measured(averaged: Mapping[Key, Averaged]) -> list[Curve]:
+    """Return MAP by pool size where there are three sizes; then the published figures."""
     groups: dict[tuple[str | None, str], dict[int, Averaged]] = {}
     for (setup, system, measure), each in averaged.items():
         if measure == "map":
             groups.setdefault((setup.field, system), {})[setup.size] = each
-    rows: list[dict[str, object]] = []
+    found = []
     for (field, system), by_size in groups.items():
         sizes = curve.apart(list(by_size))
         if len(sizes) > 2 and len({len(by_size[size].values) for size in sizes}) == 1:
-            values = np.stack([by_size[size].values for size in sizes])
-            rows += _curve(field or DATASET, system, sizes, values, seed)
-    for system in _PUBLISHED if rows else ():
-        figures = [published(system, None, size, "map") for size in _SIZES.values()]
+            found.append(Curve(field or DATASET, system, sizes, np.stack([by_size[size].values for size in sizes])))
+    for system in _PUBLISHED if found else ():
+        figures = [published(system, None, size, "map") for size in _SIZES]
         if None not in figures:
-            known = np.array(figures, np.float64)[:, None]
-            rows += _curve("paper", system, list(_SIZES.values()), known, seed)
+            found.append(Curve("paper", system, list(_SIZES), np.array(figures, np.float64)[:, None]))
+    return found
+
+
+def curves(found: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
+    """Yield predictions of the largest size from the smaller ones, and extrapolations, by both forms."""
+    rows = []
+    for each, form in itertools.product(found, curve.FORMS):
+        *smaller, largest = each.sizes
+        label = f"{each.group} {each.system} {format_count(largest)}, {form}"
+        predicted = curve.extrapolate(smaller, each.values[:-1], [largest], form, seed, "curve")
+        beyond = curve.extrapolate(each.sizes, each.values, curve.SIZES, form, seed, "curve")
+        points = [interval(each.values[-1], seed, "curve"), *predicted, *beyond]
+        columns = ("measured", "predicted", *map(format_count, curve.SIZES))
+        known = each.values.shape[1] > 1
+        rows += [
+            Row(label, column, value, *((low, high) if known else (np.nan, np.nan)))
+            for column, (value, low, high) in zip(columns, points, strict=True)
+        ]
     if rows:
-        frame = pl.DataFrame(rows, infer_schema_length=None)
         notes = (
             "The curve is fitted to the smaller sizes for the largest, and to all for larger ones. logit: log odds of "
             "MAP against the log of the size; power: log of MAP. Pools of nearly one size are one point.",
-            "Brackets: 95% interval over queries. It does not hold the error of the form: compare the two.",
+            "Intervals are over queries. They do not hold the error of the form: compare the two.",
         )
-        yield StudyTable("curves", _curve_table(frame, notes), frame)
-
-
-def _curve(group: str, system: str, sizes: list[int], values: Floats, seed: int) -> Iterator[dict[str, object]]:
-    """Yield measured points, the prediction of the largest size, and the extrapolations of each form."""
-    means = bootstrap_means(values, seed=seed, item="curve")
-    low, high = confidence_interval(means, values)
-
-    def point(kind: str, size: int, found: Interval) -> dict[str, object]:
-        own = found if values.shape[1] > 1 else (found[0], None, None)
-        return {
-            "group": group, "system": system, "kind": kind, "size": size, **dict(zip(_BOUNDS, own, strict=True))
-        }  # fmt: skip
-
-    measured = zip(values.mean(axis=1).tolist(), low.tolist(), high.tolist(), strict=True)
-    yield from (point("measured", size, found) for size, found in zip(sizes, measured, strict=True))
-    for form in curve.FORMS:
-        left_out = curve.extrapolate(sizes[:-1], values[:-1], sizes[-1:], form, seed, "curve")
-        beyond = curve.extrapolate(sizes, values, curve.SIZES, form, seed, "curve")
-        yield point(f"{form}, left out", sizes[-1], left_out[0])
-        yield from (point(form, size, found) for size, found in zip(curve.SIZES, beyond, strict=True))
-
-
-def _curve_table(frame: pl.DataFrame, notes: tuple[str, ...]) -> Table:
-    lines = []
-    for (group, system), own in frame.group_by("group", "system", maintain_order=True):
-        largest = own.filter(pl.col("kind") == "measured")["size"].max()
-        for form in curve.FORMS:
-            cells = [
-                own.filter((pl.col("kind") == kind) & (pl.col("size") == size)).row(0, named=True)
-                for kind, size in (
-                    ("measured", largest),
-                    (f"{form}, left out", largest),
-                    *((form, each) for each in curve.SIZES),
-                )
-            ]
-            lines.append(Line(f"{group} {system}, {form}", (f"{format_count(cells[0]['size'])}", *map(_cell, cells))))
-    labels = ("largest", "measured", "predicted", *(format_count(size) for size in curve.SIZES))
-    return Table(
-        "MAP against pool size", "system, form", tuple(Column("", each) for each in labels), tuple(lines), notes
-    )
-
-
-def _cell(point: Mapping[str, float | None]) -> str:
-    value, low, high = (point[name] for name in _BOUNDS)
-    own = "" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
-    return f"{100 * (value or 0.0):.1f}{own}"
+        yield table("curves", "MAP against pool size", "system, largest size, form", rows, notes)
 
 
 def fusions(averaged: Mapping[Key, Averaged], seed: int) -> Iterator[StudyTable]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,17 +12,18 @@ from pipeline.report.aggregate import summarise
 from pipeline.report.averaging import Averaged, Key, average
 from pipeline.report.choice import choose
 from pipeline.report.collect import load
+from pipeline.report.figures import draw
 from pipeline.report.identity import Chosen
-from pipeline.report.model import Family, Report, Scored, Setup
+from pipeline.report.model import Family, Report, ReportSettings, Scored, Setup
 from pipeline.report.page.browse import browser
-from pipeline.report.page.of_report import charts, heat
-from pipeline.report.page.parts import Part
-from pipeline.report.plots import draw_by_size
+from pipeline.report.page.of_report import charts as report_charts
+from pipeline.report.page.of_report import heat
+from pipeline.report.page.parts import Chart, Part
+from pipeline.report.plots import plots_of
 from pipeline.stages.chain import Evaluation
 from pipeline.studies.base import Findings, StudyFigure, StudyTable
-from pipeline.studies.large_scale import by_query, by_rank, published
+from pipeline.studies.large_scale import by_query, by_rank, charts, published
 from pipeline.studies.large_scale.data import Ranked, marks_of, read
-from pipeline.studies.large_scale.figures import draw_curves, draw_recall
 from pipeline.studies.large_scale.leakage import training_papers
 from pipeline.studies.large_scale.study import DATASET, Recipe
 
@@ -33,6 +34,7 @@ class Read(NamedTuple):
     Attributes:
         reports: by pool size, and by field with the largest pool of each.
         averaged: values of each query, every setup, system and measure.
+        curves: MAP by pool size.
         scored: of every pool and system.
         chosen: what each of ``scored`` was read from.
         ranked: rankings of the first sample of the largest pool of each group.
@@ -40,6 +42,7 @@ class Read(NamedTuple):
 
     reports: tuple[Report, ...]
     averaged: dict[Key, Averaged]
+    curves: Sequence[by_query.Curve]
     scored: Sequence[Scored]
     chosen: Sequence[Chosen]
     ranked: tuple[Ranked, ...]
@@ -55,12 +58,13 @@ def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluatio
         own = [each for each in found.ranked if each.group in groups]
         return [sentence(marks_of(each) for each in own)]
 
-    tables = [table for report in found.reports for table in published.tables(report, notes_of)]
+    compared = found.ranked[0].pool.corpus.artifact.manifest.config.get("source") != "synthetic"
+    tables = [table for each in found.reports for table in published.tables(each, notes_of, compared=compared)]
     trained = training_papers(recipe.training, found.ranked[0].pool.corpus)
     tables += [
         by_query.tests(found.reports, found.averaged),
         *by_query.variances(found.scored, seed),
-        *by_query.curves(found.averaged, seed),
+        *by_query.curves(found.curves, seed),
         *by_query.fusions(found.averaged, seed),
         by_rank.recall(found.ranked, seed, recipe.depth),
         by_rank.shares(found.ranked),
@@ -71,7 +75,9 @@ def findings(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluatio
         by_rank.leakage(found.ranked, trained, bool(recipe.training)),
     ]
     sources = dict.fromkeys(name for report in found.reports for name in (report.corpus, *report.pools))
-    return Findings(tables, _figures(found, tables), list(sources), parts=_parts(found))
+    own = list(_charts(found, tables, seed, ", ".join(sources)))
+    parts = list(_parts(found, own, recipe.settings))
+    return Findings(tables, list(_figures(found, own)), list(sources), parts=parts)
 
 
 def _read(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation]) -> Read:
@@ -98,7 +104,8 @@ def _read(workspace: Workspace, recipe: Recipe, evaluated: Sequence[Evaluation])
                 setup.field or DATASET, group, [each[1].system for each in of], workspace.corpus(recipe.corpus or None)
             )
         )
-    return Read(reports, average(scored, published.MEASURES, recipe.settings), scored, chosen, tuple(ranked))
+    averaged = average(scored, published.MEASURES, recipe.settings)
+    return Read(reports, averaged, by_query.measured(averaged), scored, chosen, tuple(ranked))
 
 
 def _baseline(reports: Sequence[Report], recipe: Recipe) -> str:
@@ -106,22 +113,26 @@ def _baseline(reports: Sequence[Report], recipe: Recipe) -> str:
     return next((base for report in reports for base in report.baselines.values()), recipe.baseline)
 
 
-def _parts(found: Read) -> list[Part]:
-    """Return what the page shows below the tables: curves, heat maps of fields, and the queries one by one."""
-    parts: list[Part] = [chart for report in found.reports for chart in charts(report)]
-    parts += [heat(report, family) for report in found.reports for family in report.families if family.kind == "fields"]
-    return [*parts, browser(found.chosen, found.scored, published.MEASURES)]
+def _charts(found: Read, tables: Sequence[StudyTable], seed: int, source: str) -> Iterator[tuple[str, Chart]]:
+    """Yield the charts of this study, with the stem of their figures."""
+    if found.curves:
+        yield "curves", charts.curves(found.curves, seed, source)
+    (recall,) = (each.frame for each in tables if each.name == "recall-by-depth")
+    yield "recall-by-depth", charts.recall(recall, source)
 
 
-def _figures(found: Read, tables: Sequence[StudyTable]) -> list[StudyFigure]:
-    frames = {table.name: table.frame for table in tables}
-    drawn = [StudyFigure("recall-by-depth", partial(draw_recall, frame=frames["recall-by-depth"]))]
+def _figures(found: Read, own: Sequence[tuple[str, Chart]]) -> Iterator[StudyFigure]:
+    """Yield MAP by size and by field, then every view of this study's charts."""
+    drawn = [plot for report in found.reports for plot in plots_of(report) if plot[2] == "MAP"]
+    drawn += [(f"{name}-{view}".lower().replace(" ", "-"), chart, view) for name, chart in own for view in chart.views]
+    for name, chart, view in drawn:
+        yield StudyFigure(name, partial(draw, chart=chart, view=view), charted=True)
+
+
+def _parts(found: Read, own: Sequence[tuple[str, Chart]], settings: ReportSettings) -> Iterator[Part]:
+    """Yield what the page shows below the tables: charts, heat maps of fields, and the queries one by one."""
+    yield from (chart for report in found.reports for chart in report_charts(report))
+    yield from (chart for _, chart in own)
     for report in found.reports:
-        for family in report.families:
-            if family.kind == "sizes" and len(family.setups) > 1:
-                name = (family.setups[0].field or DATASET).lower().replace(" ", "-")
-                draw = partial(draw_by_size, report=report, family=family, measure="map")
-                drawn.append(StudyFigure(f"sizes-{name}", draw))
-    if "curves" in frames:
-        drawn.append(StudyFigure("curves", partial(draw_curves, frame=frames["curves"])))
-    return drawn
+        yield from (heat(report, family) for family in report.families if family.kind == "fields")
+    yield browser(found.chosen, found.scored, published.MEASURES, settings)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -63,33 +64,61 @@ def _tables() -> dict[tuple[str, str, str], float]:
         return {(r["system"], r["experiment"], r["measure"]): float(r["percent"]) for r in csv.DictReader(lines)}
 
 
-def tables(report: Report, notes_of: Callable[[Family], Sequence[str]]) -> list[StudyTable]:
-    """Return table 1 for each family of sizes, and tables 2, 7 and 8 for each family of fields, with notes of each."""
-    found = []
-    frame = with_published(report)
+def tables(
+    report: Report, notes_of: Callable[[Family], Sequence[str]], *, compared: bool = True
+) -> Iterator[StudyTable]:
+    """Yield table 1 for each family of sizes, and tables 2, 7 and 8 for each family of fields, with notes of each.
+
+    Args:
+        report: the figures.
+        notes_of: notes below the tables of a family.
+        compared: whether published figures stand beside them; those of made-up papers compare with none.
+    """
+    frame = with_published(report, compared=compared)
+    figures = _rows(frame, ["system", "field", "size", "measure", "value", "published"])
+    cells = {tuple(key): Beside(value, beside) for *key, value, beside in figures}
     for family in report.families:
-        sizes = {setup.size for setup in family.setups}
-        own = frame.filter(pl.col("size").is_in(sizes) | (pl.col("field") == AVERAGE))
-        name, notes = _name(family), notes_of(family)
-        if family.kind == "sizes":
-            own = own.filter(pl.col("field").eq_missing(family.setups[0].field))
-            found.append(StudyTable(f"table-1{name}", _by_size(report, family, notes), own))
+        by_size = family.kind == "sizes"
+        places: list[tuple[str | None, int | None]] = [*family.setups, *([] if by_size else [(AVERAGE, family.size)])]
+        own = frame.filter(pl.Series([place in places for place in _rows(frame, ["field", "size"])]))
+        notes = (*(NOTES if compared else ()), *notes_of(family))
+        if by_size:
+            heads = [(place, measure) for place in places for measure in MEASURES]
+            lines = [Line(s, tuple(cells.get((s, *place, m)) for place, m in heads)) for s in report.systems]
+            labels = tuple(Column(format_count(size or 0), label_of(measure)) for (_, size), measure in heads)
+            title = f"Table 1: {family.setups[0].field or 'dataset level'}"
+            shown = tuple(line for line in lines if any(line.values))
+            yield StudyTable(f"table-1{_name(family)}", Table(title, "system", labels, shown, notes), own)
             continue
         for measure in MEASURES:
-            number = f"table-{_NUMBERS[measure]}{name}"
-            table = _by_field(report, family, measure, notes)
-            found.append(StudyTable(number, table, own.filter(pl.col("measure") == measure)))
-    return found
+            lines = [
+                Line(str(field), tuple(cells.get((s, field, size, measure)) for s in report.systems), field == AVERAGE)
+                for field, size in places
+            ]
+            labels = tuple(Column("", system) for system in report.systems)
+            title = f"Table {_NUMBERS[measure]}: {label_of(measure)} by field, {_sizes(family)} candidates"
+            table = Table(title, "field", labels, tuple(lines), notes)
+            yield StudyTable(f"table-{_NUMBERS[measure]}{_name(family)}", table, own.filter(measure=measure))
 
 
-def with_published(report: Report) -> pl.DataFrame:
-    """Return every figure of a report with the published one and the difference, in percent."""
+def with_published(report: Report, *, compared: bool = True) -> pl.DataFrame:
+    """Return every figure of a report with the published one and the difference, null unless ``compared``.
+
+    Averages have a published figure where all 19 fields are there.
+    """
     own = frame_of(report)
-    keys = own.select("system", "field", "size", "measure").iter_rows()
-    figures = [_of_report(report, *key) for key in keys]
+    whole = {f.size for f in report.families if f.kind == "fields" and len(f.setups) == len(MAG_FIELDS)}
+    figures = [
+        None if not compared or (field == AVERAGE and size not in whole) else published(system, field, size, measure)
+        for system, field, size, measure in _rows(own, ["system", "field", "size", "measure"])
+    ]
     return own.with_columns(published=pl.Series(figures, dtype=pl.Float64)).with_columns(
         difference=pl.col("value") - pl.col("published")
     )
+
+
+def _rows(frame: pl.DataFrame, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    yield from frame.select(columns).iter_rows()
 
 
 def _name(family: Family) -> str:
@@ -102,47 +131,3 @@ def _name(family: Family) -> str:
 def _sizes(family: Family) -> str:
     sizes = sorted({setup.size for setup in family.setups})
     return " to ".join(dict.fromkeys(format_count(size) for size in (sizes[0], sizes[-1])))
-
-
-def _by_size(report: Report, family: Family, notes: Sequence[str]) -> Table:
-    """Return a row for each system; sizes are groups of columns, measures their columns."""
-    columns = [(setup, measure) for setup in family.setups for measure in MEASURES]
-    lines = [
-        Line(system, tuple(_cell(report, system, *setup, measure) for setup, measure in columns))
-        for system in report.systems
-    ]
-    field = family.setups[0].field
-    return Table(
-        f"Table 1: {field or 'dataset level'}",
-        "system",
-        tuple(Column(format_count(setup.size), label_of(measure)) for setup, measure in columns),
-        tuple(line for line in lines if any(line.values)),
-        (*NOTES, *notes),
-    )
-
-
-def _by_field(report: Report, family: Family, measure: str, notes: Sequence[str]) -> Table:
-    """Return a row for each field, a column for each system."""
-    places: list[tuple[str | None, int | None]] = [*family.setups, (AVERAGE, family.size)]
-    lines = [
-        Line(str(field), tuple(_cell(report, s, field, size, measure) for s in report.systems), field == AVERAGE)
-        for field, size in places
-    ]
-    return Table(
-        f"Table {_NUMBERS[measure]}: {label_of(measure)} by field, {_sizes(family)} candidates",
-        "field",
-        tuple(Column("", system) for system in report.systems),
-        tuple(lines),
-        (*NOTES, *notes),
-    )
-
-
-def _cell(report: Report, system: str, field: str | None, size: int | None, measure: str) -> Beside | None:
-    found = report.find(system, field, size, measure)
-    return None if found is None else Beside(found.value, _of_report(report, system, field, size, measure))
-
-
-def _of_report(report: Report, system: str, field: str | None, size: int | None, measure: str) -> float | None:
-    """Return a published figure; averages are compared where all 19 fields are there."""
-    fields = max((len(f.setups) for f in report.families if f.kind == "fields" and f.size == size), default=0)
-    return None if field == AVERAGE and fields < len(MAG_FIELDS) else published(system, field, size, measure)

@@ -119,7 +119,7 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
                 every = drawer.draw(pool, split, own, drawer.most_cited(place[1]))
                 drawn = list(itertools.compress(every, kept))
                 ids = itertools.compress(pool.query_ids(), kept)
-                lists[place[1]] = dict(zip(ids, map(_Ids(corpus, drawn), drawn), strict=True))
+                lists[place[1]] = dict(zip(ids, _named(corpus, drawn), strict=True))
                 used += [pool.query_rows[kept].astype(np.int64), *(rows for each in drawn for rows in each.values())]
                 counts.update(_counted(split, drawn, config.drawing))
                 counts[f"{split}_queries_left_out_as_test_queries"] += int(np.count_nonzero(~kept))
@@ -151,15 +151,11 @@ def _of_split(tops: Mapping[tuple[str, str], Mapping[str, list[Rows]]], system: 
     return list(itertools.chain.from_iterable(own[system] for place, own in tops.items() if place[0] == split))
 
 
-class _Ids:
-    """Turns candidates into ids, with one look-up for all queries of a field."""
-
-    def __init__(self, corpus: Corpus, drawn: Sequence[Mapping[str, Rows]]) -> None:
-        self._rows = np.unique(np.concatenate([rows for each in drawn for rows in each.values()]))
-        self._ids = np.array(corpus.ids(self._rows), object)
-
-    def __call__(self, drawn: Mapping[str, Rows]) -> dict[str, list[str]]:
-        return {name: self._ids[np.searchsorted(self._rows, rows)].tolist() for name, rows in drawn.items()}
+def _named(corpus: Corpus, drawn: Sequence[Mapping[str, Rows]]) -> list[dict[str, list[str]]]:
+    """Return candidates as ids, with one look-up for all queries of a field."""
+    rows = np.unique(np.concatenate([rows for each in drawn for rows in each.values()]))
+    ids = np.array(corpus.ids(rows), object)
+    return [{name: ids[np.searchsorted(rows, own)].tolist() for name, own in each.items()} for each in drawn]
 
 
 def _counted(split: str, drawn: Sequence[Mapping[str, Rows]], drawing: Drawing) -> Counter[str]:

@@ -16,7 +16,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
-from pipeline.measure.statistics import bootstrap_means
+from pipeline.measure.statistics import PERCENTILE_QUERIES, bootstrap_means
 from pipeline.report.tables import Column, Figure, Line, Table
 from pipeline.studies.base import Findings, Study, StudyTable
 from pipeline.studies.common import table_of
@@ -67,6 +67,13 @@ class Measured:
     fields: Mapping[str, Mapping[str, Floats]]
     large: Mapping[str, Floats]
     seed: int
+
+    def few(self) -> list[str]:
+        """Return a note where queries are too few for the percentile intervals of statistics that are not means."""
+        queries = sum(values.shape[1] for values in self.fields[OWN].values())
+        return (
+            [f"Percentile intervals of {queries} queries, which are too short."] if queries < PERCENTILE_QUERIES else []
+        )
 
     def macro(self, draw: str) -> Macro:
         """Return the means over fields of one draw."""
@@ -175,15 +182,14 @@ def redraw_table(found: Measured, rebuilds: int) -> StudyTable:
     cells = []
     for place, system in enumerate(found.systems):
         own = again[:, place]
-        low, high = interval(own)
         deviation = float(own.std(ddof=1)) if rebuilds > 1 else None
         for name, each in others.items():
             cells.append(Cell(system, name, float(each.value[place]), float(each.low[place]), float(each.high[place])))
-        cells.append(Cell(system, "rebuilds", float(own.mean()), low, high, deviation))
+        cells.append(Cell(system, "rebuilds", float(own.mean()), float(own.min()), float(own.max()), deviation))
     notes = (
         "Percent: MAP, mean over fields [95% interval over queries].",
         "matched: negatives of every system. large: the field-level pools.",
-        f"rebuilds: mean ± standard deviation over {rebuilds} other draws of the negatives [95% of the draws].",
+        f"rebuilds: mean ± standard deviation over {rebuilds} other draws of the negatives [least, most].",
     )
     return shown("redraws", "Systems under other candidates", cells, notes)
 
@@ -200,22 +206,27 @@ def order_table(found: Measured, rebuilds: int) -> StudyTable:
         rows.append({"compared with": name, "tau": float(np.mean(taus)), "low": low, "high": high, "least": min(taus)})
     frame = pl.DataFrame(rows)
     note = f"Kendall's tau over {len(found.systems)} systems, mean over rebuilds [95% interval over queries]."
-    return StudyTable("order", table_of("Does the order of systems hold?", frame, [note], 2), frame)
+    return StudyTable("order", table_of("Does the order of systems hold?", frame, [note, *found.few()], 2), frame)
 
 
 def bias_table(found: Measured) -> StudyTable:
     """Return what each system gains when one system's negatives are left out."""
-    own = found.macro(OWN)
-    without = {name: found.macro(f"without {name}") for name in found.chosen}
+    gains = {
+        name: {field: values - found.fields[OWN][field] for field, values in found.fields[f"without {name}"].items()}
+        for name in found.chosen
+    }
     cells = []
     for place, system in enumerate(found.systems):
-        gains = {name: each.value[place] - own.value[place] for name, each in without.items()}
-        draw = {name: each.draws[place] - own.draws[place] for name, each in without.items()}
+        own = {name: {field: each[place] for field, each in gain.items()} for name, gain in gains.items()}
         others = [name for name in found.chosen if name != system]
         if len(others) < len(found.chosen):
-            gains[_OWN_COST] = gains[system] - np.mean([gains[name] for name in others])
-            draw[_OWN_COST] = draw[system] - np.mean([draw[name] for name in others], axis=0)
-        cells += [Cell(system, name, float(gain), *interval(draw[name])) for name, gain in gains.items()]
+            own[_OWN_COST] = {
+                field: each - np.mean([own[name][field] for name in others], axis=0)
+                for field, each in own[system].items()
+            }
+        for name, values in own.items():
+            gain = macro({field: each[None] for field, each in values.items()}, found.seed)
+            cells.append(Cell(system, name, float(gain.value[0]), float(gain.low[0]), float(gain.high[0])))
     notes = (
         "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",
         f"{_OWN_COST}: what its own negatives cost a system more than those of the others do.",
@@ -242,13 +253,11 @@ def power_table(found: Measured, baseline: str, differences: Sequence[float]) ->
         for difference in differences if system != baseline else ():
             needed = (factor * each / difference**2 for each in (variance, low, high))
             cells.append(Cell(system, f"{100 * difference:g} points", *needed))
-    notes = [f"Queries a field [95% interval]: power {POWER:.0%}, p < {ALPHA:g}, against {baseline}."]
-    text = {cell[:2]: f"{cell.value:,.0f} [{cell.low:,.0f}, {cell.high:,.0f}]" for cell in cells}
+    notes = [f"Queries a field [95% interval]: power {POWER:.0%}, p < {ALPHA:g}, against {baseline}.", *found.few()]
     built = shown("power", "Queries that a difference of MAP needs", cells, notes)
-    lines = (
-        Line(each.label, tuple(text[each.label, column.label] for column in built.table.columns))
-        for each in built.table.lines
-    )
+    text = {cell[:2]: f"{cell.value:,.0f} [{cell.low:,.0f}, {cell.high:,.0f}]" for cell in cells}
+    columns = [column.label for column in built.table.columns]
+    lines = (Line(each.label, tuple(text[each.label, name] for name in columns)) for each in built.table.lines)
     return replace(built, table=replace(built.table, lines=tuple(lines)))
 
 

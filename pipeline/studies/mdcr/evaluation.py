@@ -4,33 +4,44 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.errors import InputError, nearest
-from pipeline.core.task import Task
-from pipeline.core.workspace import TUNINGS
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import RANKINGS, TUNINGS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.retrieve.base import Ranking
-from pipeline.stages.bm25 import terms_tasks
+from pipeline.measure.inputs import pairs
+from pipeline.report.identity import RECORDED
+from pipeline.retrieve.base import Ranking, no_exclusions
+from pipeline.stages.bm25 import Bm25Config, index_of, installed_analyzer, terms_tasks
 from pipeline.stages.chain import Evaluation, evaluations
 from pipeline.stages.corpus import task_of
 from pipeline.stages.score import score_task
-from pipeline.stages.search import read_ranking
+from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems
 from pipeline.studies.mdcr.layout import Lists as Content
-from pipeline.studies.mdcr.layout import data_file
-from pipeline.studies.mdcr.lists import Lists, lists_pool_task
-from pipeline.studies.mdcr.ranked import INDEXES, complete_task, own_index_task
-from pipeline.studies.mdcr.scorefile import MEASURES
+from pipeline.studies.mdcr.layout import data_file, read_lists
+from pipeline.studies.mdcr.lists import MEASURES, Lists, in_order, lists_pool_task
+
+BY_RANK = "Fuse by rank instead: rrf(...)"
 
 SCORES = "runs/benchmarks"
 """Room of the scores of lists: reports of pools leave them out."""
+
+INDEXES = ("corpus", "query")
+"""Whose documents BM25 counts: those of all lists of a field, or of each query's own list."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +67,7 @@ def corpus_task(folder: Path, split: str) -> Task:
     """Return the task of the corpus with the texts of a split."""
     data = data_file(folder, split)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{folder.resolve().name}-{split}").strip("-._")[-40:] or split
-    origin: dict[str, Any] = {
-        "name": name,
-        "source": "jsonl",
-        "input": str(data.resolve()),
-        "options": {},
-        "duplicates": None,
-    }
-    return task_of(origin)
+    return task_of({"name": name, "source": "jsonl", "input": str(data.resolve()), "options": {}, "duplicates": None})
 
 
 def benchmark_pools(corpus: Artifact, split: str, lists: Content) -> list[Task]:
@@ -71,7 +75,38 @@ def benchmark_pools(corpus: Artifact, split: str, lists: Content) -> list[Task]:
     return [lists_pool_task(corpus, field, split, queries) for field, queries in lists.items()]
 
 
-def rank(workspace: Workspace, corpus: Artifact, pools: Sequence[Task], systems: str, index: str) -> list[Ranked]:
+def weighted(system: System) -> bool:
+    """Whether weights of a system are chosen on validation queries."""
+    if isinstance(system, Reranked):
+        return weighted(system.first)
+    return isinstance(system, Fused) and system.method == "wsum"
+
+
+def validation_pools(workspace: Workspace, folder: Path, tested: Content) -> dict[str, Task]:
+    """Return the pool of the validation queries of each field; their corpus must have been made.
+
+    Raises:
+        InputError: the benchmark has no validation split, lacks a field there, or a query is of both splits.
+    """
+    lists = read_lists(folder, "val")
+    test = {query for queries in tested.values() for query in queries}
+    for field in tested:
+        if field not in lists:
+            raise InputError(f"{folder} must have validation queries of {field} for wsum, got none", BY_RANK)
+        if shared := test & set(lists[field]):
+            raise InputError(f"validation queries must not be test queries, got {min(shared)} of {field}", BY_RANK)
+    corpus = Artifact.open(workspace.runner.path(corpus_task(folder, "val")))
+    return dict(zip(tested, benchmark_pools(corpus, "val", {name: lists[name] for name in tested}), strict=True))
+
+
+def rank(
+    workspace: Workspace,
+    corpus: Artifact,
+    pools: Sequence[Task],
+    systems: str,
+    index: str,
+    validation: Mapping[str, Task] = MappingProxyType({}),
+) -> list[Ranked]:
     """Return each system on each pool of lists, pool by pool. Nothing is made.
 
     Args:
@@ -79,7 +114,8 @@ def rank(workspace: Workspace, corpus: Artifact, pools: Sequence[Task], systems:
         corpus: of the pools.
         pools: pools of lists.
         systems: with commas.
-        index: whose documents BM25 counts (:data:`pipeline.studies.mdcr.ranked.INDEXES`).
+        index: whose documents BM25 counts (:data:`INDEXES`).
+        validation: the pool of validation queries of each field, for weighted sums.
 
     Raises:
         InputError: a system or the index is unknown.
@@ -92,14 +128,16 @@ def rank(workspace: Workspace, corpus: Artifact, pools: Sequence[Task], systems:
     tunings = list(published(workspace.root / TUNINGS))
     found = []
     for pool in pools:
-        depth = pool.config.longest
-        evaluated = evaluations(corpus, [pool], parsed, (), depth=depth, tunings=tunings, allow_unknown=True)
-        for system, evaluation in zip(parsed, evaluated, strict=True):
+        for system in parsed:
+            held_out = [validation[pool.config.field]] if weighted(system) and validation else []
+            depth = max(each.config.longest for each in (pool, *held_out))
+            (evaluation,) = evaluations(
+                corpus, [pool], [system], (), depth=depth, tunings=tunings, validation=held_out, allow_unknown=True
+            )
             ranking = _ranking(corpus, pool, system, evaluation, index, depth)
             complete = complete_task(corpus, pool, ranking, system)
             name = evaluation.scores[0].config.system
-            measures = tuple(map(str, MEASURES))
-            scored = score_task(complete, pool, corpus, system=name, sample=1, measures=measures)
+            scored = score_task(complete, pool, corpus, system=name, sample=1, measures=MEASURES)
             found.append(Ranked(pool.config.field, name, pool, complete, dataclasses.replace(scored, room=SCORES)))
     return found
 
@@ -114,3 +152,87 @@ def opened(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> tuple[List
     """Return the lists of a ranking that was made, and the ranking."""
     lists = Lists(Pool(workspace.runner.make(ranked.pool), Corpus(corpus)))
     return lists, read_ranking(workspace.runner.make(ranked.ranking))
+
+
+@dataclass(frozen=True)
+class OwnIndexConfig(Bm25Config):
+    """What decides a BM25 ranking with an index of each list."""
+
+    index: str = "query"
+
+
+@dataclass(frozen=True)
+class CompleteConfig:
+    """What decides a complete ranking: whether a pair without a score is the last of its list, or an error."""
+
+    missing: Literal["last", "error"]
+
+
+def own_index_task(corpus: Artifact, pool: Task, indexes: Mapping[str, Task], system: Bm25, depth: int) -> Task:
+    """Return the task that ranks each list by BM25 with document frequencies and lengths of that list alone."""
+
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        from pipeline.retrieve.bm25.collection import Collection, QueryTerms
+        from pipeline.retrieve.bm25.search import search
+
+        opened, index = open_pool(inputs), index_of(inputs["paper"])
+        queries = QueryTerms.read(index, opened.query_rows)
+        found, lists = [], _own_rows(opened)
+        for number, rows in enumerate(lists):
+            collection = Collection.read(index, rows, queries.vocabulary, resources.workers)
+            own = queries.part(number, number + 1)
+            found.append(search(collection, own, no_exclusions(1), k1=system.k1, b=system.b, depth=depth, threads=1))
+        counts = np.array(list(map(len, found)), np.int64)
+        row, score = (np.concatenate([getattr(each, name) for each in found]) for name in ("row", "score"))
+        return write_ranking(Ranking.from_counts(counts, row, score), opened, depth, out)
+
+    config = OwnIndexConfig(*installed_analyzer(), system.k1, system.b, depth)
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    slug = f"bm25-own-{system.k1:g}-{system.b:g}-{slug_of(pool)}"
+    return Task("search", 2, RANKINGS, slug, config, inputs, run, derived=indexes)
+
+
+def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -> Task:
+    """Return the task that checks that a ranking has every pair of a pool of lists.
+
+    BM25 gives no score to candidates without a shared term: they are last in their list.
+
+    Raises:
+        InputError: once run: another system has no score of a pair; the message names it.
+    """
+    config = CompleteConfig("last" if _only_bm25(system) else "error")
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        opened, found = open_pool(inputs), read_ranking(inputs["ranking"])
+        ranked, own = pairs(found.query, found.row), Lists(Pool(inputs["pool"], opened.corpus)).pairs()
+        missing = np.setdiff1d(own, ranked)
+        if len(missing) and config.missing == "error":
+            query, row = int(missing[0] >> np.uint64(32)), int(missing[0] & np.uint64(0xFFFFFFFF))
+            (candidate,) = opened.corpus.ids(np.array([row]))
+            raise InputError(
+                f"{system.name} must score every pair, got none for query {opened.query_ids()[query]} and "
+                f"candidate {candidate} of {opened.artifact.manifest.config['field']}",
+                "Score all candidates of the benchmark",
+            )
+        least = float(found.score.min(initial=1))  # a cross-encoder's scores may be negative
+        scores = np.append(found.score, np.full(len(missing), 0 if least > 0 else least - 1, np.float32))
+        made = inputs["ranking"].manifest.provenance
+        out.note(**{name: made[name] for name in RECORDED if name in made})
+        ranking = in_order(np.concatenate([ranked, missing]), scores, len(opened.query_rows))
+        depth = int(np.bincount(ranking.query).max())
+        return {**write_ranking(ranking, opened, depth, out), "without_shared_term": len(missing)}
+
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "ranking": ranking}
+    return Task("complete", 1, RANKINGS, f"complete-{ranking.slug}", config, inputs, run)
+
+
+def _only_bm25(system: System) -> bool:
+    if isinstance(system, Reranked):
+        return _only_bm25(system.first)
+    return all(isinstance(part, Bm25) for part in (system.parts if isinstance(system, Fused) else (system,)))
+
+
+def _own_rows(pool: Pool) -> list[np.ndarray]:
+    own = Lists(pool).pairs()
+    starts = np.searchsorted(own >> np.uint64(32), np.arange(1, len(pool.query_rows)))
+    return np.split(own.astype(np.uint32), starts)

@@ -1,4 +1,4 @@
-"""Writing a benchmark for other tools: the score file of a system, BEIR folders, tasks of mteb."""
+"""A benchmark for other tools: BEIR folders, and tasks of mteb."""
 
 from __future__ import annotations
 
@@ -8,39 +8,11 @@ from pathlib import Path
 
 from pipeline.api import Workspace
 from pipeline.core import files
-from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.pools import write_pool
-from pipeline.studies.mdcr.evaluation import benchmark_pools, corpus_task, opened
+from pipeline.studies.mdcr.evaluation import benchmark_pools, corpus_task
 from pipeline.studies.mdcr.layout import candidates_of, read_lists
-from pipeline.studies.mdcr.scorefile import write_scores
-from pipeline.studies.mdcr.scores import Recipe, batches, ranked
-
-
-def export_scores(workspace: Workspace, recipe: Recipe, path: Path) -> None:
-    """Make the rankings of one system and write their scores.
-
-    A query of several fields has one score of a pair: that of the last field, should BM25 give it several.
-
-    Raises:
-        InputError: the recipe names several systems.
-    """
-    for batch in batches(workspace, recipe):
-        workspace.make(list(batch))
-    corpus, found = ranked(workspace, recipe)
-    names = list(dict.fromkeys(each.system for each in found))
-    if len(names) > 1:
-        raise InputError(f"a score file must be of one system, got {', '.join(names)}", "Export one at a time")
-    score_of: dict[tuple[str, str], float] = {}
-    for each in found:
-        lists, ranking = opened(workspace, corpus, each)
-        queries = lists.pool.query_ids()
-        candidates = lists.pool.corpus.ids(ranking.row)
-        for query, candidate, score in zip(ranking.query.tolist(), candidates, ranking.score.tolist(), strict=True):
-            score_of[queries[query], candidate] = score
-    write_scores(path, read_lists(Path(recipe.input), recipe.split), score_of)
-
 
 TOP_RANKED, TASKS = "top_ranked.jsonl", "mteb_tasks.py"
 

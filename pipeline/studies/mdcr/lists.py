@@ -24,6 +24,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Mask, Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
+from pipeline.report.page.browse import Typed
 from pipeline.retrieve.base import Ranking
 from pipeline.studies.mdcr.layout import TRUE, candidates_of
 
@@ -31,6 +32,16 @@ Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 OfField = Mapping[str, Mapping[str, Sequence[str]]]
 """Candidate ids by query id and candidate type."""
+
+MEASURES = ("map", "ndcg", "recall@5")
+"""What the benchmark reports, over the whole list but for recall."""
+
+MEANINGS = {
+    "graph": "near the query in the citation graph, not cited",
+    "most_cited": "among the most cited of the field, not cited",
+    "random": "any paper, not cited",
+}
+"""What a negative of each type is; further types are named after the system that ranks them high."""
 
 SCHEMA = pa.schema(
     [
@@ -78,6 +89,14 @@ class Lists:
     def types(self) -> list[str]:
         """The types of negatives, in order of first appearance."""
         return [name for name in dict.fromkeys(self.type) if name != TRUE]
+
+    def typed(self) -> Typed:
+        """Return the candidates with their types for a page."""
+        names = [TRUE, *self.types]
+        kinds = {"positive": "cited by the query"}
+        kinds |= {name: MEANINGS.get(name, f"ranked high by {name}, not cited") for name in self.types}
+        place = {name: number for number, name in enumerate(names)}
+        return Typed(kinds, self.query, self.row, np.array([place[name] for name in self.type], np.int64))
 
     def pairs(self, types: Container[str] | None = None) -> npt.NDArray[np.uint64]:
         """Return the pairs of query and candidate of some types and of ``true``, rising; None: of all types."""
@@ -175,3 +194,17 @@ def write_lists_pool(
         "excluded_self": 0,
         "excluded_same_title": 0,
     }
+
+
+def in_order(packed: np.ndarray, scores: np.ndarray, queries: int) -> Ranking:
+    """Return the ranking of some pairs in the one total order.
+
+    Args:
+        packed: uint64 ``[n]``, query and row (:func:`pipeline.measure.inputs.pairs`).
+        scores: float32 ``[n]``, finite; higher is better.
+        queries: number of queries.
+    """
+    query = (packed >> np.uint64(32)).astype(np.int64)
+    order = np.lexsort(((packed & np.uint64(0xFFFFFFFF)).astype(np.int64), scores, -query))[::-1]
+    rows = packed[order].astype(np.uint32)
+    return Ranking.from_counts(np.bincount(query, minlength=queries), rows, scores[order])

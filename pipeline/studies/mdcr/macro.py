@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.measure.statistics import LEVEL, bootstrap_means, confidence_interval, holm, paired_permutation
+from pipeline.measure.statistics import LEVEL, bootstrap_means, confidence_interval, paired_permutation
 from pipeline.studies.mdcr.lists import Floats
 
 OfFields = Mapping[str, Floats]
@@ -43,10 +43,10 @@ def interval(draws: Floats, level: float = LEVEL) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def adjusted(differences: OfFields, seed: int) -> Floats:
-    """Return p-values of mean differences over fields, corrected by Holm over the rows, float64 ``[rows]``.
+def p_value(one: OfFields, other: OfFields, seed: int) -> Floats:
+    """Return the p-value of each row's mean difference over fields, float64 ``[rows]``.
 
     The paired permutation test flips signs query by query; a query weighs as much as its field has few.
     """
-    weighted = [each / each.shape[1] for each in differences.values()]
-    return holm(paired_permutation(np.concatenate(weighted, axis=1), seed=seed, item="fields"))
+    weighted = [(values - other[field]) / values.shape[1] for field, values in one.items()]
+    return paired_permutation(np.concatenate(weighted, axis=1), seed=seed, item="fields")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.studies.mdcr.build import FieldRankings, drawer_of
-from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM, Drawing, Rows
+from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM, Drawing
 from pipeline.studies.mdcr.layout import TRUE
 from pipeline.studies.mdcr.lists import ListsConfig, write_lists_pool
 
@@ -76,22 +76,15 @@ def draws_pool_task(corpus: Artifact, part: FieldRankings, drawing: Drawing, wan
         tops = {name: drawer.top_negatives(inputs[name], pool) for name in part.rankings}
         popular = drawer.most_cited(part.field)
         query, row, types = [], [], []
-
-        def entries() -> Iterator[tuple[int, str, Rows]]:
-            for each in wanted:
-                own = {name: tops[name] for name in each.systems}
-                found = drawer.redrawn(each.redraw).draw(pool, part.split, own, popular)
-                for number, by_type in enumerate(found):
-                    for name, rows in by_type.items():
-                        if name != TRUE or each is wanted[0]:
-                            yield number, name if name == TRUE else f"{each.name}/{name}", rows
-
-        for number, name, rows in entries():
-            query.append(np.full(len(rows), number))
-            row.append(rows)
-            types += [name] * len(rows)
+        for each in wanted:
+            found = drawer.redrawn(each.redraw).draw(pool, part.split, {n: tops[n] for n in each.systems}, popular)
+            for number, by_type in enumerate(found):
+                for name, rows in by_type.items():
+                    if name != TRUE or each is wanted[0]:
+                        query.append(np.full(len(rows), number))
+                        row.append(rows)
+                        types += [name if name == TRUE else f"{each.name}/{name}"] * len(rows)
         rows_of_queries = pool.query_rows.astype(np.int64)
         return write_lists_pool(out, part.field, rows_of_queries, np.concatenate(query), np.concatenate(row), types)
 
-    slug = f"{part.pool.slug}-draws"
-    return Task("pool", 1, POOLS, slug, config, inputs, run)
+    return Task("pool", 1, POOLS, f"{part.pool.slug}-draws", config, inputs, run)

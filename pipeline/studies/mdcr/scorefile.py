@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from pipeline.api import Workspace
 from pipeline.core.errors import InputError
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
-from pipeline.measure.measures import Measure
+from pipeline.measure.measures import parse_measures
 from pipeline.report.model import AVERAGE
-from pipeline.retrieve.base import Ranking
-from pipeline.studies.mdcr.layout import TRUE, Lists, candidates_of
-from pipeline.studies.mdcr.lists import OfField
-from pipeline.studies.mdcr.ranked import in_order
-
-MEASURES = (Measure("map"), Measure("ndcg"), Measure("recall", 5))
-"""What the benchmark reports, over the whole list but for recall."""
+from pipeline.studies.mdcr import scores
+from pipeline.studies.mdcr.evaluation import opened
+from pipeline.studies.mdcr.layout import TRUE, Lists, candidates_of, read_lists
+from pipeline.studies.mdcr.lists import MEASURES, Floats, OfField, in_order
 
 _LARGEST = float(np.finfo(np.float32).max)
-
-
-class _Pairs(NamedTuple):
-    """The pairs of one field: names of queries, pairs as numbers that order like ids, keys in the score file."""
-
-    queries: list[str]
-    packed: npt.NDArray[np.uint64]
-    positive: npt.NDArray[np.bool_]
-    keys: list[str]
 
 
 def read_scores(path: Path, lists: Lists) -> dict[str, float]:
@@ -62,18 +50,6 @@ def read_scores(path: Path, lists: Lists) -> dict[str, float]:
     return content
 
 
-def write_scores(path: Path, lists: Lists, score_of: Mapping[tuple[str, str], float]) -> None:
-    """Write a score file.
-
-    Args:
-        path: the file.
-        lists: of the benchmark.
-        score_of: by query and candidate.
-    """
-    found = {key: score_of[query, candidate] for key, (_, query, candidate) in _keys(lists).items()}
-    path.write_text(json.dumps(found) + "\n", encoding="utf-8")
-
-
 def score(lists: Lists, score_of: Mapping[str, float]) -> pl.DataFrame:
     """Return the measures of every field and their mean over fields, as trec_eval defines them.
 
@@ -89,37 +65,29 @@ def score(lists: Lists, score_of: Mapping[str, float]) -> pl.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     for field, queries in lists.items():
-        own = _pairs(queries)
-        scores = np.array([score_of[key] for key in own.keys], np.float32)
-        values = _evaluate(own, in_order(own.packed, scores, len(own.queries)))
-        means = values.mean(axis=1).tolist()
-        rows.append({"field": field, "queries": len(own.queries), **dict(zip(map(str, MEASURES), means, strict=True))})
+        means = _evaluate(queries, score_of).mean(axis=1).tolist()
+        rows.append({"field": field, "queries": len(queries), **dict(zip(MEASURES, means, strict=True))})
     frame = pl.DataFrame(rows)
-    average = frame.select(pl.lit(AVERAGE).alias("field"), pl.col("queries").sum(), pl.col(map(str, MEASURES)).mean())
+    average = frame.select(pl.lit(AVERAGE).alias("field"), pl.col("queries").sum(), pl.col(MEASURES).mean())
     return pl.concat([frame, average])
 
 
-def _evaluate(own: _Pairs, ranking: Ranking) -> npt.NDArray[np.float64]:
-    judged = own.packed[own.positive]
-    count = len(own.queries)
-    offsets = np.searchsorted(judged >> np.uint64(32), np.arange(count + 1))
-    qrels = Qrels(offsets, judged.astype(np.uint32), np.ones(len(judged), np.int16))
-    return evaluate(qrels, Run(np.searchsorted(ranking.query, np.arange(count + 1)), ranking.row), MEASURES)
-
-
-def _pairs(queries: OfField) -> _Pairs:
-    """Number the candidates of a field in the order of their ids; a candidate of two types stands once."""
+def _evaluate(queries: OfField, score_of: Mapping[str, float]) -> Floats:
+    """Return the measures of each query, float64 ``[measures, queries]``; a candidate of two types stands once."""
     ids = sorted(set().union(*map(candidates_of, queries.values())), key=str.encode)
     number = {paper: place for place, paper in enumerate(ids)}
-    query, row, positive, keys = [], [], [], []
-    for place, (name, by_type) in enumerate(queries.items()):
-        for paper in sorted(candidates_of(by_type), key=number.__getitem__):
-            query.append(place)
-            row.append(number[paper])
-            positive.append(paper in by_type[TRUE])
-            keys.append(f"{name}_{paper}")
-    packed = pairs(np.array(query), np.array(row))
-    return _Pairs(list(queries), packed, np.array(positive), keys)
+    entries = [
+        (place, number[paper], paper in by_type[TRUE], score_of[f"{query}_{paper}"])
+        for place, (query, by_type) in enumerate(queries.items())
+        for paper in candidates_of(by_type)
+    ]
+    query, row, positive, values = map(np.array, zip(*entries, strict=True))
+    ranking = in_order(pairs(query, row), values.astype(np.float32), len(queries))
+    judged = np.sort(pairs(query[positive], row[positive]))
+    starts = np.arange(len(queries) + 1)
+    offsets = np.searchsorted(judged >> np.uint64(32), starts)
+    qrels = Qrels(offsets, judged.astype(np.uint32), np.ones(len(judged), np.int16))
+    return evaluate(qrels, Run(np.searchsorted(ranking.query, starts), ranking.row), parse_measures(MEASURES))
 
 
 def _keys(lists: Lists) -> dict[str, tuple[str, str, str]]:
@@ -129,16 +97,35 @@ def _keys(lists: Lists) -> dict[str, tuple[str, str, str]]:
         InputError: two pairs have one key.
     """
     found: dict[str, tuple[str, str, str]] = {}
-    for field, query, candidate in _triples(lists):
-        _, *pair = found.setdefault(f"{query}_{candidate}", (field, query, candidate))
-        if pair != [query, candidate]:
-            both = f"{pair[0]}, {pair[1]} and {query}, {candidate}"
-            raise InputError(f"a key of a score file must name one pair, got {both}", "Rename a paper")
-    return found
-
-
-def _triples(lists: Lists) -> Iterator[tuple[str, str, str]]:
     for field, queries in lists.items():
         for query, by_type in queries.items():
             for candidate in sorted(candidates_of(by_type)):
-                yield field, query, candidate
+                _, *pair = found.setdefault(f"{query}_{candidate}", (field, query, candidate))
+                if pair != [query, candidate]:
+                    both = f"{pair[0]}, {pair[1]} and {query}, {candidate}"
+                    raise InputError(f"a key of a score file must name one pair, got {both}", "Rename a paper")
+    return found
+
+
+def export_scores(workspace: Workspace, recipe: scores.Recipe, path: Path) -> None:
+    """Make the rankings of one system and write their scores.
+
+    A query of several fields has one score of a pair: that of the last field, should BM25 give it several.
+
+    Raises:
+        InputError: the recipe names several systems, or two pairs have one key.
+    """
+    for batch in scores.batches(workspace, recipe):
+        workspace.make(list(batch))
+    corpus, found = scores.ranked(workspace, recipe)
+    names = list(dict.fromkeys(each.system for each in found))
+    if len(names) > 1:
+        raise InputError(f"a score file must be of one system, got {', '.join(names)}", "Export one at a time")
+    score_of: dict[str, float] = {}
+    for each in found:
+        lists, ranking = opened(workspace, corpus, each)
+        queries, papers = lists.pool.query_ids(), lists.pool.corpus.ids(ranking.row)
+        keys = (f"{queries[query]}_{paper}" for query, paper in zip(ranking.query.tolist(), papers, strict=True))
+        score_of |= zip(keys, ranking.score.tolist(), strict=True)
+    wanted = _keys(read_lists(Path(recipe.input), recipe.split))
+    path.write_text(json.dumps({key: score_of[key] for key in wanted}) + "\n", encoding="utf-8")

@@ -12,25 +12,41 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
 from pipeline.core.task import Task
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.measure.statistics import holm
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
 from pipeline.report.identity import Chosen
-from pipeline.report.model import AVERAGE, ReportSettings, Scored
+from pipeline.report.model import AVERAGE, ReportSettings
+from pipeline.report.page.browse import browser
+from pipeline.report.page.of_report import charts, heat
+from pipeline.report.page.parts import Heat
 from pipeline.report.tables import Column, Figure, Line, Table, build_tables, label_of
+from pipeline.stages.systems import parse_systems
 from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
 from pipeline.studies.common import frame_of, table_of
-from pipeline.studies.mdcr.evaluation import Ranked, benchmark_pools, corpus_task, opened, rank
-from pipeline.studies.mdcr.layout import read_lists
-from pipeline.studies.mdcr.lists import Floats
-from pipeline.studies.mdcr.macro import adjusted, macro
-from pipeline.studies.mdcr.scorefile import MEASURES
+from pipeline.studies.mdcr.evaluation import (
+    BY_RANK,
+    Ranked,
+    benchmark_pools,
+    corpus_task,
+    opened,
+    rank,
+    validation_pools,
+    weighted,
+)
+from pipeline.studies.mdcr.layout import file_names, read_lists
+from pipeline.studies.mdcr.lists import MEASURES, Floats, Lists
+from pipeline.studies.mdcr.macro import macro, p_value
 
 PUBLISHED = RECIPES.parent / "reference"
 """Folder of the figures that the papers print."""
 
-_NAMES = tuple(map(str, MEASURES))
 _ALPHA = 0.05
+_BESIDE = {"value": "here", "low": "low", "high": "high", "paper": "paper"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +72,7 @@ class Recipe:
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the corpus of the benchmark's texts, then the scores of each system on each field."""
-    yield [corpus_task(Path(recipe.input), recipe.split)]
+    yield [corpus_task(Path(recipe.input), split) for split in _splits(recipe)]
     yield [each.score for each in ranked(workspace, recipe)[1]]
 
 
@@ -64,33 +80,56 @@ def ranked(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Ranked]
     """Return the corpus of the benchmark, which must have been made, and each system on each field."""
     folder = Path(recipe.input)
     corpus = Artifact.open(workspace.runner.path(corpus_task(folder, recipe.split)))
-    pools = benchmark_pools(corpus, recipe.split, read_lists(folder, recipe.split))
-    return corpus, rank(workspace, corpus, pools, recipe.systems, recipe.bm25_index)
+    lists = read_lists(folder, recipe.split)
+    validation = validation_pools(workspace, folder, lists) if len(_splits(recipe)) > 1 else {}
+    pools = benchmark_pools(corpus, recipe.split, lists)
+    return corpus, rank(workspace, corpus, pools, recipe.systems, recipe.bm25_index, validation)
+
+
+def _splits(recipe: Recipe) -> list[str]:
+    """Return the split that is scored; with weighted sums, also the one that their weights are chosen on.
+
+    Raises:
+        InputError: that is the one that is scored, or the benchmark does not have it.
+    """
+    sums = [system.name for system in parse_systems(recipe.systems) if weighted(system)]
+    if not sums:
+        return [recipe.split]
+    if recipe.split == "val":
+        raise InputError(f"{sums[0]} has its weights from split val, so it must score split test", BY_RANK)
+    absent = [name for name in file_names("val") if not (Path(recipe.input) / name).is_file()]
+    if absent:
+        raise InputError(f"{sums[0]} has its weights from split val, got no {absent[0]} in {recipe.input}", BY_RANK)
+    return [recipe.split, "val"]
 
 
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:
-    """Return tables 3 and 4, and the figures that the papers print."""
+    """Return tables 3 and 4, the figures that the papers print, and the queries one by one."""
     corpus, found = ranked(workspace, recipe)
-    pools = {each.field: workspace.runner.make(each.pool) for each in found}
-    scored = [_scored(workspace, corpus, each) for each in found]
+    chosen = [chosen_of(workspace, corpus, each) for each in found]
+    # One at a time, so that no label says how long the lists of other fields are.
+    scored = [each for one in chosen for each in collect.load([one])]
     baseline = recipe.baseline if recipe.baseline in {each.system for each in found} else None
-    report = summarise(scored, ReportSettings(seed=recipe.seed, baseline=baseline), _NAMES)
+    settings = ReportSettings(seed=recipe.seed, baseline=baseline)
+    report = summarise(scored, settings, MEASURES)
     fields = with_published(frame_of(report), "benchmark.")
     note = f"BM25 counts the documents of {'each list' if recipe.bm25_index == 'query' else 'all lists of a field'}."
     (table,) = build_tables(report)
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
     tables = [StudyTable("fields", replace(table, title=title, notes=(*table.notes, note)), fields)]
-    values = values_of(workspace, corpus, found)
-    tables.append(types_table(values, baseline, recipe.seed))
-    tables += published_table(fields)
-    return Findings(tables, sources=[corpus.name, *(pool.name for pool in pools.values())])
+    tables += [types_table(values_of(workspace, corpus, found), baseline, recipe.seed), *published_table(fields)]
+    heats = [heat(report, family) for family in report.families if family.kind == "fields"]
+    pools = {each.pool.id: Pool(each.pool, Corpus(corpus)) for each in chosen}
+    typed = {name: Lists(pool).typed() for name, pool in pools.items()}
+    queries = browser(chosen, scored, MEASURES, settings, types=typed)
+    sources = [corpus.name, *(pool.artifact.name for pool in pools.values())]
+    return Findings(tables, sources=sources, parts=[*charts(report), *heats, types_heat(tables[1]), queries])
 
 
-def _scored(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> Scored:
-    """Return the scores of one system on one field; its label leaves out how long the lists are."""
+def chosen_of(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> Chosen:
+    """Return what was scored of one system on one field, as reports take it."""
     score, ranking, pool = workspace.make([ranked.score, ranked.ranking, ranked.pool])
-    (scored,) = collect.load([Chosen(ranked.system, (score,), ranking, pool, corpus)])
-    return scored
+    return Chosen(ranked.system, (score,), ranking, pool, corpus)
 
 
 Values = Mapping[str, Mapping[str, Mapping[str, Floats]]]
@@ -104,50 +143,49 @@ def values_of(workspace: Workspace, corpus: Artifact, found: Sequence[Ranked]) -
         lists, ranking = opened(workspace, corpus, each)
         for name in lists.types:
             by_type = values.setdefault(each.system, {}).setdefault(name, {})
-            by_type[each.field] = lists.values(ranking, _NAMES, {name})
+            by_type[each.field] = lists.values(ranking, MEASURES, {name})
     return values
 
 
 def types_table(values: Values, baseline: str | None, seed: int) -> StudyTable:
-    """Return table 4: how hard each candidate type is for each system, mean over fields."""
-    systems = list(values)
-    types = list(next(iter(values.values())))
-    rows: list[dict[str, Any]] = []
-    for system in systems:
-        tested = baseline is not None and system != baseline
-        for place, measure in enumerate(_NAMES):
-            p_values: list[float | None] = [None] * len(types)
-            if tested:
-                other = values[baseline or ""]
-                differences = {
-                    field: np.stack([values[system][name][field][place] - other[name][field][place] for name in types])
-                    for field in values[system][types[0]]
-                }
-                p_values = list(adjusted(differences, seed))
-            for name, p_value in zip(types, p_values, strict=True):
-                average = macro({field: own[place : place + 1] for field, own in values[system][name].items()}, seed)
-                value, low, high = (float(part[0]) for part in average[:3])
-                rows.append(
-                    {"system": system, "field": name, "measure": measure, "value": value, "low": low, "high": high}
-                    | {"p_adjusted": p_value}
-                )
+    """Return table 4: how hard each candidate type is for each system, mean over the fields that have it."""
+    systems, types = list(values), list(next(iter(values.values())))
+    means = {(system, name): macro(own[name], seed) for system, own in values.items() for name in types}
+    p_values = {
+        system: np.apply_along_axis(holm, 0, [p_value(own[name], values[baseline][name], seed) for name in types])
+        for system, own in values.items()
+        if baseline and system != baseline
+    }
+    rows: list[dict[str, Any]] = [
+        {"system": system, "field": name, "measure": measure}
+        | {end: float(getattr(means[system, name], end)[place]) for end in ("value", "low", "high")}
+        | {"p_adjusted": float(p_values[system][number, place]) if system in p_values else None}
+        for system in systems
+        for place, measure in enumerate(MEASURES)
+        for number, name in enumerate(types)
+    ]
     frame = with_published(pl.DataFrame(rows, infer_schema_length=None), "benchmark-type.").rename({"field": "type"})
-    found = {(row["type"], row["system"], row["measure"]): row for row in frame.iter_rows(named=True)}
+    found = by_type(frame)
     notes = [f"Percent: mean over fields of the {len(types)} types alone, with all positives [95% interval]."]
     if baseline is not None:
         notes.append(f"† differs from {baseline}: paired permutation test, Holm's correction over types, p < 0.05.")
-    shown = [measure for measure in _NAMES if measure != "ndcg"]
-    table = Table(
-        "Candidate types",
-        "type",
-        tuple(Column(label_of(measure), system) for measure in shown for system in systems),
-        tuple(
-            Line(name, tuple(_figure(found[name, system, measure]) for measure in shown for system in systems))
-            for name in types
-        ),
-        tuple(notes),
-    )
-    return StudyTable("types", table, frame)
+    places = [(measure, system) for measure in MEASURES if measure != "ndcg" for system in systems]
+    columns = tuple(Column(label_of(measure), system) for measure, system in places)
+    lines = (Line(name, tuple(_figure(found[name, m, system]) for m, system in places)) for name in types)
+    return StudyTable("types", Table("Candidate types", "type", columns, tuple(lines), tuple(notes)), frame)
+
+
+def by_type(frame: pl.DataFrame) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Return the rows of table 4 by type, measure and system."""
+    return {(row["type"], row["measure"], row["system"]): row for row in frame.iter_rows(named=True)}
+
+
+def types_heat(table: StudyTable) -> Heat:
+    """Return table 4 coloured by value."""
+    found = by_type(table.frame)
+    types, measures, systems = (list(dict.fromkeys(each)) for each in zip(*found, strict=True))
+    views = {label_of(m): [[found[name, m, system]["value"] for system in systems] for name in types] for m in measures}
+    return Heat("Types by systems", "type", types, systems, views)
 
 
 def _figure(row: Mapping[str, Any]) -> Figure:
@@ -174,15 +212,8 @@ def with_published(frame: pl.DataFrame, prefix: str) -> pl.DataFrame:
 
 def published_table(fields: pl.DataFrame) -> list[StudyTable]:
     """Return the figures beside those that the papers print; none where no system and field is in a paper."""
-    both = fields.filter(pl.col("paper").is_not_null()).select(
-        "field",
-        "system",
-        "measure",
-        (pl.col("value") * 100).alias("here"),
-        (pl.col("low") * 100).alias("low"),
-        (pl.col("high") * 100).alias("high"),
-        (pl.col("paper") * 100).alias("paper"),
-    )
+    figures = [(pl.col(name) * 100).alias(shown) for name, shown in _BESIDE.items()]
+    both = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", *figures)
     note = "Percent. The paper's benchmark is of S2ORC; another corpus or other candidates give other figures."
     return [StudyTable("paper", table_of("Beside the figures of the papers", both, [note]), both)] if len(both) else []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,9 +12,14 @@ import polars as pl
 from pipeline.api import Workspace, selection
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, LackError
+from pipeline.core.schema import NO_YEAR
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.prefilter import has_text, prefilter
+from pipeline.corpus.queries import choose_queries, field_cited
+from pipeline.corpus.reader import Corpus
 from pipeline.stages.selection import Selection, parse_fields
 from pipeline.stages.systems import system_names
 from pipeline.studies.base import Findings, Study, StudyTable
@@ -21,7 +27,6 @@ from pipeline.studies.common import table_of
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, benchmark_task
 from pipeline.studies.mdcr.candidates import Drawing
 from pipeline.studies.mdcr.datasheet import datasheet
-from pipeline.studies.mdcr.fields import field_pools
 from pipeline.studies.mdcr.layout import SPLITS
 
 
@@ -99,12 +104,59 @@ def field_rankings(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRank
             "Ask for fewer queries or another year",
         )
     parts = [
-        FieldRankings(split, field.field, pool, _rankings(workspace, pool, recipe))
+        FieldRankings(split, field, of_split[split], _rankings(workspace, of_split[split], recipe))
         for split in SPLITS
-        for field in pools
-        for pool in [getattr(field, split)]
+        for field, of_split in pools.items()
     ]
     return parts, left_out
+
+
+def field_pools(
+    workspace: Workspace, corpus: Artifact, selections: Sequence[Selection]
+) -> tuple[dict[str, dict[str, Task]], dict[str, str]]:
+    """Return the pool of each split of the fields that have enough queries, and why each other field is left out.
+
+    A field whose cited papers are fewer than the size takes them all, as the paper does for Art, History and
+    Philosophy. Nothing is made.
+
+    Args:
+        workspace: published pools are not checked again.
+        corpus: where the papers are.
+        selections: of one field, one size, one sample and split ``test`` each.
+    """
+    opened = Corpus(corpus)
+    found, left_out = {}, {}
+    for chosen in selections:
+        (field,), (size,) = chosen.fields, chosen.sizes
+        if size != "all" and _available(opened, field, chosen) < size:
+            chosen = dataclasses.replace(chosen, sizes=("all",))
+        (test,) = chosen.pools(corpus)
+        (val,) = dataclasses.replace(chosen, split="validation").pools(corpus)
+        try:
+            if not workspace.runner.published(val):
+                _check(opened, test.config, val.config)
+            found[field] = {"val": val, "test": test}
+        except LackError as error:
+            left_out[field] = error.what
+    return found, left_out
+
+
+def _available(corpus: Corpus, field: str, chosen: Selection) -> int:
+    """Return how many papers a field's pool can draw from."""
+    year = corpus.attributes["year"]
+    in_time = (year <= (chosen.year or 0)) & (year != NO_YEAR)
+    return int(np.count_nonzero(field_cited(corpus, field) & has_text(corpus.attributes, chosen.prefilter) & in_time))
+
+
+def _check(corpus: Corpus, test: PoolConfig, val: PoolConfig) -> None:
+    """Choose the queries of both splits.
+
+    Raises:
+        LackError: there are too few.
+    """
+    kept = prefilter(corpus.attributes, test.prefilter)[0]
+    rows = choose_queries(corpus, test, kept, np.empty(0, np.int64)).rows
+    choose_queries(corpus, val, kept, rows.astype(np.int64))
 
 
 def _rankings(workspace: Workspace, pool: Task, recipe: Recipe) -> dict[str, Task]:
@@ -116,19 +168,14 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     """Return the Jaccard indexes of the systems, what was counted, the datasheet and the files."""
     artifact: Artifact = workspace.runner.make(benchmark(workspace, recipe))
     counts = artifact.manifest.counts
-    jaccard = pl.DataFrame(
-        [(*pair.split("|"), value) for pair, value in counts["jaccard"].items()],
-        schema=["system", "other", "jaccard"],
-        orient="row",
-    )
-    names = system_names(recipe.systems)
-    value_of = {frozenset((one, other)): value for one, other, value in jaccard.iter_rows()}
-    matrix = [
-        {"system": one}
-        | {other: value_of.get(frozenset((one, other))) for other in names}
-        | {"mean": mean_of(value_of, one)}
-        for one in names
-    ]
+    pairs = [(*pair.split("|"), value) for pair, value in counts["jaccard"].items()]
+    jaccard = pl.DataFrame(pairs, schema=["system", "other", "jaccard"], orient="row")
+    names, value_of = system_names(recipe.systems), {frozenset(pair): value for *pair, value in pairs}
+    matrix = []
+    for one in names:
+        row = {other: value_of.get(frozenset((one, other))) for other in names}
+        known = [value for value in row.values() if value is not None]
+        matrix.append({"system": one, **row, "mean": float(np.mean(known)) if known else None})
     shown = pl.DataFrame(matrix, schema_overrides=dict.fromkeys(names, pl.Float64))
     rows = [(name, str(value)) for name, value in counts.items() if isinstance(value, int)]
     rows += [(f"left out: {field}", reason) for field, reason in counts["fields_left_out"].items()]
@@ -142,12 +189,6 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     copies = {output.path: artifact.path / output.path for output in artifact.outputs("mdcr_*")}
     sheet = datasheet(artifact, corpus, canonical(recipe))
     return Findings(tables, sources=[corpus.name, artifact.name], files={"datasheet.md": sheet}, copies=copies)
-
-
-def mean_of(value_of: Mapping[frozenset[str], float], system: str) -> float | None:
-    """Return the mean Jaccard index of a system with the others; None where there is no other."""
-    own = [value for pair, value in value_of.items() if system in pair]
-    return float(np.mean(own)) if own else None
 
 
 STUDY = Study("mdcr", "build the MDCR benchmark", Recipe, batches, findings)

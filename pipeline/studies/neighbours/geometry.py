@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +20,7 @@ from pipeline.encode.spec import EncoderSpec, Model
 from pipeline.encode.store import VectorStore, write_rows, write_shard
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import open_pool, read_ranking, slug_of
-from pipeline.studies.neighbours.artifacts import TITLE
-from pipeline.studies.neighbours.pools import Members
+from pipeline.studies.neighbours.corpus import TITLE, Members
 
 STANDARDISED = "indexes/standardised"
 SIMILARITIES = "runs/similarities"
@@ -31,13 +28,14 @@ SIMILARITIES = "runs/similarities"
 BINS = np.linspace(-1, 1, 101)
 """Edges of the histograms of similarities."""
 
+DESCRIBED = ("mean", "deviation", "lowest", "highest", "above mean", "mean with the original")
+"""Of the cosines of all pairs of a class; the last of each neighbour with its original."""
+
 SIMILARITY = pa.schema(
     [
         pa.field("name", pa.string(), nullable=False),
         pa.field("papers", pa.int64(), nullable=False),
-        *(pa.field(each, pa.float64(), nullable=False) for each in ("mean", "deviation", "lowest", "highest")),
-        pa.field("above_mean", pa.float64(), nullable=False),
-        pa.field("own_mean", pa.float64(), nullable=False),
+        *(pa.field(each, pa.float64(), nullable=False) for each in DESCRIBED),
         pa.field("pairs", pa.list_(pa.int64()), nullable=False),
         pa.field("own", pa.list_(pa.int64()), nullable=False),
     ]
@@ -46,6 +44,8 @@ SIMILARITY = pa.schema(
 each of :data:`BINS`), and of each neighbour with its original (``own``)."""
 
 _BLOCK = 256
+_ROUNDING = 1e-9
+"""Of a mean of cosines."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def similarity_task(corpus: Artifact, vectors: Task | Artifact, model: Model) ->
 
     inputs = {"corpus": corpus, "vectors": vectors}
     slug = f"{model.slug}-{corpus.manifest.slug}"
-    return Task("similarity", 1, SIMILARITIES, slug, GeometryConfig(model.spec), inputs, run)
+    return Task("similarity", 2, SIMILARITIES, slug, GeometryConfig(model.spec), inputs, run)
 
 
 def unit_vectors(store: VectorStore, rows: npt.NDArray[np.integer]) -> Matrix:
@@ -131,35 +131,29 @@ def unit_vectors(store: VectorStore, rows: npt.NDArray[np.integer]) -> Matrix:
 
 
 def _similarities(neighbours: Matrix, originals: Matrix, order: npt.NDArray[np.int64]) -> tuple[object, ...]:
-    """Return the columns of :data:`SIMILARITY` after ``papers``; ``neighbours[order]`` belong to ``originals``."""
-    count, mean, squares = 0, 0.0, 0.0
-    lowest, highest = np.inf, -np.inf
-    for cosines in _pairs(neighbours):
-        new = count + len(cosines)
-        step = float(cosines.mean()) - mean
-        squares += float(np.square(cosines - cosines.mean()).sum()) + step**2 * count * len(cosines) / new
-        mean, count = mean + step * len(cosines) / new, new
+    """Return the columns of :data:`SIMILARITY` after ``papers``; ``neighbours[order]`` belong to ``originals``.
+
+    Sums over all pairs follow from sums over vectors: the sum of squared cosines is the squared norm of ``U^T U``.
+    """
+    unit = neighbours.astype(np.float64)
+    lengths = np.einsum("nd,nd->n", unit, unit)
+    count = len(unit) * (len(unit) - 1) // 2
+    mean = float(np.square(unit.sum(axis=0)).sum() - lengths.sum()) / 2 / count
+    squares = float(np.square(unit.T @ unit).sum() - np.square(lengths).sum()) / 2 / count
+    pairs, above, lowest, highest = np.zeros(len(BINS) - 1, np.int64), 0, 1.0, -1.0
+    for start in range(0, len(unit) - 1, _BLOCK):
+        products = unit[start : start + _BLOCK] @ unit[start:].T
+        cosines = np.clip(products[np.triu_indices(len(products), 1, products.shape[1])], -1, 1)
+        above += int(np.count_nonzero(cosines > mean + _ROUNDING))
         lowest, highest = min(lowest, float(cosines.min())), max(highest, float(cosines.max()))
-    pairs, above = np.zeros(len(BINS) - 1, np.int64), 0
-    for cosines in _pairs(neighbours):
-        above += int(np.count_nonzero(cosines > mean))
-        pairs += np.histogram(np.clip(cosines, -1, 1), BINS)[0]
-    own = np.einsum("nd,nd->n", neighbours[order], originals, dtype=np.float64)
-    histogram = np.histogram(np.clip(own, -1, 1), BINS)[0]
-    deviation = (squares / count) ** 0.5
+        pairs += np.histogram(cosines, BINS)[0]
+    own = np.clip(np.einsum("nd,nd->n", unit[order], originals), -1, 1)
+    histogram = np.histogram(own, BINS)[0]
+    deviation = max(squares - mean**2, 0.0) ** 0.5
     return (mean, deviation, lowest, highest, above / count, float(own.mean()), pairs.tolist(), histogram.tolist())
 
 
-def _pairs(unit: Matrix) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield the cosines of all pairs, each once, in blocks."""
-    for start, stop in itertools.pairwise([*range(0, len(unit), _BLOCK), len(unit)]):
-        products = unit[start:stop].astype(np.float64) @ unit[start:].astype(np.float64).T
-        upper = products[np.triu_indices(stop - start, 1, len(unit) - start)]
-        if len(upper):
-            yield upper
-
-
-def overlap(ranking: Artifact, pool: Pool, depth: int) -> npt.NDArray[np.float64]:
+def overlap(ranking: Artifact, pool: Pool, depth: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return the share of the nearest neighbours that each neighbour of a class has in common with its original.
 
     Of both, the ``depth`` nearest other vectors count (AOP, section 6.3). Where each is the other's first neighbour, at
@@ -171,7 +165,7 @@ def overlap(ranking: Artifact, pool: Pool, depth: int) -> npt.NDArray[np.float64
         depth: nearest neighbours that count.
 
     Returns:
-        float64 ``[neighbours]``, fractions, in order of the originals.
+        Rows of the originals, rising, and float64 fractions.
     """
     entries = read_ranking(ranking)
     near = entries.rank <= depth
@@ -182,4 +176,4 @@ def overlap(ranking: Artifact, pool: Pool, depth: int) -> npt.NDArray[np.float64
     of_neighbours = named[entries.query[near]]
     common = np.intersect1d(pairs[of_neighbours], pairs[~of_neighbours]) >> 32
     owners = np.unique(original)
-    return np.bincount(np.searchsorted(owners, common), minlength=len(owners)) / depth
+    return owners, np.bincount(np.searchsorted(owners, common), minlength=len(owners)) / depth

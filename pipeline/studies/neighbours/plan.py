@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
@@ -13,16 +14,17 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.encode.spec import Model
 from pipeline.sources.collection import open_jsonl
-from pipeline.stages.chain import Evaluation
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.selection import parse_count_or_all
-from pipeline.stages.systems import encoders, parse_systems
-from pipeline.studies.neighbours.artifacts import NeighboursConfig, neighbours_task, tags_task
+from pipeline.stages.systems import Dense, encoders, parse_systems
+from pipeline.studies.neighbours.corpus import NeighboursConfig, neighbours_task
 from pipeline.studies.neighbours.geometry import similarity_task, standardised_task
 from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.neighbours.pools import Kind, NeighbourPoolConfig, pool_task
+from pipeline.studies.neighbours.quality import read_quality
+from pipeline.studies.neighbours.tagging import tags_task
 
 DEPTHS: dict[Kind, int] = {"titles": 100, "titles-among-titles": 100, "neighbours": 10, "overlap": 20}
 """Ranks kept of each query: T100, NN10_Ret and AOP-20 need no more."""
@@ -44,8 +46,8 @@ class Recipe:
         classes: names of the classes; empty: all 32.
         standardise: whether tasks I and II are repeated with standardised vectors.
         seed: of every draw.
-        quality: CSV file with the columns ``system`` and ``value``, such as the MAP of each system on citation
-            recommendation, for a rank correlation with brittleness; empty: none.
+        quality: CSV file of ``mdcr show --format csv``, or with the columns ``system`` and ``value``: the MAP of each
+            system on citation recommendation, for a rank correlation with brittleness; empty: none.
         reference: data set of the paper's tables that a corpus is comparable to, by name of the corpus.
     """
 
@@ -76,36 +78,58 @@ class Recipe:
         papers = parse_count_or_all(str(self.papers), "papers")
         return NeighboursConfig(papers, self.classes or tuple(CLASSES), self.seed)
 
-    def models(self) -> list[Model]:
-        """Return the encoders among the systems.
+    def read_quality(self) -> dict[str, float]:
+        """Return the quality of the systems that have one."""
+        return read_quality(self.quality, [system.name for system in parse_systems(self.systems)])
+
+    def check(self) -> None:
+        """Check systems and quality before anything is made.
 
         Raises:
-            InputError: one has several vectors a paper, or does not compare them by cosine.
+            InputError: an encoder has several vectors a paper or does not compare them by cosine, or the file of
+                qualities is wrong.
         """
-        found = encoders(parse_systems(self.systems))
-        for model in found:
+        if self.quality:
+            self.read_quality()
+        for model in encoders(parse_systems(self.systems)):
             if model.several:
                 raise InputError(f"{model.name} must have one vector a paper", "Leave it out of --model")
             if model.distance != "cosine":
                 raise InputError(
                     f"{model.name} must be compared by cosine, got {model.distance}", f"{model.name}:distance=cosine"
                 )
-        return found
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A system on a pool, with what ranks and scores it."""
+    """A system on a pool.
+
+    Attributes:
+        pool: the pool.
+        system: the system's name.
+        ranking: what ranks.
+        scores: what scores; none of an overlap.
+        model: the encoder, if the system is one, with its own vectors.
+        vectors: what embeds the pool's papers, of an encoder.
+    """
 
     pool: Task
     system: str
     ranking: Task
     scores: tuple[Task, ...]
+    model: Model | None = None
+    vectors: Task | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the pool."""
+        kind: Kind = self.pool.config.kind
+        return kind
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the tasks, corpus by corpus: tags and neighbours, titles and neighbours as queries, overlaps."""
-    recipe.models()
+    recipe.check()
     for name in recipe.corpora:
         if recipe.input:
             yield [_corpus_task(recipe, name)]
@@ -114,7 +138,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
         ranked = rankings(workspace, recipe, corpus)
         yield [score for each in ranked for score in each.scores]
         yield [each.ranking for each in ranked if not each.scores]
-        yield [task for _, task in similarities(workspace, recipe, corpus)]
+        yield [task for _, task in similarities(corpus, ranked)]
 
 
 def neighbours_of(workspace: Workspace, recipe: Recipe, name: str) -> Artifact:
@@ -134,60 +158,44 @@ def _made(workspace: Workspace, task: Task) -> Artifact:
 
 def pools(recipe: Recipe, corpus: Artifact, kind: Kind) -> list[Task]:
     """Return the pools of one kind; an overlap has one for each class that some paper has a neighbour of."""
-    names = [""]
-    if kind == "overlap":
-        names = [name for name, count in corpus.manifest.counts["neighbours"].items() if count]
-    configs = [NeighbourPoolConfig(kind=kind, name=name, queries=recipe.titles, seed=recipe.seed) for name in names]
+    counts = corpus.manifest.counts["neighbours"]
+    names = [name for name in counts if counts[name]] if kind == "overlap" else [""]
+    queries: int | Literal["all"] = recipe.titles if kind.startswith("titles") else "all"
     return [
-        pool_task(corpus, config if kind.startswith("titles") else replace(config, queries="all")) for config in configs
+        pool_task(corpus, NeighbourPoolConfig(kind=kind, name=name, queries=queries, seed=recipe.seed))
+        for name in names
     ]
 
 
 def rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Ranked]:
     """Return every system on every pool of one corpus of neighbours. Overlaps are not scored."""
-    found = []
+    systems, found = parse_systems(recipe.systems), []
     for kind, depth in DEPTHS.items():
-        tasks = pools(recipe, corpus, kind)
-        evaluated = workspace.evaluations(tasks, recipe.systems, depth=depth)
-        names = [system.name for system in parse_systems(recipe.systems)]
-        for place, each in enumerate(evaluated):
-            pool = tasks[place // len(names)]
-            scores = () if kind == "overlap" else each.scores
-            found.append(Ranked(pool, names[place % len(names)], each.ranking, scores))
-        if recipe.standardise and kind.startswith("titles"):
-            found += _standardised(recipe, corpus, tasks[0], evaluated)
+        for pool in pools(recipe, corpus, kind):
+            for system, each in zip(systems, workspace.evaluations(pool, recipe.systems, depth=depth), strict=True):
+                own = (system.model, each.embed[0]) if isinstance(system, Dense) else (None, None)
+                scores = () if kind == "overlap" else each.scores
+                found.append(Ranked(pool, system.name, each.ranking, scores, *own))
+                if recipe.standardise and kind.startswith("titles") and isinstance(system, Dense):
+                    found.append(_standardised(corpus, pool, system, each.embed[0], depth))
     return found
 
 
-def _standardised(recipe: Recipe, corpus: Artifact, pool: Task, evaluated: Sequence[Evaluation]) -> Iterator[Ranked]:
-    """Yield each encoder with standardised vectors on one pool."""
-    depth = DEPTHS["titles"]
-    names = [system.name for system in parse_systems(recipe.systems)]
-    for model in recipe.models():
-        if model.name in names:
-            vectors = evaluated[names.index(model.name)].embed[0]
-            moved = standardised_task(corpus, pool, vectors, model)
-            ranking = dense_ranking_task(corpus, pool, {"paper": moved}, model, depth=depth)
-            system = model.name + STANDARDISED
-            scores = score_tasks(ranking, pool, corpus, system=system, sample=1, depth=depth)
-            yield Ranked(pool, system, ranking, scores)
+def _standardised(corpus: Artifact, pool: Task, system: Dense, vectors: Task, depth: int) -> Ranked:
+    """Return an encoder with standardised vectors on a pool."""
+    moved = standardised_task(corpus, pool, vectors, system.model)
+    ranking = dense_ranking_task(corpus, pool, {"paper": moved}, system.model, depth=depth)
+    name = system.name + STANDARDISED
+    return Ranked(pool, name, ranking, score_tasks(ranking, pool, corpus, system=name, sample=1, depth=depth))
 
 
-def similarities(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[tuple[str, Task]]:
+def similarities(corpus: Artifact, ranked: Sequence[Ranked]) -> list[tuple[str, Task]]:
     """Return the encoders with the task that describes the cosines within each class."""
-    found = embedded(workspace, recipe, corpus)
-    return [(model.name, similarity_task(corpus, vectors, model)) for model, vectors in found]
-
-
-def embedded(
-    workspace: Workspace, recipe: Recipe, corpus: Artifact, kind: Kind = "neighbours"
-) -> list[tuple[Model, Task]]:
-    """Return the encoders with the task that embeds the pool of one kind."""
-    (pool,) = pools(recipe, corpus, kind)
-    names = {system.name for system in parse_systems(recipe.systems)}
-    models = [model for model in recipe.models() if model.name in names]
-    evaluated = workspace.evaluations(pool, [model.name for model in models], depth=DEPTHS[kind]) if models else []
-    return [(model, each.embed[0]) for model, each in zip(models, evaluated, strict=True)]
+    return [
+        (each.system, similarity_task(corpus, each.vectors, each.model))
+        for each in ranked
+        if each.kind == "neighbours" and each.model and each.vectors
+    ]
 
 
 def _corpus_task(recipe: Recipe, name: str) -> Task:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
@@ -20,10 +17,10 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.pools import table
 from pipeline.corpus.reader import Corpus
-from pipeline.studies.neighbours.artifacts import TITLE
+from pipeline.studies.neighbours.corpus import TITLE, Members, Rows
 
-Places = npt.NDArray[np.int64]
 Kind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
 
 
@@ -46,39 +43,12 @@ class NeighbourPoolConfig(PoolConfig):
     name: str = ""
 
     def __post_init__(self) -> None:
-        if (self.kind == "overlap") != bool(self.name):
-            raise InputError(
-                f"a pool of kind {self.kind} has the class {self.name!r}", "Name a class for overlap alone"
-            )
+        """Accept any setting: the corpus decides."""
 
     @property
     def slug(self) -> str:
         """Readable name: ``overlap-t-arot``."""
         return f"{self.kind}-{self.name}".lower().replace("_", "-").strip("-")
-
-
-class Members(NamedTuple):
-    """Rows of a corpus of neighbours.
-
-    Attributes:
-        originals: rows of the originals, rising.
-        rows: rows of titles and neighbours, rising.
-        of: row of the original of each.
-        names: class of each.
-    """
-
-    originals: Places
-    rows: Places
-    of: Places
-    names: npt.NDArray[np.str_]
-
-    @classmethod
-    def read(cls, corpus: Artifact) -> Members:
-        """Read what the papers of a corpus of neighbours are."""
-        table = corpus.arrow("neighbours.arrow")
-        rows, of = (table.column(name).to_numpy().astype(np.int64) for name in ("row", "original"))
-        originals = np.setdiff1d(np.arange(len(Corpus(corpus))), rows)
-        return cls(originals, rows, of, np.array(table.column("name").to_pylist(), str))
 
 
 def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
@@ -95,19 +65,34 @@ def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
         chosen = _chosen(members, Corpus(inputs["corpus"]), config)
         if not len(chosen):
             raise InputError(f"no paper has a neighbour of {config.name or 'any class'}", "Leave the class out")
-        rows, of, names = members.rows[chosen], members.of[chosen], members.names[chosen].tolist()
-        others = np.zeros(0, np.int64)
+        rows, of, fields = members.rows[chosen], members.of[chosen], members.names[chosen].astype(object)
+        candidates = members.originals
         if config.kind == "overlap":
-            others, names = rows, [config.name] * len(rows) + [""] * len(rows)
+            candidates = np.union1d(candidates, rows)
+            fields = np.concatenate([fields, [None] * len(rows)])
             rows, of = np.concatenate([rows, of]), np.concatenate([of, rows])
         elif config.kind == "titles-among-titles":
-            others = members.rows[members.names == TITLE]
-        return _write(out, rows, of, names, np.union1d(members.originals, others))
+            candidates = np.union1d(candidates, members.rows[members.names == TITLE])
+        order = np.argsort(rows)
+        rows, of, fields, places = rows[order], of[order], fields[order], np.arange(len(rows))
+        own = np.flatnonzero(np.isin(rows, candidates))
+        out.arrow("queries.arrow", table(POOL_QUERIES, rows, fields), POOL_QUERIES)
+        out.arrow("candidates.arrow", table(CANDIDATES, candidates), CANDIDATES)
+        out.arrow("qrels.arrow", table(JUDGEMENTS, places, of, np.ones(len(rows))), JUDGEMENTS)
+        out.arrow("exclusions.arrow", table(EXCLUSIONS, own, rows[own]), EXCLUSIONS)
+        return {
+            "queries": len(rows),
+            "queries_without_positive": 0,
+            "positives": len(rows),
+            "candidates": len(candidates),
+            "excluded_self": len(own),
+            "excluded_same_title": 0,
+        }
 
     return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, {"corpus": corpus}, run)
 
 
-def _chosen(members: Members, corpus: Corpus, config: NeighbourPoolConfig) -> Places:
+def _chosen(members: Members, corpus: Corpus, config: NeighbourPoolConfig) -> Rows:
     """Return the places, among titles and neighbours, of the queries."""
     if config.kind == "neighbours":
         return np.flatnonzero(members.names != TITLE)
@@ -117,26 +102,3 @@ def _chosen(members: Members, corpus: Corpus, config: NeighbourPoolConfig) -> Pl
     count = len(titles) if config.queries == "all" else int(config.queries)
     keys = corpus.attributes["key"][members.of[titles]]
     return titles[smallest(priorities(keys, config.seed, "title queries"), count)]
-
-
-def _write(out: Workdir, rows: Places, of: Places, names: Sequence[str], candidates: Places) -> Counts:
-    order = np.argsort(rows)
-    rows, of, fields = rows[order], of[order], [names[place] or None for place in order]
-    own = np.flatnonzero(np.isin(rows, candidates))
-    places = np.arange(len(rows))
-    out.arrow("queries.arrow", _table(POOL_QUERIES, rows, fields), POOL_QUERIES)
-    out.arrow("candidates.arrow", _table(CANDIDATES, candidates), CANDIDATES)
-    out.arrow("qrels.arrow", _table(JUDGEMENTS, places, of, np.ones(len(rows), np.int16)), JUDGEMENTS)
-    out.arrow("exclusions.arrow", _table(EXCLUSIONS, own, rows[own]), EXCLUSIONS)
-    return {
-        "queries": len(rows),
-        "queries_without_positive": 0,
-        "positives": len(rows),
-        "candidates": len(candidates),
-        "excluded_self": len(own),
-        "excluded_same_title": 0,
-    }
-
-
-def _table(schema: pa.Schema, *columns: Sequence[str | None] | npt.NDArray[np.integer]) -> pa.Table:
-    return pa.table([pa.array(c).cast(f.type) for c, f in zip(columns, schema, strict=True)], schema)

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import importlib.metadata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from pipeline.core import files
+from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
-from pipeline.corpus.reader import Text
+from pipeline.core.manifest import Counts
+from pipeline.core.parallel import unordered
+from pipeline.core.progress import Progress
+from pipeline.core.resources import Resources
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode.aspire import split_sentences
 from pipeline.studies.neighbours.words import (
     ADJECTIVE,
@@ -19,33 +35,112 @@ from pipeline.studies.neighbours.words import (
     OTHER,
     PRONOUN,
     VERB,
+    Words,
     is_english,
     tokens,
 )
 
+ROOM = "corpora/tags"
+
+TAGS = pa.schema([pa.field("title", pa.large_string()), pa.field("abstract", pa.large_string())])
+"""Tags of a corpus shard, ``tags-00000.arrow``, in row order; null for a paper without an English abstract."""
+
+PHRASES = pa.schema(
+    [pa.field("phrase", pa.large_string(), nullable=False), pa.field("count", pa.int64(), nullable=False)]
+)
+"""Noun phrases that occur at least twice in the abstracts of a corpus, ``phrases.arrow``, sorted by phrase."""
+
 _MODEL = "morphmodel_en.pgz"
 _LONGEST = 40
 """Characters of a token that the tagger may see: its time grows with the square of the length."""
+_TOGETHER = 1_024
+"""Papers that a worker tags at a time."""
 
 _CLASSES = {"NN": NOUN, "NP": NOUN, "AJ": ADJECTIVE, "AV": ADVERB, "AT": DETERMINER, "CR": NUMBER}
-_TAGS = {"PNP": PRONOUN, "PNX": PRONOUN, "PNI": PRONOUN, "DPS": PRONOUN, "DT0": DETERMINER}
+_TAGS = {**dict.fromkeys(("PNP", "PNX", "PNI", "DPS"), PRONOUN), "DT0": DETERMINER}
+
+
+@dataclass(frozen=True)
+class TagsConfig:
+    """What decides tags beside the corpus: tagger and version, and the version of our rules for tokens and classes."""
+
+    tagger: str
+    rules: int = 1
+
+
+def tags_task(corpus: Artifact) -> Task:
+    """Return the task that tags titles and abstracts of a corpus, once for all studies of it.
+
+    Raises:
+        InputError: the tagger is not installed.
+    """
+    try:
+        version = importlib.metadata.version("HanTa")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise InputError("the tagger HanTa must be installed", "pip install mdcr-pipeline[neighbours]") from error
+
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        opened = Corpus(inputs["corpus"])
+        tag_block = functools.partial(_tag_block, inputs["corpus"].path)
+        with Progress(len(opened), "tag", "papers") as progress:
+            for shard, (start, end) in enumerate(zip(opened.starts[:-1], opened.starts[1:], strict=True)):
+                if not out.done(tags_name(shard)):
+                    blocks = [range(first, min(first + _TOGETHER, end)) for first in range(start, end, _TOGETHER)]
+                    found = {}
+                    for block, tags in unordered(tag_block, blocks, resources.workers):
+                        found[block.start] = tags
+                        progress.add(len(block))
+                    tagged = chain.from_iterable(found[first] for first in sorted(found))
+                    rows = [dict(zip(TAGS.names, each or (None, None), strict=True)) for each in tagged]
+                    out.arrow(tags_name(shard), pa.Table.from_pylist(rows, TAGS), TAGS)
+        return _count_phrases(opened, out)
+
+    config = TagsConfig(f"HanTa {version}")
+    return Task("tags", 1, ROOM, corpus.manifest.slug, config, {"corpus": corpus}, run)
+
+
+def _tag_block(corpus: Path, rows: range) -> list[tuple[str, str] | None]:
+    return tag_papers([text for texts in Corpus(Artifact.open(corpus)).texts(np.array(rows)) for text in texts])
+
+
+def _count_phrases(corpus: Corpus, out: Workdir) -> Counts:
+    counts: Counter[str] = Counter()
+    tagged = 0
+    for shard in range(corpus.shards):
+        abstracts = corpus.shard(shard).column("abstract")
+        tags = files.read_arrow(out.path / tags_name(shard)).column("abstract")
+        for text, tag in zip(abstracts.to_pylist(), tags.to_pylist(), strict=True):
+            if tag is not None:
+                tagged += 1
+                counts.update(phrase for _, phrase in Words(text, tag).phrases)
+    repeated = [{"phrase": phrase, "count": count} for phrase, count in sorted(counts.items()) if count > 1]
+    out.arrow("phrases.arrow", pa.Table.from_pylist(repeated, PHRASES), PHRASES)
+    return {"read": len(corpus), "tagged": tagged, "not_english": len(corpus) - tagged, "phrases": len(counts)}
+
+
+def tags_name(shard: int) -> str:
+    """Return the name of the file with the tags of a corpus shard."""
+    return f"tags-{shard:05d}.arrow"
+
+
+@functools.lru_cache(maxsize=1)
+def phrase_counts(tags: Path) -> Mapping[str, int]:
+    """Return how often each noun phrase occurs in the abstracts of a corpus, but for those that occur once."""
+    table = Artifact.open(tags).arrow("phrases.arrow")
+    return dict(zip(table.column("phrase").to_pylist(), table.column("count").to_pylist(), strict=True))
 
 
 def tag(text: str) -> str:
     """Return one letter of :mod:`pipeline.studies.neighbours.words` for each token of a text.
 
     The tagger's tags are those of the British National Corpus (C5). Verbs include forms of *be* and modals, pronouns
-    possessives (*our*), determiners articles and *this, all, some*; *which* and *not* are other words.
-
-    Raises:
-        InputError: the tagger is not installed.
+    possessives (*our*), determiners articles and *this, all, some*; *which* and *not* are other
     """
     found: list[str] = []
     for sentence in split_sentences(text):
-        words = tokens(sentence)
-        if words:
-            seen = [word if len(word) <= _LONGEST else "x" for word in words]
-            found += map(_letter, words, _tagger().tag_sent(seen, taglevel=0))
+        if found_tokens := tokens(sentence):
+            seen = [token if len(token) <= _LONGEST else "x" for token in found_tokens]
+            found += map(_letter, found_tokens, _tagger().tag_sent(seen, taglevel=0))
     return "".join(found)
 
 
@@ -66,8 +161,6 @@ def _letter(word: str, tag: str) -> str:
 
 @functools.cache
 def _tagger() -> Any:
-    try:
-        from HanTa.HanoverTagger import HanoverTagger
-    except ImportError as error:
-        raise InputError("the tagger HanTa must be installed", "pip install mdcr-pipeline[neighbours]") from error
+    from HanTa.HanoverTagger import HanoverTagger
+
     return HanoverTagger(_MODEL)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,29 +18,20 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist
 
 from pipeline.core.errors import InputError
-from pipeline.core.rng import generator, priorities
+from pipeline.core.rng import priorities
 from pipeline.core.text import id_keys
-from pipeline.studies.scirepeval.layout import Folder, beside, document
-from pipeline.studies.scirepeval.papers import Doc, read_doc
-from pipeline.studies.scirepeval.ranking import VectorsOf
-from pipeline.studies.scirepeval.tasks import Entry
+from pipeline.studies.scirepeval.layout import Doc, Folder, beside, document, read_doc
+from pipeline.studies.scirepeval.tasks import Entry, VectorsOf
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-_SPLIT_SEED = 13
-_TUNE_SHARE = 5
+_SPLIT_SEED, _TUNE_SHARE = 13, 5
 _CUTS = np.linspace(0, 1, 41)
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """One source of signatures.
-
-    Attributes:
-        name: of the source.
-        blocks: of each block the paper key and the author's number of each signature.
-    """
+class DataSet(NamedTuple):
+    """One source of signatures: its name, and of each block the paper key and the author's number of each signature."""
 
     name: str
     blocks: tuple[tuple[tuple[str, ...], Ints], ...]
@@ -54,7 +45,7 @@ def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
 
 
 def load(entry: Entry, folder: Folder, counts: Counter[str]) -> list[DataSet]:
-    """Return the data sets; a signature of no cluster is left out and counted.
+    """Return the data sets, their blocks in random order; a signature of no cluster is left out and counted.
 
     Raises:
         InputError: a signature has no block, or its paper no text; the task and the signature are named.
@@ -80,7 +71,9 @@ def load(entry: Entry, folder: Folder, counts: Counter[str]) -> list[DataSet]:
             raise InputError(
                 f"data set {path.parent.name} of task {entry.name} must have two blocks, got {len(blocks)}", ""
             )
-        rows = [blocks[name] for name in _ordered(list(blocks))]
+        names = list(blocks)
+        order = np.argsort(priorities(id_keys(names), _SPLIT_SEED, "s2and"), kind="stable")
+        rows = [blocks[names[place]] for place in order]
         pairs = tuple((tuple(key for key, _ in row), np.array([n for _, n in row])) for row in rows)
         found.append(DataSet(path.parent.name, pairs))
     return found
@@ -90,19 +83,18 @@ def _id(path: Path, paper: str) -> str:
     return f"{path.parent.name}/{paper}"
 
 
-def _ordered(blocks: Sequence[str]) -> list[str]:
-    """Return the blocks in random order, those for tuning first."""
-    order = np.argsort(priorities(id_keys(blocks), _SPLIT_SEED, "s2and"), kind="stable")
-    return [blocks[place] for place in order]
-
-
 def cluster(found: DataSet, vectors: VectorsOf) -> tuple[list[Ints], list[Ints]]:
     """Return the authors and the clusters of the signatures of each test block."""
     tuned = max(1, len(found.blocks) // _TUNE_SHARE)
     trees = [_tree(vectors(keys, "paper")) for keys, _ in found.blocks]
     authors = [authors for _, authors in found.blocks]
-    cut = max(_CUTS, key=lambda each: _f1(*b_cubed(authors[:tuned], [_cut(tree, each) for tree in trees[:tuned]])))
-    return authors[tuned:], [_cut(tree, cut) for tree in trees[tuned:]]
+
+    def quality(cut: float) -> float:
+        sums = b_cubed(authors[:tuned], [_cut(tree, cut) for tree in trees[:tuned]])
+        return float(f1(*sums, np.ones((1, tuned)))[0])
+
+    best = max(_CUTS, key=quality)
+    return authors[tuned:], [_cut(tree, best) for tree in trees[tuned:]]
 
 
 def _tree(vectors: npt.NDArray[np.float32]) -> Floats:
@@ -121,14 +113,7 @@ def b_cubed(authors: Sequence[Ints], clusters: Sequence[Ints]) -> tuple[Floats, 
     """Return the sums over the signatures of each block of B-cubed precision and recall, and their number.
 
     Precision of a signature: the share of its cluster that is of its author. Recall: the share of its author's
-    signatures, in any block, that is in its cluster (Bagga and Baldwin 1998).
-
-    Args:
-        authors: author of each signature of each block.
-        clusters: cluster of each signature of each block; clusters of two blocks are distinct.
-
-    Returns:
-        float64 ``[blocks]``, float64 ``[blocks]``, int64 ``[blocks]``.
+    signatures, in any block, that is in its cluster (Bagga and Baldwin 1998). Clusters of two blocks are distinct.
     """
     block = np.repeat(np.arange(len(authors)), [len(each) for each in authors])
     author, number = np.concatenate(authors), np.concatenate(clusters)
@@ -141,28 +126,9 @@ def b_cubed(authors: Sequence[Ints], clusters: Sequence[Ints]) -> tuple[Floats, 
     return sums[0], sums[1], np.bincount(block, minlength=len(authors)).astype(np.int64)
 
 
-def _f1(precision: Floats, recall: Floats, sizes: Ints) -> float:
-    return float(f1(precision, recall, sizes, np.ones((1, len(sizes))))[0])
-
-
 def f1(precision: Floats, recall: Floats, sizes: Ints, times: Floats) -> Floats:
-    """Return B-cubed F1 of each resample of blocks, float64 ``[resamples]``.
-
-    Args:
-        precision: sum of each block, as of :func:`b_cubed`.
-        recall: likewise.
-        sizes: signatures of each block.
-        times: how often each resample has each block, float64 ``[resamples, blocks]``.
-    """
+    """Return B-cubed F1 of each resample, of the sums of :func:`b_cubed` and how often each resample has each block."""
     total = times @ sizes
     p, r = times @ precision / total, times @ recall / total
     scores: Floats = 2 * p * r / (p + r)
     return scores
-
-
-def resampled(blocks: int, resamples: int, seed: int, item: str) -> Floats:
-    """Return how often each resample has each block, float64 ``[resamples, blocks]``."""
-    drawn = generator(seed, "bootstrap", item).integers(0, blocks, size=(resamples, blocks))
-    times = np.zeros((resamples, blocks))
-    np.add.at(times, (np.arange(resamples)[:, None], drawn), 1)
-    return times

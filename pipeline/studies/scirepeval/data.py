@@ -1,28 +1,37 @@
-"""The data of one task, by the keys of its papers: labels, judged queries, or judged reviewers."""
+"""The data of one task, by the keys of its papers: labels, judged queries, or judged reviewers.
+
+Of a training sample a third is held out as its test set. The gold standard of reviewer assignment (Stelmakh et al.
+2023) stands in for reviewer matching: queries are the reviewers and candidates the papers each of them rated, since
+hardly a paper has two ratings. Expertise from 1 to 5 becomes a grade from 0 to 3, rounded half up.
+"""
 
 from __future__ import annotations
 
+import csv
+import functools
+import io
 import math
+import tarfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.rng import priorities, smallest
-from pipeline.core.text import id_keys
-from pipeline.studies.scirepeval import goldstandard
-from pipeline.studies.scirepeval.layout import META, TEST, Folder, rows
-from pipeline.studies.scirepeval.papers import Doc, Keys, read_doc
+from pipeline.core.text import id_keys, same_title_form
+from pipeline.studies.scirepeval import authors
+from pipeline.studies.scirepeval.layout import META, TEST, Doc, Folder, Keys, read_doc, rows
 from pipeline.studies.scirepeval.tasks import Entry
 
-_SPLIT_SEED = 13
-_TEST_SHARE = 3
-"""One of so many papers of a training sample is its test set."""
+_SPLIT_SEED, _TEST_SHARE = 13, 3
+_RATED = 10
+"""Papers that a reviewer of the gold standard rated at most."""
 
 
 @dataclass(frozen=True)
@@ -66,26 +75,34 @@ class Judged:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
-    """Yield every paper of a task's texts, with repeats.
+def docs(entry: Entry, folder: Folder, split: str = "evaluation") -> Iterator[Doc]:
+    """Yield every paper of a split of a task's texts, with repeats."""
+    sample = folder.sample(entry) if folder.state(entry) == "sample" and split == "evaluation" else None
+    if entry.kind == "authors":
+        yield from authors.docs(entry, folder)
+    elif entry.kind == "reviewers" and sample:
+        for name, content in _archive(sample).items():
+            if "/papers/" in name:
+                paper = msgspec.json.decode(content)
+                yield Doc(Path(name).stem, paper.get("title") or "", paper.get("abstract") or "")
+    else:
+        columns = ("doc_id", "corpus_id", "sha", "paper_id", *entry.fields, "query", "candidates", "pos", "neg")
+        for row in rows([sample] if sample else folder.files(META, [entry.meta], split), (), columns):
+            if "query" not in row:
+                yield read_doc(row, entry.fields, entry.name)
+                continue
+            if isinstance(row["query"], Mapping):
+                yield read_doc(row["query"], entry.fields, entry.name)
+            for paper in row["candidates"] if "candidates" in row else (row["pos"], row["neg"]):
+                yield read_doc(paper, entry.fields, entry.name)
 
-    Raises:
-        InputError: a row lacks an id, or the files are of another version.
-    """
-    sample = folder.sample(entry) if folder.state(entry) == "sample" else None
-    if entry.kind == "reviewers" and sample:
-        yield from goldstandard.docs(sample)
-        return
-    paths = [sample] if sample else folder.files(META, [entry.meta], "evaluation")
-    columns = ("doc_id", "corpus_id", "sha", "paper_id", *entry.fields, "query", "candidates", "pos", "neg")
-    for row in rows(paths, (), columns):
-        if "query" not in row:
-            yield read_doc(row, entry.fields, entry.name)
-            continue
-        if isinstance(row["query"], Mapping):
-            yield read_doc(row["query"], entry.fields, entry.name)
-        for paper in row["candidates"] if "candidates" in row else (row["pos"], row["neg"]):
-            yield read_doc(paper, entry.fields, entry.name)
+
+def keys_of(entry: Entry, folder: Folder) -> Keys:
+    """Return the keys of a task's papers."""
+    keys = Keys(entry.name)
+    for doc in docs(entry, folder):
+        keys.add(doc)
+    return keys
 
 
 def queries(entry: Entry, folder: Folder) -> dict[str, str]:
@@ -104,7 +121,7 @@ def load_labelled(entry: Entry, folder: Folder) -> Labelled:
     Raises:
         InputError: a paper has no text, or a label is missing or not a number; the task and the paper are named.
     """
-    keys = _keys(entry, folder)
+    keys = keys_of(entry, folder)
     counts = keys.counts
     if folder.state(entry) == "sample":
         found = [(read_doc(row, (), entry.name).id, row[entry.label]) for row in _sample_rows(entry, folder)]
@@ -114,8 +131,7 @@ def load_labelled(entry: Entry, folder: Folder) -> Labelled:
     else:
         files = [folder.files(TEST, entry.test, split) for split in ("train", "test")]
         parts = [[(str(r["paper_id"]), r["label"]) for r in rows(each, ("paper_id", "label"))] for each in files]
-    shared = {paper for paper, _ in parts[0]} & {paper for paper, _ in parts[1]}
-    counts |= Counter(train=len(parts[0]), test=len(parts[1]), test_papers_in_train=len(shared))
+    counts |= Counter(train=len(parts[0]), test=len(parts[1]))
     several = _multi_hot(parts) if entry.several_labels else False
     train, test_set = (_labels(entry, keys, part, several, counts) for part in parts)
     return Labelled(train, test_set, counts)
@@ -129,23 +145,21 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
     Raises:
         InputError: a judged query or candidate has no text, or a grade is not a whole number.
     """
-    keys, texts, groups = _keys(entry, folder), queries(entry, folder), dict[str, list[str]]()
-    counts = keys.counts
+    keys, texts, groups = keys_of(entry, folder), queries(entry, folder), dict[str, list[str]]()
+    counts, sample = keys.counts, folder.sample(entry) if folder.state(entry) == "sample" else None
     pairs: Iterator[tuple[str, str, Any]]
-    if folder.state(entry) == "sample":
-        sample = folder.sample(entry)
-        if entry.kind == "reviewers" and sample:
-            groups, pairs = goldstandard.reviewers(sample), goldstandard.judgements(sample)
-        else:
-            pairs = _sample_pairs(entry, folder)
-    else:
+    if sample is None:
         found = rows(folder.files(TEST, entry.test, "test"), ("query_id", "cand_id", "score"))
         pairs = ((str(row["query_id"]), str(row["cand_id"]), row["score"]) for row in found)
         if entry.kind == "reviewers":
-            metadata = folder.needed(entry)[-1]
-            groups = {
-                str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in rows(metadata, ("r_id", "papers"))
-            }
+            listed = rows(folder.needed(entry)[-1], ("r_id", "papers"))
+            groups = {str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in listed}
+    elif entry.kind == "reviewers":
+        held = {Path(name).stem: each for name, each in _archive(sample).items() if "/participants/" in name}
+        groups = {name: [each["paperId"] for each in msgspec.json.decode(held[name])["papers"]] for name in held}
+        pairs = _rated(sample)
+    else:
+        pairs = _sample_pairs(entry, folder)
     grades: dict[str, dict[str, int]] = {}
     for query, candidate, score in pairs:
         grade = _number(entry, f"query {query!r}, candidate {candidate!r}", score)
@@ -155,32 +169,62 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
             )
         counts["judgements_repeated"] += candidate in grades.setdefault(query, {})
         grades[query][candidate] = int(grade)
-        _require_text(entry, query if query not in groups else candidate, candidate, keys, texts, groups)
+        if entry.format == "search" and query not in texts:
+            raise InputError(f"query {query!r} of task {entry.name} must have a text, got none", "Fetch it again")
+        for paper in (query, candidate):  # papers of a reviewer are checked when they are scored
+            if paper not in texts and (not groups or (paper == query) != (query in groups)):
+                keys[paper]
     counts["queries"] = len(grades)
     counts["judgements"] = sum(map(len, grades.values()))
     return Judged(grades, keys, texts, groups, counts)
 
 
-def _require_text(
-    entry: Entry, query: str, candidate: str, keys: Keys, texts: Mapping[str, str], groups: Mapping[str, Sequence[str]]
-) -> None:
-    """Check that both sides of a pair have a text; papers of a reviewer are checked when they are scored."""
-    if entry.format == "search":
-        if query not in texts:
-            raise InputError(
-                f"query {query!r} of task {entry.name} must have a text, got none", "Fetch the texts again"
-            )
-    else:
-        keys[query]
-    if not groups:
-        keys[candidate]
+def leaks(entry: Entry, folder: Folder, train: bool, lists: Mapping[str, Path]) -> list[tuple[str, int, int, int]]:
+    """Return test papers, those that training data has by id, and those by title alone, for each training data.
+
+    That is the task's own, the multi-format encoders' where ``train``, and each list.
+    """
+    titles = {doc.id: same_title_form(doc.title) for doc in docs(entry, folder)}
+    papers, own = _papers(entry, folder, titles)
+    test, sources = {each: titles[each] for each in papers}, dict[str, Iterable[tuple[str, str]]]()
+    if own:
+        sources["its own"] = ((each, titles[each]) for each in own)
+    if train:
+        read = docs(entry, folder, "train")
+        sources["the encoders'"] = ((doc.id, same_title_form(doc.title)) for doc in read)
+    sources |= {name: _lines(path) for name, path in lists.items()}
+    return [(name, len(test), *_shared(test, each)) for name, each in sources.items()]
 
 
-def _keys(entry: Entry, folder: Folder) -> Keys:
-    keys = Keys(entry.name)
-    for doc in docs(entry, folder):
-        keys.add(doc)
-    return keys
+def _papers(entry: Entry, folder: Folder, titles: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    """Return the ids of a task's test papers, and of its own training papers."""
+    if entry.format in ("classification", "regression"):
+        labelled = load_labelled(entry, folder)
+        train, test = ({key.rpartition("~")[0] for key in part.keys} for part in (labelled.train, labelled.test))
+        return test, train
+    if entry.kind == "authors":
+        return set(titles), set()
+    judged = load_judged(entry, folder)
+    papers = {paper for query, found in judged.grades.items() for paper in (query, *found)}
+    return (papers | {paper for group in judged.groups.values() for paper in group}) & titles.keys(), set()
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        yield from ((line.strip(), same_title_form(line)) for line in lines)
+
+
+def _shared(test: Mapping[str, str], training: Iterable[tuple[str, str]]) -> tuple[int, int]:
+    """Return the test papers in training data by id, and those by title alone."""
+    by_title: dict[str, set[str]] = {}
+    for paper, title in test.items():
+        by_title.setdefault(title, set()).add(paper)
+    by_title.pop("", None)
+    ids, alike = set[str](), set[str]()
+    for paper, title in training:
+        ids |= {paper} & test.keys()
+        alike |= by_title.get(title, set())
+    return len(ids), len(alike - ids)
 
 
 def _sample_rows(entry: Entry, folder: Folder) -> Iterator[dict[str, Any]]:
@@ -193,8 +237,7 @@ def _sample_pairs(entry: Entry, folder: Folder) -> Iterator[tuple[str, str, Any]
     for number, row in enumerate(_sample_rows(entry, folder)):
         query = row["query"]
         own = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(number)
-        judged = row.get("candidates") or [{**row["pos"], "score": 1}, {**row["neg"], "score": 0}]
-        for paper in judged:
+        for paper in row.get("candidates") or [{**row["pos"], "score": 1}, {**row["neg"], "score": 0}]:
             yield own, read_doc(paper, (), entry.name).id, paper["score"]
 
 
@@ -236,3 +279,26 @@ def _number(entry: Entry, place: str, value: Any) -> float:
     if not math.isfinite(number):
         raise InputError(f"the label of {place} of task {entry.name} must be a number, got {value!r}", "Fetch it again")
     return number
+
+
+def _rated(path: Path) -> Iterator[tuple[str, str, int]]:
+    """Yield (reviewer, paper, grade) of each rating of the gold standard."""
+    table = next(content for name, content in _archive(path).items() if name.endswith("/evaluations.csv"))
+    for row in csv.DictReader(io.StringIO(table.decode()), delimiter="\t"):
+        for number in range(1, _RATED + 1):
+            if row[f"Paper{number}"]:
+                grade = math.floor((float(row[f"Expertise{number}"]) - 1) * 3 / 4 + 0.5)
+                yield row["ParticipantID"], row[f"Paper{number}"], grade
+
+
+@functools.lru_cache(maxsize=1)
+def _archive(path: Path) -> dict[str, bytes]:
+    """Return the files of the gold standard, or of the folder it was unpacked to, by name."""
+    if path.is_dir():
+        return {f"/{each.relative_to(path)}": each.read_bytes() for each in sorted(path.rglob("*")) if each.is_file()}
+    try:
+        with tarfile.open(path) as archive:
+            members = [member for member in archive.getmembers() if member.isfile()]
+            return {f"/{member.name}": handle.read() for member in members if (handle := archive.extractfile(member))}
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise CorruptError(f"{path} cannot be read as an archive ({error})", "Fetch it again") from error

@@ -1,4 +1,4 @@
-"""Where the published files of a task lie, and their rows: Parquet, JSON lines, JSON arrays or CSV.
+"""Where the published files of a task lie, their rows (Parquet, JSON lines, JSON arrays or CSV), and their papers.
 
 A folder holds ``scirepeval/CONFIGURATION`` and ``scirepeval_test/CONFIGURATION``, as the two data sets of the hub do,
 or the configurations themselves. A split is ``SPLIT-*.parquet``, ``SPLIT/*.parquet``, ``SPLIT.jsonl`` and their kin.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -29,15 +31,15 @@ _SPLITS = {"test": ("test", "test_qrel"), "metadata": ("metadata", "reviewer_met
 _ENDINGS = (".parquet", "-*.parquet", "/*.parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv")
 _SAMPLES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".tar.gz", "")
 _ROWS = 256
+_IDS = ("doc_id", "corpus_id", "paper_id", "sha")
+"""Columns that may hold a paper's id, in order of precedence."""
+
+_DIGITS = 10
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of published files.
-
-    Attributes:
-        root: the folder.
-    """
+    """A folder of published files."""
 
     root: Path
 
@@ -105,12 +107,7 @@ class _Refusing(Tally):
 
 
 def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the rows of some files, in order.
-
-    Args:
-        paths: files of one split.
-        needed: columns that every row must have.
-        optional: columns that are read where they are there.
+    """Yield the rows of the files of a split, with the columns ``needed`` and, where they are there, ``optional``.
 
     Raises:
         InputError: a row lacks a column, as in files of another version, or cannot be read; the place is named.
@@ -128,11 +125,7 @@ def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] =
 
 
 def document(path: Path) -> Any:
-    """Return what a JSON file holds, plain or gzip.
-
-    Raises:
-        CorruptError: it is missing, damaged or not JSON.
-    """
+    """Return what a JSON file holds, plain or gzip; another one is a CorruptError."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         return msgspec.json.decode(content)
@@ -160,3 +153,61 @@ def _read(path: Path, needed: Sequence[str], optional: Sequence[str]) -> Iterato
         if not isinstance(found, list):
             raise InputError(f"{path} must hold a JSON array, got {type(found).__name__}", "Fetch it again")
         yield from enumerate(found, 1)
+
+
+class Doc(NamedTuple):
+    """A paper as a task encodes it; further fields stand behind the abstract, each after a space."""
+
+    id: str
+    title: str
+    abstract: str
+
+    @property
+    def key(self) -> str:
+        """Id in the corpus: the task's id and a digest of the text, since tasks may encode other fields of a paper."""
+        digest = hashlib.sha256(f"{self.title}\x1f{self.abstract}".encode()).hexdigest()
+        return f"{self.id}~{digest[:_DIGITS]}"
+
+
+def read_doc(row: Mapping[str, Any], fields: Iterable[str], task: str, own_id: str = "") -> Doc:
+    """Return the paper of a row of a task, with the fields to encode; ``own_id`` is the id where the row has none.
+
+    Raises:
+        InputError: the row has no id.
+    """
+    found = own_id or next((str(row[name]) for name in _IDS if row.get(name) not in (None, "")), "")
+    if not found:
+        raise InputError(
+            f"a paper of task {task} must have one of {', '.join(_IDS)}, got {sorted(row)}", "Fetch it again"
+        )
+    rest = (_text(row.get(name)) for name in fields if name != "title")
+    return Doc(found, _text(row.get("title")), " ".join(text for text in rest if text))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float) and value == value and value == int(value):  # a year in a column with gaps
+        value = int(value)
+    return "" if value is None or value != value else str(value)
+
+
+class Keys(dict[str, str]):
+    """The key of each paper of one task, by its id; of two texts of one id the first counts.
+
+    A paper without a text is an InputError. ``counts`` has papers, those without text and those with another text.
+    """
+
+    def __init__(self, task: str) -> None:
+        super().__init__()
+        self._task = task
+        self.counts: Counter[str] = Counter(papers=0, papers_without_text=0, papers_with_another_text=0)
+
+    def add(self, doc: Doc) -> bool:
+        """Take a paper in; return whether its id is new."""
+        new, known = doc.id not in self, self.setdefault(doc.id, doc.key)
+        self.counts["papers"] += new
+        self.counts["papers_without_text"] += new and not (doc.title or doc.abstract)
+        self.counts["papers_with_another_text"] += known != doc.key
+        return new
+
+    def __missing__(self, paper: str) -> str:
+        raise InputError(f"paper {paper!r} of task {self._task} must have a text, got none", "Fetch the texts again")

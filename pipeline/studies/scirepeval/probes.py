@@ -24,13 +24,14 @@ from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
 
 Vectors = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Indicator = npt.NDArray[np.bool_]
 """``[papers, classes]``; several of a row are set where a paper has several labels, none where it has none."""
 
 FOLDS = 3
 SEED = 42
-_CLASSIFICATION = np.logspace(-2, 2, 5)
-_REGRESSION = np.logspace(-4, 2, 7)
+_CLASSIFICATION, _REGRESSION = np.logspace(-2, 2, 5), np.logspace(-4, 2, 7)
 _SMALL = 2**22
 """Components of a training set whose grid is not worth several processes."""
 _ITERATIONS = 10_000
@@ -40,7 +41,7 @@ _ITERATIONS = 10_000
 def classify(
     train: Vectors, labels: Indicator, test: Vectors, several: bool, workers: int, counts: Counter[str]
 ) -> Indicator:
-    """Return the predicted classes of test papers.
+    """Return the predicted classes of test papers, by ``workers`` processes.
 
     C is the best of 0.01 to 100 by accuracy in three folds. With several labels a paper, each label has its own
     classifier and C. Rules for small classes, each counted:
@@ -49,20 +50,11 @@ def classify(
       papers, or so few without it, is fitted with C = 1.
     - ``classes_without_contrast``: no paper, or every paper, has the label; it is predicted like that.
 
-    Args:
-        train: float32 ``[papers, dimension]``.
-        labels: bool ``[papers, classes]``.
-        test: float32 ``[test papers, dimension]``.
-        several: whether a paper may have several labels.
-        workers: processes.
-        counts: where the rules count.
-
     Raises:
         InputError: the training papers have only one class.
     """
     if several:
-        columns = [_binary(train, column, test, workers, counts) for column in labels.T]
-        return np.stack(columns, axis=1)
+        return np.stack([_binary(train, column, test, workers, counts) for column in labels.T], axis=1)
     target = labels.argmax(axis=1)
     sizes = np.bincount(target, minlength=labels.shape[1])
     counts["classes_below_folds"] += int(np.count_nonzero((sizes > 0) & (sizes < FOLDS)))
@@ -71,29 +63,20 @@ def classify(
     probe = LinearSVC(random_state=SEED)
     if sizes.max() >= FOLDS:
         probe = _grid(probe, _CLASSIFICATION, train, workers)
-    with _quiet():
-        predicted = probe.fit(train, target).predict(test)
-    return _one_hot(predicted, labels.shape[1])
+    return _one_hot(_predict(probe, train, target, test), labels.shape[1])
 
 
-def _binary(
-    train: Vectors, held: npt.NDArray[np.bool_], test: Vectors, workers: int, counts: Counter[str]
-) -> npt.NDArray[np.bool_]:
+def _binary(train: Vectors, held: npt.NDArray[np.bool_], test: Vectors, workers: int, counts: Counter[str]) -> Any:
     smaller = min(int(held.sum()), int((~held).sum()))
     if smaller == 0:
         counts["classes_without_contrast"] += 1
         return np.full(len(test), bool(held[0]))
     probe = LinearSVC(max_iter=_ITERATIONS, random_state=SEED)
-    if smaller >= FOLDS:
-        probe = _grid(probe, _CLASSIFICATION, train, workers)
-    else:
-        counts["classes_below_folds"] += 1
-    with _quiet():
-        predicted: npt.NDArray[np.bool_] = probe.fit(train, held).predict(test)
-    return predicted
+    counts["classes_below_folds"] += smaller < FOLDS
+    return _predict(probe if smaller < FOLDS else _grid(probe, _CLASSIFICATION, train, workers), train, held, test)
 
 
-def regress(train: Vectors, labels: npt.NDArray[np.float64], test: Vectors, workers: int) -> npt.NDArray[np.float64]:
+def regress(train: Vectors, labels: Floats, test: Vectors, workers: int) -> Floats:
     """Return the predicted numbers of test papers; C is the best of 0.0001 to 100 by R² in three folds.
 
     Raises:
@@ -101,40 +84,22 @@ def regress(train: Vectors, labels: npt.NDArray[np.float64], test: Vectors, work
     """
     if len(train) < FOLDS:
         raise InputError(f"a regression must have at least {FOLDS} training papers, got {len(train)}", "")
-    with _quiet():
-        probe = _grid(LinearSVR(random_state=SEED), _REGRESSION, train, workers).fit(train, labels)
-    predicted: npt.NDArray[np.float64] = probe.predict(test)
+    probe = _grid(LinearSVR(random_state=SEED), _REGRESSION, train, workers)
+    predicted: Floats = _predict(probe, train, labels, test)
     return predicted
 
 
 def few_shot(
-    train: Vectors,
-    labels: Indicator,
-    test: Vectors,
-    several: bool,
-    size: int,
-    repetitions: int,
-    task: str,
-    workers: int,
+    train: Vectors, labels: Indicator, test: Vectors, several: bool, row: tuple[int, int], task: str, workers: int
 ) -> Iterator[tuple[Indicator, Counter[str]]]:
-    """Yield the predicted classes of each repetition, and its counts.
+    """Yield the predicted classes of each repetition, and its counts; ``row`` is (training papers, repetitions).
 
-    With one label a paper, a repetition trains on a stratified part of about ``size`` papers, with C = 1; parts of one
-    round of shuffling share no paper. With several, it trains on ``size`` papers of each label (all of a rarer one,
+    With one label a paper, a repetition trains on a stratified part of about so many papers, with C = 1; parts of one
+    round of shuffling share no paper. With several, it trains on so many papers of each label (all of a rarer one,
     counted as ``labels_below_shot``) and chooses C. A part with one class is left out and counted as
-    ``repetitions_of_one_class``.
-
-    Args:
-        train: float32 ``[papers, dimension]``.
-        labels: bool ``[papers, classes]``.
-        test: float32 ``[test papers, dimension]``.
-        several: whether a paper may have several labels.
-        size: training papers, of each label where there are several.
-        repetitions: number of repetitions.
-        task: part of the seed.
-        workers: processes.
+    ``repetitions_of_one_class``. The name of the task is part of the seed.
     """
-    drawn = _per_label(labels, size, repetitions, task) if several else _parts(labels, size, repetitions, task)
+    drawn = (_per_label if several else _parts)(labels, *row, task)
     calls = (joblib.delayed(_shot)(train[rows], labels[rows], test, several, counts) for rows, counts in drawn)
     yield from joblib.Parallel(workers if several else 1, return_as="generator")(calls)  # one fit is milliseconds
 
@@ -144,14 +109,11 @@ def _shot(
 ) -> tuple[Indicator, Counter[str]]:
     if several:
         return classify(train, labels, test, several, 1, counts), counts
-    with _quiet():
-        predicted = LinearSVC(random_state=SEED).fit(train, labels.argmax(axis=1)).predict(test)
+    predicted = _predict(LinearSVC(random_state=SEED), train, labels.argmax(axis=1), test)
     return _one_hot(predicted, labels.shape[1]), counts
 
 
-def _parts(
-    labels: Indicator, size: int, repetitions: int, task: str
-) -> Iterator[tuple[npt.NDArray[np.int64], Counter[str]]]:
+def _parts(labels: Indicator, size: int, repetitions: int, task: str) -> Iterator[tuple[Ints, Counter[str]]]:
     target = labels.argmax(axis=1)
     parts = -(-len(target) // size)
     if parts < 2 or parts > np.bincount(target).max():
@@ -177,9 +139,7 @@ def _parts(
             raise InputError(f"parts of {size} papers of task {task} must have two classes, got one in each", "")
 
 
-def _per_label(
-    labels: Indicator, size: int, repetitions: int, task: str
-) -> Iterator[tuple[npt.NDArray[np.int64], Counter[str]]]:
+def _per_label(labels: Indicator, size: int, repetitions: int, task: str) -> Iterator[tuple[Ints, Counter[str]]]:
     for number in range(repetitions):
         random = generator(SEED, "few-shot", f"{task}|{size}|{number}")
         counts, chosen = Counter[str](), set[int]()
@@ -190,12 +150,17 @@ def _per_label(
         yield np.array(sorted(chosen), np.int64), counts
 
 
-def _grid(probe: Any, values: npt.NDArray[np.float64], train: Vectors, workers: int) -> GridSearchCV:
+def _grid(probe: Any, values: Floats, train: Vectors, workers: int) -> GridSearchCV:
     jobs = 1 if train.size < _SMALL else min(workers, FOLDS * len(values))
     return GridSearchCV(probe, {"C": values}, cv=FOLDS, n_jobs=jobs)
 
 
-def _one_hot(target: npt.NDArray[np.integer], classes: int) -> Indicator:
+def _predict(probe: Any, train: Vectors, target: Any, test: Vectors) -> Any:
+    with _quiet():
+        return probe.fit(train, target).predict(test)
+
+
+def _one_hot(target: Ints, classes: int) -> Indicator:
     matrix: Indicator = target[:, None] == np.arange(classes)
     return matrix
 
@@ -209,12 +174,12 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def f1(truth: Indicator, predicted: Indicator, times: npt.NDArray[np.float64], average: str) -> npt.NDArray[np.float64]:
+def f1(truth: Indicator, predicted: Indicator, times: Floats, average: str) -> Floats:
     """Return the F1 of each resample of test papers, float64 ``[resamples]``.
 
     Args:
-        truth: bool ``[papers, classes]``.
-        predicted: bool ``[papers, classes]``.
+        truth: classes.
+        predicted: classes.
         times: how often each resample has each paper, float64 ``[resamples, papers]``.
         average: ``positive``: of the last of two classes; ``labels``: mean over all labels; ``classes``: mean over
             the classes that the resample has or predicts. F1 of a class that is never found is 0.
@@ -225,14 +190,13 @@ def f1(truth: Indicator, predicted: Indicator, times: npt.NDArray[np.float64], a
     if average == "positive":
         return scores[:, -1]
     there = (total > 0).sum(axis=1) if average == "classes" else np.full(len(times), truth.shape[1])
-    means: npt.NDArray[np.float64] = scores.sum(axis=1) / np.maximum(there, 1)
+    means: Floats = scores.sum(axis=1) / np.maximum(there, 1)
     return means
 
 
-def kendall(truth: npt.NDArray[np.float64], predicted: npt.NDArray[np.float64]) -> float:
+def kendall(truth: Floats, predicted: Floats) -> float:
     """Return Kendall's tau-b; 0 where either side is constant."""
-    tau = float(kendalltau(truth, predicted).statistic)
-    return tau if np.isfinite(tau) else 0.0
+    return float(np.nan_to_num(kendalltau(truth, predicted).statistic))
 
 
 def indicator(values: Sequence[Sequence[str]], classes: Sequence[str]) -> Indicator:

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
+from pipeline.measure.engines import evaluate
+from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import bootstrap_means
 from pipeline.studies.scirepeval import authors, probes
-from pipeline.studies.scirepeval.data import Labelled, load_judged, load_labelled
+from pipeline.studies.scirepeval.data import Judged, Labelled, load_judged, load_labelled
 from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.ranking import VectorsOf, match, rank
-from pipeline.studies.scirepeval.tasks import Entry
+from pipeline.studies.scirepeval.tasks import Entry, VectorsOf
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 _BLOCK = 2**22
 """Weights of resampled test papers held at a time."""
+_BEST = 3
+"""Papers of a reviewer that count."""
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """One figure of a task.
 
     Attributes:
@@ -40,15 +46,8 @@ class Figure:
     items: int
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the bootstrap, and workers.
-
-    Attributes:
-        seed: of the bootstrap.
-        resamples: number of resamples.
-        workers: processes.
-    """
+class Settings(NamedTuple):
+    """Seed and number of resamples of the bootstrap, and processes of the probes."""
 
     seed: int
     resamples: int
@@ -68,16 +67,96 @@ def score(entry: Entry, folder: Folder, vectors: VectorsOf, settings: Settings) 
         data = load_labelled(entry, folder)
         make = _classes if entry.format == "classification" else _numbers
         return list(make(entry, data, vectors, settings)), data.counts
-    judged = load_judged(entry, folder)
+    judged, names = load_judged(entry, folder), list(entry.measures)
     if entry.kind == "reviewers":
-        values = match(judged, vectors, entry.measures, judged.counts)
-        names = [f"{label} {measure}" for label in ("hard", "soft") for measure in entry.measures]
-        figures = [
-            _means(entry, name, row[np.isfinite(row)], settings) for name, row in zip(names, values, strict=True)
-        ]
-        return figures, judged.counts
-    values = rank(entry.name, judged, vectors, entry.measures, judged.counts)
-    return [_means(entry, name, row, settings) for name, row in zip(entry.measures, values, strict=True)], judged.counts
+        values = match(judged, vectors, names, judged.counts)
+        names = [f"{label} {measure}" for label in ("hard", "soft") for measure in names]
+    else:
+        values = rank(entry.name, judged, vectors, names, judged.counts)
+    rows = [row[np.isfinite(row)] for row in values]
+    return [_means(entry, name, row, settings) for name, row in zip(names, rows, strict=True)], judged.counts
+
+
+def rank(task: str, judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: Counter[str]) -> Floats:
+    """Return the measures of each query by ascending Euclidean distance, ``[measures, queries]``; NaN: no positive.
+
+    Each query ranks its own candidates. Ties go by paper key, descending. Queries without a positive are counted.
+    """
+    names, (query, candidates, grade) = list(judged.grades), _pairs(judged)
+    keys, row = np.unique([judged.keys[each] for each in candidates], return_inverse=True)
+    papers = vectors(keys.tolist(), "paper")
+    if judged.texts:
+        asked = vectors([f"{task}/{name}" for name in names], "query")
+    else:
+        asked = vectors([judged.keys[name] for name in names], "paper")
+    scores, starts = np.empty(len(query)), np.searchsorted(query, np.arange(len(names) + 1))
+    for each, start, end in zip(asked.astype(np.float64), starts, starts[1:], strict=False):
+        scores[start:end] = -np.sqrt(np.square(papers[row[start:end]] - each).sum(axis=1))
+    return _measure(query, row, scores, grade, measures, counts, "queries_without_positive")
+
+
+def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: Counter[str]) -> Floats:
+    """Return the measures of each query of reviewer matching, ``[2 * measures, queries]``: hard, then soft labels.
+
+    A reviewer's score is the mean of the three highest cosines of the reviewer's papers with the paper; either of them
+    may be the query. Hard labels count a grade of 3 as relevant, soft ones 2 and 3; NaN: a query without any. A
+    reviewer without papers is not ranked; both are counted.
+    """
+    names, (query, candidates, grade) = list(judged.grades), _pairs(judged)
+    pairs = []
+    for asked, candidate in zip([names[each] for each in query], candidates, strict=True):
+        group, paper = (asked, candidate) if asked in judged.groups else (candidate, asked)
+        pairs.append(([judged.keys[each] for each in judged.groups.get(group, ())], judged.keys[paper]))
+    keys = sorted({key for own, paper in pairs for key in (*own, paper)})
+    units = vectors(keys, "paper").astype(np.float64)
+    lengths = np.linalg.norm(units, axis=1, keepdims=True)
+    unit = dict(zip(keys, units / np.where(lengths > 0, lengths, 1), strict=True))
+    best = [np.sort([unit[key] @ unit[paper] for key in own])[-_BEST:] for own, paper in pairs]
+    scores = np.array([each.mean() if len(each) else np.nan for each in best])
+    counts["reviewers_without_papers"] += int(np.isnan(scores).sum())
+    row, figures = np.unique(candidates, return_inverse=True)[1], []
+    for least, label in ((3, "hard"), (2, "soft")):
+        relevant = (grade >= least).astype(np.int64)
+        figures.append(_measure(query, row, scores, relevant, measures, counts, f"queries_without_{label}_positive"))
+    return np.concatenate(figures)
+
+
+def _pairs(judged: Judged) -> tuple[Ints, list[str], Ints]:
+    """Return the number of the query, the candidate and the grade of each judgement."""
+    sizes = [len(candidates) for candidates in judged.grades.values()]
+    pairs = [pair for candidates in judged.grades.values() for pair in candidates.items()]
+    return np.repeat(np.arange(len(sizes)), sizes), [each for each, _ in pairs], np.array([g for _, g in pairs], int)
+
+
+def _measure(
+    query: Ints, row: Ints, scores: Floats, grade: Ints, measures: Sequence[str], counts: Counter[str], reason: str
+) -> Floats:
+    """Return the measures of each query, ``[measures, queries]``; NaN without a positive, which is counted.
+
+    Args:
+        query: number of the query of each pair.
+        row: number of the candidate, which orders candidates of one score.
+        scores: of each pair; NaN: not ranked.
+        grade: of each pair.
+        measures: names.
+        counts: where queries without a positive count.
+        reason: as what they count.
+    """
+    found = np.full((len(measures), int(query.max(initial=-1)) + 1), np.nan)
+    held = np.unique(query[grade >= 1])
+    counts[reason] += found.shape[1] - len(held)
+    kept = np.isin(query, held)
+    query, row, scores, grade = np.searchsorted(held, query[kept]), row[kept], scores[kept], grade[kept]
+    ranked, judged = np.lexsort((-row, -scores, query)), np.lexsort((row, -grade, query))
+    ranked, judged = ranked[np.isfinite(scores[ranked])], judged[grade[judged] >= 1]
+    (offsets, rows), (starts, positives) = (
+        (np.searchsorted(query[each], np.arange(len(held) + 1)), row[each].astype(np.uint32))
+        for each in (ranked, judged)
+    )
+    if len(held):
+        qrels = Qrels(starts, positives, grade[judged].astype(np.int16))
+        found[:, held] = evaluate(qrels, Run(offsets, rows), parse_measures(measures))
+    return found
 
 
 def _means(entry: Entry, name: str, values: Floats, settings: Settings) -> Figure:
@@ -94,73 +173,63 @@ def _classes(entry: Entry, data: Labelled, vectors: VectorsOf, settings: Setting
     classes = sorted({label for values in held for labels in values for label in labels})
     train, test = (probes.indicator(values, classes) for values in held)  # type: ignore[arg-type]
     x_train, x_test = (vectors(part.keys, "paper") for part in (data.train, data.test))
-    average = "positive" if entry.measures == ("f1",) else "labels" if entry.several_labels else "classes"
+    several, (measure,) = entry.several_labels, entry.measures
+    average = "positive" if measure == "f1" else "labels" if several else "classes"
     if average == "positive" and len(classes) != 2:
         raise InputError(f"task {entry.name} must have two classes, got {len(classes)}", "Fetch it again")
-    (measure,) = entry.measures
-    predicted = _named(
-        entry, lambda: probes.classify(x_train, train, x_test, entry.several_labels, settings.workers, data.counts)
-    )
-
-    def figure(times: Floats) -> Floats:
-        return probes.f1(test, predicted, times, average)
-
-    yield _resampled(entry, measure, figure, len(test), settings)
-    once = np.ones((1, len(test)))
-    for size, repetitions in entry.few_shot:
-        shots = probes.few_shot(
-            x_train, train, x_test, entry.several_labels, size, repetitions, entry.name, settings.workers
-        )
+    with _named(entry):
+        predicted = probes.classify(x_train, train, x_test, several, settings.workers, data.counts)
+    yield _resampled(entry, measure, lambda times: probes.f1(test, predicted, times, average), len(test), settings)
+    for row in entry.few_shot:
         values = []
-        for found, counts in shots:
-            values.append(float(probes.f1(test, found, once, average)[0]))
-            data.counts.update({f"{name}@{size}": count for name, count in counts.items()})
-        yield _means(entry, f"{measure}@{size}", np.array(values), settings)
+        for found, counts in probes.few_shot(x_train, train, x_test, several, row, entry.name, settings.workers):
+            values.append(float(probes.f1(test, found, np.ones((1, len(test))), average)[0]))
+            data.counts.update({f"{name}@{row[0]}": count for name, count in counts.items()})
+        yield _means(entry, f"{measure}@{row[0]}", np.array(values), settings)
 
 
 def _numbers(entry: Entry, data: Labelled, vectors: VectorsOf, settings: Settings) -> Iterator[Figure]:
-    (train, truth) = (np.asarray(part.values, np.float64) for part in (data.train, data.test))
+    train, truth = (np.asarray(part.values, np.float64) for part in (data.train, data.test))
     x_train, x_test = (vectors(part.keys, "paper") for part in (data.train, data.test))
-    predicted = _named(entry, lambda: probes.regress(x_train, train, x_test, settings.workers))
+    with _named(entry):
+        predicted = probes.regress(x_train, train, x_test, settings.workers)
 
     def figure(times: Floats) -> Floats:
-        return np.array(
-            [probes.kendall(*(np.repeat(each, row.astype(int)) for each in (truth, predicted))) for row in times]
-        )
+        rows = (np.repeat(np.arange(len(truth)), row.astype(int)) for row in times)
+        return np.array([probes.kendall(truth[row], predicted[row]) for row in rows])
 
     yield _resampled(entry, "kendall", figure, len(truth), settings)
 
 
 def _clusters(entry: Entry, found: Sequence[authors.DataSet], vectors: VectorsOf, settings: Settings) -> Figure:
     """Return the mean B-cubed F1 of the data sets; test blocks are resampled within each."""
-    values, draws, blocks = [], [], 0
+    figures = []
     for each in found:
         sums = authors.b_cubed(*authors.cluster(each, vectors))
-        count = len(sums[2])
-        times = authors.resampled(count, settings.resamples, settings.seed, f"{entry.name}|{each.name}")
-        values.append(float(authors.f1(*sums, np.ones((1, count)))[0]))
-        draws.append(authors.f1(*sums, times))
-        blocks += count
-    return Figure("b3_f1", float(np.mean(values)), np.mean(draws, axis=0), blocks)
+        figures.append(_resampled(entry, each.name, partial(authors.f1, *sums), len(sums[2]), settings, each.name))
+    _, values, draws, blocks = zip(*figures, strict=True)
+    return Figure("b3_f1", float(np.mean(values)), np.mean(draws, axis=0), sum(blocks))
 
 
-def _resampled(entry: Entry, name: str, figure: Callable[[Floats], Floats], items: int, settings: Settings) -> Figure:
-    """Return a figure that is no mean over items, with resamples of the items."""
+def _resampled(
+    entry: Entry, name: str, figure: Callable[[Floats], Floats], items: int, settings: Settings, part: str = ""
+) -> Figure:
+    """Return a figure that is no mean over items, with resamples of the items (of a part of the task)."""
     if not items:
         raise InputError(f"task {entry.name} must have test papers, got none", "Fetch it again")
-    random = generator(settings.seed, "bootstrap", entry.name)
+    random = generator(settings.seed, "bootstrap", f"{entry.name}|{part}" if part else entry.name)
     draws, step = [], max(1, _BLOCK // items)
     for start in range(0, settings.resamples, step):
         drawn = random.integers(0, items, size=(min(step, settings.resamples - start), items))
         flat = drawn + items * np.arange(len(drawn))[:, None]
         draws.append(figure(np.bincount(flat.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)))
-    value = float(figure(np.ones((1, items)))[0])
-    return Figure(name, value, np.concatenate(draws), items)
+    return Figure(name, float(figure(np.ones((1, items)))[0]), np.concatenate(draws), items)
 
 
-def _named(entry: Entry, fit: Callable[[], npt.NDArray]) -> npt.NDArray:  # type: ignore[type-arg]
-    """Return what a fit gives; its error names the task."""
+@contextmanager
+def _named(entry: Entry) -> Iterator[None]:
+    """Name the task in the error of a fit."""
     try:
-        return fit()
+        yield
     except InputError as error:
         raise InputError(f"task {entry.name}: {error.what}", error.remedy) from error

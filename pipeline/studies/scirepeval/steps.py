@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.manifest import Counts
@@ -25,47 +26,38 @@ from pipeline.core.workspace import POOLS
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
-from pipeline.encode.spec import Model, Role
+from pipeline.encode.spec import Model, Role, TransformerSpec
 from pipeline.encode.store import VectorStore
 from pipeline.sources.base import Limits, PaperBatch, QuerySet, fingerprint
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.stages.embed import embed_tasks, store_of
-from pipeline.studies.scirepeval import authors, data
-from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.papers import Doc, Keys
+from pipeline.studies.scirepeval import data
+from pipeline.studies.scirepeval.layout import META, Doc, Folder, Keys
 from pipeline.studies.scirepeval.scoring import Settings, score
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Format
 
-ROOM = "runs/scirepeval"
 FIGURES = pa.schema(
-    [
-        pa.field("figure", pa.string(), nullable=False),
-        pa.field("value", pa.float64(), nullable=False),
-        pa.field("items", pa.int64(), nullable=False),
-        pa.field("draws", pa.list_(pa.float64()), nullable=False),
-    ]
+    [("figure", pa.string()), ("value", pa.float64()), ("items", pa.int64()), ("draws", pa.list_(pa.float64()))]
 )
 """Figures of one task and system: fractions; ``draws``: the value in each resample."""
 
+LEAKS = pa.schema([("training", pa.string()), ("papers", pa.int64()), ("ids", pa.int64()), ("titles", pa.int64())])
+"""By training data: test papers, those in it by id, and those by title alone."""
+
+ROOM = "runs/scirepeval"
+Encoders = Mapping[Format, Model]
 _BLOCK = 8_192
 
 
 def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
     """Yield the papers of a task, of several with one id the first."""
-    found = authors.docs(entry, folder) if entry.kind == "authors" else data.docs(entry, folder)
     keys = Keys(entry.name)
-    return (doc for doc in found if keys.add(doc))
+    return (doc for doc in data.docs(entry, folder) if keys.add(doc))
 
 
 @dataclass(frozen=True)
 class TaskPapers(Limits):
-    """The papers and ad-hoc queries of some tasks as a release; a part is a task.
-
-    Attributes:
-        folder: the published files.
-        entries: the tasks the folder has.
-        source: name of the source.
-    """
+    """The papers and ad-hoc queries of some tasks as a release; a part is a task."""
 
     folder: Folder
     entries: tuple[Entry, ...]
@@ -102,46 +94,53 @@ class TaskPapers(Limits):
         return QuerySet(ids, [found[each] for each in ids], []) if ids else None
 
 
-@functools.cache
-def multi_format() -> dict[str, dict[str, str]]:
-    """Return the table ``formats.toml``."""
-    return tomllib.loads(Path(__file__).with_name("formats.toml").read_text(encoding="utf-8"))
+def multi_format(more: str = "") -> dict[str, dict[str, str]]:
+    """Return the table ``formats.toml``, with the rows of another file of its kind.
 
-
-@dataclass(frozen=True)
-class System:
-    """A system: the encoder of each format, the same one in all unless ``formats.toml`` says otherwise.
-
-    Attributes:
-        name: what the user calls it.
-        encoders: model of each format.
+    Raises:
+        InputError: the file cannot be read, or a row lacks an encoder.
     """
+    found: dict[str, dict[str, str]] = {}
+    for path in (Path(__file__).with_name("formats.toml"), *([Path(more).expanduser()] if more else [])):
+        try:
+            found |= tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InputError(
+                f"formats must be a TOML file, got {path} ({error})", "Write it like formats.toml"
+            ) from error
+    for name, row in found.items():
+        if not isinstance(row, dict) or not {*FORMATS} <= row.keys() <= {*FORMATS, "query", "published"}:
+            raise InputError(f"system {name} must have an encoder for each of {', '.join(FORMATS)}, got {row}", "")
+    return found
 
-    name: str
-    encoders: Mapping[Format, Model]
 
-    @classmethod
-    def resolve(cls, name: str) -> System:
-        """Return the system of a name.
+def encoders(name: str, more: str = "") -> Encoders:
+    """Return the encoder of each format: one in all, unless ``formats.toml`` or the file ``more`` says otherwise.
 
-        Raises:
-            InputError: there is no such encoder, or it has several vectors a paper.
-        """
-        row = multi_format().get(name, dict.fromkeys(FORMATS, name))
-        models = {text: registry.resolve(text) for text in set(map(row.__getitem__, FORMATS))}
-        for model in models.values():
-            if model.several:
-                raise InputError(f"an encoder must have one vector a paper, got {model.name}", "Choose another encoder")
-        return cls(name, {each: models[row[each]] for each in FORMATS})
+    Raises:
+        InputError: there is no such encoder, or it has several vectors a paper.
+    """
+    row = multi_format(more).get(name, dict.fromkeys(FORMATS, name))
+    models = {each: registry.resolve(row[each]) for each in FORMATS}
+    for model in models.values():
+        if model.several:
+            raise InputError(f"an encoder must have one vector a paper, got {model.name}", "Choose another encoder")
+    if "query" in row:
+        models["search"] = dataclasses.replace(models["search"], query=row["query"])
+    return models
+
+
+def alone(name: str) -> Encoders:
+    """Return one encoder for all texts, ad-hoc queries too, whatever encodes those otherwise."""
+    own = registry.resolve(name)
+    prefix = own.spec.paper_prefix.strip() if isinstance(own.spec, TransformerSpec) else ""
+    query = f"{name}{',' if ':' in name else ':'}query_prefix={prefix}" if prefix else ""
+    return dict.fromkeys(FORMATS, dataclasses.replace(own, query=query, passage_prefix=None))
 
 
 @dataclass(frozen=True)
 class TasksPoolConfig(PoolConfig):
-    """The papers of some tasks as a pool to embed.
-
-    Attributes:
-        tasks: names of the tasks.
-    """
+    """The papers of some tasks, by name, as a pool to embed."""
 
     tasks: tuple[str, ...] = ()
 
@@ -177,12 +176,12 @@ def pool_task(corpus: Artifact, folder: Folder, entries: Sequence[Entry]) -> Tas
 
 
 def vector_tasks(
-    corpus: Artifact, folder: Folder, entries: Sequence[Entry], system: System
+    corpus: Artifact, folder: Folder, entries: Sequence[Entry], system: Encoders
 ) -> dict[Format, dict[Role, Task]]:
     """Return the tasks that embed each format's papers and queries; formats of one encoder share them."""
     found: dict[Format, dict[Role, Task]] = {}
-    for model in {each.spec: each for each in system.encoders.values()}.values():
-        formats = [each for each in FORMATS if system.encoders[each].spec == model.spec]
+    for model in {each.spec: each for each in system.values()}.values():
+        formats = [each for each in FORMATS if system[each].spec == model.spec]
         own = [entry for entry in entries if entry.format in formats]
         if own:
             tasks = embed_tasks(corpus, pool_task(corpus, folder, own), model)
@@ -192,26 +191,18 @@ def vector_tasks(
 
 @dataclass(frozen=True)
 class FiguresConfig:
-    """What decides the figures of a task, beside its files and vectors.
-
-    Attributes:
-        task: the task.
-        system: its name in tables.
-        seed: of the bootstrap.
-        resamples: number of resamples.
-    """
+    """What decides the figures of a task, beside its files and vectors: the task, seed and number of resamples."""
 
     task: Entry
-    system: str
     seed: int
     resamples: int
 
 
 def figures_task(
-    corpus: Artifact, folder: Folder, entry: Entry, system: str, vectors: Mapping[Role, Task], seed: int, resamples: int
+    corpus: Artifact, folder: Folder, entry: Entry, vectors: Mapping[Role, Task], seed: int, resamples: int
 ) -> Task:
     """Return the task that evaluates one system on one task of the benchmark."""
-    config = FiguresConfig(entry, system, seed, resamples)
+    config = FiguresConfig(entry, seed, resamples)
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "papers": vectors["paper"]}
     if entry.kind == "search":
         inputs["queries"] = vectors["query"]
@@ -227,8 +218,38 @@ def figures_task(
     return Task("scirepeval", 1, ROOM, slug, config, inputs, run)
 
 
+@dataclass(frozen=True)
+class LeaksConfig:
+    """The task, and checksums of its training texts and of each training list, by name."""
+
+    task: Entry
+    train: Mapping[str, str]
+    lists: Mapping[str, str]
+
+
+def leaks_task(corpus: Artifact, folder: Folder, entry: Entry, lists: Mapping[str, Path]) -> Task:
+    """Return the task that looks for the test papers of a task in its training data, and in training lists.
+
+    A list is a file with the id or the title of a training paper on each line.
+    """
+    for path in lists.values():
+        if not path.is_file():
+            raise InputError(f"a training list must be a file, got {path}", "Set training_lists")
+    train = folder.files(META, [entry.meta], "train") if entry.in_train else []
+    sums = {name: files.sha256(path) for name, path in lists.items()}
+    config = LeaksConfig(entry, fingerprint(train, folder.root), sums)
+
+    def run(_inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        rows = data.leaks(entry, folder, bool(train), lists)
+        found = [dict(zip(LEAKS.names, row, strict=True)) for row in rows]
+        out.arrow("leaks.arrow", pa.Table.from_pylist(found, schema=LEAKS), LEAKS)
+        return {"sources": len(rows)}
+
+    return Task("scirepeval-leaks", 1, ROOM, f"{entry.name}-leaks", config, {"corpus": corpus}, run)
+
+
 class Vectors:
-    """The vectors of one system for one task (:data:`pipeline.studies.scirepeval.ranking.VectorsOf`)."""
+    """The vectors of one system for one task (:data:`pipeline.studies.scirepeval.tasks.VectorsOf`)."""
 
     def __init__(self, task: str, inputs: Inputs) -> None:
         self._task = task
@@ -237,12 +258,7 @@ class Vectors:
         self._queries = store_of(inputs["queries"]) if "queries" in inputs else None
 
     def __call__(self, keys: Sequence[str], role: Role) -> npt.NDArray[np.float32]:
-        """Return the vector of each key.
-
-        Raises:
-            InputError: the corpus has no such paper or query.
-            StageError: a paper has no vector; it is named.
-        """
+        """Return the vector of each key; a paper without one, or of another text than the corpus has, is an error."""
         if role == "query" and self._queries is not None:
             place = {name: row for row, name in enumerate(self._corpus.query_texts.column("query_id").to_pylist())}
             return self._read(self._queries, np.array([place[key] for key in keys]), keys)

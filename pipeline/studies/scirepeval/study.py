@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
 from pipeline.encode import registry
-from pipeline.report.tables import Column, Figure, Line, Table, Value
 from pipeline.stages.corpus import corpus_task
-from pipeline.studies.base import Findings, Study, StudyFigure, StudyTable
-from pipeline.studies.scirepeval.agreement import (
-    LEAST_SYSTEMS,
-    correlations,
-    draw_correlations,
-    draw_gains,
-    labels,
-    smallest_subset,
-)
-from pipeline.studies.scirepeval.averages import GROUPS, Mean, Outcome, average, difference, outcomes
+from pipeline.studies.base import Findings, Study, StudyFigure
+from pipeline.studies.scirepeval import tables
 from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.steps import System, TaskPapers, figures_task, multi_format, vector_tasks
+from pipeline.studies.scirepeval.outcomes import LEAST_SYSTEMS, Outcome, draw_correlations, draw_gains, outcomes
+from pipeline.studies.scirepeval.steps import (
+    Encoders,
+    TaskPapers,
+    alone,
+    encoders,
+    figures_task,
+    leaks_task,
+    multi_format,
+    vector_tasks,
+)
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, choose, entries
-
-_NOT_COUNTS = ("figures",)
 
 
 @dataclass(frozen=True)
@@ -42,10 +39,13 @@ class Recipe:
 
     Attributes:
         input: folder of the published files.
-        systems: encoders of ``models.toml`` or of ``formats.toml``, with commas.
+        systems: encoders, or systems of ``formats.toml``, with commas.
         tasks: names of tasks; empty: all that the folder has.
         edition: number of tasks of the version: 24, or 25 for the earlier one.
         baseline: system that the others are compared with; empty: the first.
+        formats: TOML file with further multi-format systems; empty: none.
+        confusion: multi-format system whose every encoder is tried on every format; empty: none.
+        training_lists: files with the id or title of a training paper on each line, for the leak check.
         seed: of the bootstrap.
         resamples: of the bootstrap.
     """
@@ -55,6 +55,9 @@ class Recipe:
     tasks: tuple[str, ...]
     edition: int
     baseline: str
+    formats: str
+    confusion: str
+    training_lists: tuple[str, ...]
     seed: int
     resamples: int
 
@@ -81,6 +84,28 @@ class Recipe:
         if baseline not in self.names:
             raise InputError(f"the baseline must be one of {', '.join(self.names)}, got {baseline!r}", "Set baseline")
         return baseline
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The encoder of each format of the system to be confused, and of ad-hoc queries.
+
+        Raises:
+            InputError: it is not in ``formats.toml`` or the recipe's file.
+        """
+        if not self.confusion:
+            return {}
+        table = multi_format(self.formats)
+        if self.confusion not in table:
+            raise InputError(
+                f"confusion must name a multi-format system, got {self.confusion!r}", nearest(self.confusion, table)
+            )
+        row = table[self.confusion]
+        return {name: row[name] for name in (*FORMATS[:3], "query") if name in row}
+
+    @property
+    def lists(self) -> dict[str, Path]:
+        """The training lists by name."""
+        return {Path(each).name: Path(each).expanduser().resolve() for each in self.training_lists}
 
     def there(self) -> list[Entry]:
         """Return the tasks that the folder has."""
@@ -127,195 +152,71 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     """Yield the corpus, then the vectors of each system, then the figures of each task and system."""
     recipe.chosen()
     _ = recipe.compared
-    for name in recipe.names:
-        System.resolve(name)  # before the papers are read
+    _systems(recipe)  # before the papers are read
     papers = _corpus_task(recipe)
     yield [papers]
     if not workspace.runner.published(papers):
         raise InputError(f"the corpus {papers.name} must be made first, got none", "Run without --dry-run")
-    found = _figures(workspace.runner.make(papers), recipe)
-    yield from ([task] for task in found.values())
+    corpus = workspace.runner.make(papers)
+    yield from ([task] for task in (*_leaks(corpus, recipe).values(), *_figures(corpus, recipe).values()))
 
 
 def _corpus_task(recipe: Recipe) -> Task:
     return corpus_task("scirepeval", TaskPapers(folder=recipe.folder, entries=tuple(recipe.there())))
 
 
+def _systems(recipe: Recipe) -> dict[str, Encoders]:
+    """Return the systems by name, and the encoders to be confused, by their names after a tilde."""
+    systems = {name: encoders(name, recipe.formats) for name in recipe.names}
+    return systems | {f"~{name}": alone(name) for name in recipe.columns.values()}
+
+
 def _figures(corpus: Artifact, recipe: Recipe) -> dict[tuple[str, str], Task]:
     """Return the figures of each task and system. All tasks of the folder are embedded: a choice changes no vector."""
     folder, there = recipe.folder, recipe.there()
-    vectors = {name: vector_tasks(corpus, folder, there, System.resolve(name)) for name in recipe.names}
+    vectors = {name: vector_tasks(corpus, folder, there, system) for name, system in _systems(recipe).items()}
     return {
-        (entry.name, name): figures_task(
-            corpus, folder, entry, name, vectors[name][entry.format], recipe.seed, recipe.resamples
-        )
+        (entry.name, name): figures_task(corpus, folder, entry, own[entry.format], recipe.seed, recipe.resamples)
         for entry in recipe.chosen()
-        for name in recipe.names
+        for name, own in vectors.items()
     }
 
 
+def _leaks(corpus: Artifact, recipe: Recipe) -> dict[str, Task]:
+    return {entry.name: leaks_task(corpus, recipe.folder, entry, recipe.lists) for entry in recipe.chosen()}
+
+
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:
-    """Return the averages, the tasks, the formats, the differences and what was counted."""
+    """Return the averages, the tasks, the formats, the differences, leaks and what was counted."""
     corpus = workspace.runner.make(_corpus_task(recipe))
-    made = {key: workspace.runner.make(task) for key, task in _figures(corpus, recipe).items()}
+    every = {key: workspace.runner.make(task) for key, task in _figures(corpus, recipe).items()}
+    leaks = {name: workspace.runner.make(task) for name, task in _leaks(corpus, recipe).items()}
     chosen = {entry.name: entry for entry in recipe.chosen()}
-    found: dict[str, list[Outcome]] = {name: [] for name in recipe.names}
-    for (task, system), artifact in made.items():
-        table = artifact.arrow("figures.arrow").to_pylist()
-        rows = [(row["figure"], row["value"], np.array(row["draws"]), row["items"]) for row in table]
-        found[system] += outcomes(chosen[task], rows)
-    tables = [_averages(found, chosen, recipe), _tasks(found, chosen, recipe, made), _formats(found, chosen)]
-    figures = []
+    figures: dict[str, list[Outcome]] = {name: [] for name in _systems(recipe)}
+    for (task, system), artifact in every.items():
+        rows = artifact.arrow("figures.arrow").to_pylist()
+        own = [(row["figure"], row["value"], np.array(row["draws"]), row["items"]) for row in rows]
+        figures[system] += outcomes(chosen[task], own)
+    found = {name: figures[name] for name in recipe.names}
+    made = {key: artifact for key, artifact in every.items() if key[1] in found}
+    states = {name: recipe.folder.state(entry) for name, entry in chosen.items()}
+    rows = multi_format(recipe.formats)
+    published = {name: row.get("published", name) for name, row in rows.items()}
+    published |= {each: "" for name, each in published.items() if name != each and each not in rows}
+    shown = [tables.averages(found, published, states), tables.tasks(found, states, made), tables.formats(found)]
+    drawn, confused = [], None
+    if recipe.columns:
+        confused = tables.codes({name[1:]: figures[name] for name in figures if name not in found}, recipe.columns)
+        shown.append(confused)
     if len(found) > 1:
-        tables.append(_differences(found, chosen, recipe))
-        gains = partial(draw_gains, found=found, entries=chosen, baseline=recipe.compared, seed=recipe.seed)
-        figures.append(StudyFigure("gains", gains))
+        shown.append(tables.differences(found, recipe.compared, recipe.seed))
+        drawn.append(StudyFigure("gains", partial(draw_gains, found=found, baseline=recipe.compared, seed=recipe.seed)))
     if len(found) >= LEAST_SYSTEMS:
-        tables.append(_correlations(found))
-        figures.append(StudyFigure("correlations", partial(draw_correlations, found=found)))
-    tables.append(_counts(made))
-    return Findings(tables, figures, [corpus.name, *(artifact.name for artifact in made.values())])
-
-
-def _averages(found: dict[str, list[Outcome]], chosen: dict[str, Entry], recipe: Recipe) -> StudyTable:
-    means = {(name, group): average(found[name], chosen, group) for name in found for group in GROUPS}
-    lines, rows = [], []
-    for name in found:
-        own, published = [means[name, group] for group in GROUPS], _published(name)
-        lines.append(Line(name, (*map(_cell, own), *(_percent(published.get(group)) for group in GROUPS))))
-        rows += [
-            {"system": name, "group": group, "published": published.get(group), **_record(mean)}
-            for group, mean in zip(GROUPS, own, strict=True)
-        ]
-    columns = [Column("measured", group) for group in GROUPS] + [Column("published", group) for group in GROUPS]
-    sample = [name for name in chosen if recipe.folder.state(chosen[name]) == "sample"]
-    figures = [mean.figures if (mean := means[next(iter(found)), group]) else 0 for group in GROUPS]
-    notes = [
-        f"Means of {figures[0]} in-train and {figures[1]} out-of-train figures; the published ones are of 7 and 20.",
-        "Intervals: 95%, bootstrap over test items, repetitions of few-shot rows, or blocks of S2AND.",
-    ]
-    if sample:
-        notes.append(f"Samples of training data, not comparable with published figures: {', '.join(sample)}.")
-    table = Table("SciRepEval: averages over tasks", "system", tuple(columns), tuple(lines), tuple(notes))
-    return StudyTable("averages", table, pl.DataFrame(rows, infer_schema_length=None))
-
-
-def _published(name: str) -> dict[str, float]:
-    """Return the published averages of a system, in percent, by group."""
-    formats = multi_format()
-    if name not in formats and name in {row["published"] for row in formats.values()}:
-        return {}  # the published figures are of its multi-format system
-    figures = registry.published(formats[name]["published"] if name in formats else name)
-    return {group: figures[key] for group in GROUPS if (key := f"scirepeval.{group}") in figures}
-
-
-def _tasks(
-    found: dict[str, list[Outcome]],
-    chosen: dict[str, Entry],
-    recipe: Recipe,
-    made: dict[tuple[str, str], Artifact],
-) -> StudyTable:
-    lines, rows = [], []
-    for each in zip(*found.values(), strict=True):
-        entry = chosen[each[0].task]
-        state, best = recipe.folder.state(entry), max(one.value for one in each)
-        cells: list[Value] = []
-        for name, one in zip(found, each, strict=True):
-            low, high = one.interval or (one.value, one.value)
-            cells.append(Figure(one.value, None, low, high, one.value == best and len(each) > 1, marked=False))
-            interval = one.interval or (None, None)
-            row = {"task": one.task, "measure": one.measure, "system": name, "value": one.value, "low": interval[0]}
-            seconds = made[one.task, name].manifest.provenance["wall_seconds"]
-            row |= {"high": interval[1], "items": one.items, "in_train": entry.in_train, "files": state}
-            rows.append({**row, "seconds": seconds})
-        trained = "in-train" if entry.in_train else "out-of-train"
-        lines.append(Line(f"{entry.title}, {each[0].measure}", (*cells, f"{trained}, {state}, {each[0].items:,}")))
-    columns = [*(Column("", name) for name in found), Column("", "trained, files, items")]
-    notes = ("Proximity and search rank by Euclidean distance, whatever the encoder's own distance.",)
-    table = Table("SciRepEval: tasks", "task", tuple(columns), tuple(lines), notes)
-    return StudyTable("tasks", table, pl.DataFrame(rows, infer_schema_length=None))
-
-
-def _formats(found: dict[str, list[Outcome]], chosen: dict[str, Entry]) -> StudyTable:
-    """Return the average of each format: with one system a control code, the paper's table 3."""
-    lines, rows = [], []
-    for name, all_of in found.items():
-        cells = []
-        for group in GROUPS[:2]:
-            for kind in FORMATS:
-                mean = average([each for each in all_of if chosen[each.task].format == kind], chosen, group)
-                cells.append(_cell(mean))
-                rows.append({"system": name, "group": group, "format": kind, **_record(mean)})
-        lines.append(Line(name, tuple(cells)))
-    columns = tuple(Column(group, kind) for group in GROUPS[:2] for kind in FORMATS)
-    table = Table("SciRepEval: averages by format", "system", columns, tuple(lines), ())
-    return StudyTable("formats", table, pl.DataFrame(rows, infer_schema_length=None))
-
-
-def _differences(found: dict[str, list[Outcome]], chosen: dict[str, Entry], recipe: Recipe) -> StudyTable:
-    baseline = recipe.compared
-    lines, rows = [], []
-    for name in (each for each in found if each != baseline):
-        one = difference(found[name], found[baseline], chosen, recipe.seed)
-        better = f"{one.better} of {one.mean.figures}"
-        lines.append(Line(name, (_cell(one.mean), f"{one.p_value:.4f}", better)))
-        rows.append({"system": name, "baseline": baseline, **_record(one.mean), "p": one.p_value, "better": one.better})
-    columns = (Column("", "difference"), Column("", "p"), Column("", "better"))
-    notes = ("p: paired permutation test over figures. Interval: bootstrap over test items.",)
-    table = Table(f"SciRepEval: differences from {baseline}", "system", columns, tuple(lines), notes)
-    return StudyTable("differences", table, pl.DataFrame(rows))
-
-
-def _correlations(found: dict[str, list[Outcome]]) -> StudyTable:
-    """Return how the figures correlate over systems: for each the one it is nearest to; the CSV file has all pairs."""
-    names, matrix = labels(found), correlations(found)
-    rows: list[dict[str, Any]] = [
-        {"figure": first, "other": second, "correlation": None if np.isnan(value) else float(value)}
-        for first, row in zip(names, matrix, strict=True)
-        for second, value in zip(names, row, strict=True)
-        if first != second
-    ]
-    lines = []
-    for name in names:
-        own = [row for row in rows if row["figure"] == name and row["correlation"] is not None]
-        near = max(own, key=lambda row: row["correlation"], default=None)
-        lines.append(Line(name, (near["other"], f"{near['correlation']:.2f}") if near else (None, None)))
-    subset = smallest_subset(found)
-    note = f"The mean of {' and '.join(subset)} orders the systems like the mean of all." if subset else ""
-    columns = (Column("", "nearest"), Column("", "correlation"))
-    table = Table(
-        "SciRepEval: correlation of figures over systems", "figure", columns, tuple(lines), (note,) if note else ()
-    )
-    return StudyTable("correlations", table, pl.DataFrame(rows, infer_schema_length=None))
-
-
-def _counts(made: dict[tuple[str, str], Artifact]) -> StudyTable:
-    """Return what each task counted; counts of one system where all are equal."""
-    rows, lines = [], []
-    for (task, system), artifact in made.items():
-        counts = {name: n for name, n in artifact.manifest.counts.items() if n and name not in _NOT_COUNTS}
-        rows += [{"task": task, "system": system, "count": name, "number": number} for name, number in counts.items()]
-    seen: Counter[tuple[str, str]] = Counter()
-    for row in rows:
-        seen[row["task"], row["count"]] += 1
-        if seen[row["task"], row["count"]] == 1:
-            lines.append(Line(row["task"], (row["count"].replace("_", " "), f"{row['number']:,}")))
-    columns = (Column("", "count"), Column("", "number"))
-    table = Table("SciRepEval: what was read and left out", "task", columns, tuple(lines), ())
-    return StudyTable("counts", table, pl.DataFrame(rows))
-
-
-def _cell(mean: Mean | None) -> Value:
-    return None if mean is None else Figure(mean.value, None, mean.low, mean.high, best=False, marked=False)
-
-
-def _percent(value: float | None) -> Value:
-    return None if value is None else f"{value:.1f}"
-
-
-def _record(mean: Mean | None) -> dict[str, Any]:
-    names: Sequence[str] = ("value", "low", "high", "figures")
-    return {name: getattr(mean, name, None) for name in names}
+        shown.append(tables.correlated(found))
+        drawn.append(StudyFigure("correlations", partial(draw_correlations, found=found)))
+    shown += [tables.leaks(leaks), tables.counts(made)]
+    sources = [corpus.name, *(artifact.name for artifact in (*every.values(), *leaks.values()))]
+    return Findings(shown, drawn, sources, parts=tables.heats(found, confused, ", ".join(sources)))
 
 
 STUDY = Study("scirepeval", "24 tasks in four formats", Recipe, batches, findings, listing)

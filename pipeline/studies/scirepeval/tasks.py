@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import InputError, nearest
+from pipeline.encode.spec import Role
+
+VectorsOf = Callable[[Sequence[str], Role], npt.NDArray[np.float32]]
+"""The vectors of papers by key, or of ad-hoc queries by ``TASK/QUERY``: float32 ``[n, dimension]``."""
 
 Format = Literal["classification", "regression", "proximity", "search"]
 FORMATS: tuple[Format, ...] = ("classification", "regression", "proximity", "search")
@@ -19,25 +26,7 @@ KINDS = (*FORMATS, "triplets", "reviewers", "authors")
 
 @dataclass(frozen=True)
 class Entry:
-    """One task; ``tasks.toml`` describes its fields.
-
-    Attributes:
-        name: key in the table.
-        title: name in tables.
-        format: chooses the vectors of a multi-format encoder.
-        measures: names of the measures.
-        meta: configuration of the texts.
-        test: configurations of the labels.
-        kind: how it is evaluated; the format, unless the table says otherwise.
-        fields: of a paper that are encoded.
-        several_labels: whether a paper has a list of labels.
-        few_shot: rows of (training papers, repetitions).
-        in_train: whether the published multi-format models were trained on it.
-        editions: versions of the benchmark, by their number of tasks.
-        averaged: whether it counts in averages.
-        sample: training sample that stands in.
-        label: the sample's column of labels.
-    """
+    """One task; ``tasks.toml`` describes its fields. ``kind`` is the format, unless the table says otherwise."""
 
     name: str
     title: str

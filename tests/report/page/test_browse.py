@@ -40,7 +40,7 @@ def test_blocks_hold_what_was_packed() -> None:
 
 def test_positives_ranks_and_first_entries(tmp_path: Path) -> None:
     report, chosen = scored(tmp_path)
-    found = browser(chosen, report.scored, ("map", "ndcg"), top=2)
+    found = browser(chosen, report.scored, ("map", "ndcg"), report.settings, top=2)
     assert sorted(pool.label for pool in found.pools) == ["Art, 8", "Physics, 8", "dataset level, 8"]
     assert "Of 5 pools, the largest of each field in its first sample" in found.note
     for pool in found.pools:
@@ -48,7 +48,7 @@ def test_positives_ranks_and_first_entries(tmp_path: Path) -> None:
         assert pool.queries.years.tolist() == [2000, 2001, 2002]
         for query, cited in CITED.items():
             span = slice(pool.offsets[query], pool.offsets[query + 1])
-            assert rows_of(pool, pool.positives[span].tolist()) == list(cited)
+            assert rows_of(pool, pool.listed[span].tolist()) == list(cited)
             for number, system in enumerate(pool.systems):
                 order = ranked(system, query)
                 expected = [order.index(row) + 1 if row in order else 0 for row in cited]
@@ -64,7 +64,7 @@ def test_positives_ranks_and_first_entries(tmp_path: Path) -> None:
 
 def test_a_packed_pool_names_no_paper_beyond_the_last(tmp_path: Path) -> None:
     report, chosen = scored(tmp_path)
-    pool = browser(chosen, report.scored, ("map",), top=3).pools[0]
+    pool = browser(chosen, report.scored, ("map",), report.settings, top=3).pools[0]
     header, found = unpacked(pack_pool(pool))
     assert (header["systems"], header["measures"], header["top"]) == (["bm25", "lsa"], ["MAP"], 3)
     none = found["top"] == len(found["paper_ids"])

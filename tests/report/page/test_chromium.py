@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import re
 import shutil
 from collections.abc import Iterator
@@ -11,8 +12,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.report.compare import compare, paired
+from pipeline.report.model import ReportSettings
 from pipeline.report.page.index import write_index, write_page
+from pipeline.report.page.of_comparison import page_of as page_of_comparison
 from pipeline.report.page.of_report import page_of
+from pipeline.report.page.parts import Listing, Mark, Reading, TextBrowser
 from tests.report.page.workspace import CITED, EVIL, ranked, scored, title
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
@@ -23,12 +28,30 @@ pytestmark = [
 SIZES = [(1280, 900), (390, 844)]
 
 
+def reading(style: str, heading: str, mark: Mark = "") -> Reading:
+    papers = Listing("papers", ["paper", "grade", "bm25"], [[EVIL, "2", "10"], ["b", "3", "9"]], [[("", "")], TEXT])
+    return Reading([style], heading, [(f"{style} {EVIL} ", ""), ("marked", mark)], [papers], {"year": "2001"})
+
+
+TEXT: list[tuple[str, Mark]] = [("all ", ""), (EVIL, "strike")]
+TEXTS = TextBrowser(
+    "Texts",
+    ["Style"],
+    {"bold": f"what {EVIL} does", "strike": "gone", "underline": "new"},
+    [reading("plain", "1"), reading("plain", "2", "bold"), reading("twisted", "2", "underline")],
+)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("page")
     report, chosen = scored(root)
     (root / "reports/one").mkdir(parents=True)
-    write_page(page_of(report, chosen), root / "reports/one")
+    page = page_of(report, chosen)
+    write_page(dataclasses.replace(page, parts=[*page.parts, TEXTS]), root / "reports/one")
+    pairs, settings = paired(chosen, "bm25", "lsa"), ReportSettings(resamples=50)
+    (root / "reports/two").mkdir()
+    write_page(page_of_comparison(compare(pairs, settings), pairs, settings), root / "reports/two")
     write_index(root / "reports")
     return root / "reports"
 
@@ -43,14 +66,14 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(chromium: Any, folder: Path) -> Iterator[Any]:
-    """The page of a report; afterwards, what it fetched and what it said."""
+def page(chromium: Any, folder: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The page of a report, or of another folder; afterwards, what it fetched and what it said."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     page, said, fetched = context.new_page(), [], []
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: fetched.append(request.url))
-    open_page(page, folder / "one/index.html")
+    page.on("request", lambda sent: fetched.append(sent.url))
+    open_page(page, folder / getattr(request, "param", "one") / "index.html")
     yield page
     assert said == []
     assert [url for url in fetched if not url.startswith(("file:", "blob:"))] == []
@@ -71,6 +94,11 @@ def column(page: Any, number: int, table: str = ".leaderboard") -> list[str]:
 
 def figures(texts: list[str]) -> list[float]:
     return [float(re.match(r"[-+−]?[\d.]+", text)[0].replace("−", "-")) for text in texts]  # type: ignore[index]
+
+
+def ap(system: str, query: int) -> float:
+    hits = [rank for rank, row in enumerate(ranked(system, query), 1) if row in CITED[query]]
+    return sum(number / rank for number, rank in enumerate(hits, 1)) / len(CITED[query])
 
 
 def test_sorting_by_mouse_and_keyboard(page: Any) -> None:
@@ -130,7 +158,7 @@ def test_a_query_with_its_positives_and_rankings(page: Any) -> None:
     rows = page.locator(".queries tbody tr")
     assert rows.count() == 1
     rows.locator("button").click()
-    article = page.locator("article.query")
+    article = page.locator(".browser article")
     assert article.locator("h3").inner_text() == f"1 {EVIL}"
     assert article.locator(".note").first.inner_text() == "Query 00001, 2001, Physics, 8 candidates"
     (positive,) = article.locator(".positives tbody tr").all()
@@ -160,6 +188,61 @@ def test_two_systems_are_compared(page: Any) -> None:
     assert [int(cells[1]) for cells in shown()] == sorted(map(len, CITED.values()), reverse=True)
     page.locator("select[name=b]").select_option(label="lsa")
     assert {cells[4] for cells in shown()} == {"0.0"}
+
+
+@pytest.mark.parametrize("page", ["two"], indirect=True)
+def test_the_page_of_a_comparison(page: Any) -> None:
+    assert page.locator("h1").inner_text() == "lsa against bm25"
+    pools = ["dataset level 7", "dataset level 8", "Art 8", "Physics 8"]
+    assert column(page, 1, "#s0") == [f"{pool}, {name}" for pool in pools for name in ("MAP", "NDCG", "R@30")]
+    page.locator("#s0 input[type=search]").fill("art map")
+    ((_, one, other, change, _, *counts),) = [row.locator("th, td").all_inner_texts() for row in
+                                                 page.locator("#s0 tbody tr:visible").all()]  # fmt: skip
+    gains = [ap("lsa", query) - ap("bm25", query) for query in CITED]
+    assert figures([change]) == [pytest.approx(100 * sum(gains) / 3, abs=0.06)]
+    assert figures([change]) == [pytest.approx(float(other) - float(one), abs=0.11)]
+    assert list(map(int, counts)) == [sum(map(test, gains)) for test in ((0.0).__lt__, (0.0).__eq__, (0.0).__gt__)]
+    for number in (1, 2):
+        chart = page.locator(f"#s{number} canvas")
+        chart.scroll_into_view_if_needed()
+        before, box = chart.screenshot(), chart.bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(100)
+        assert chart.screenshot() != before
+    assert "Queries that differ most in MAP" in page.locator("#s3 h2").inner_text()
+    row = page.locator("#s3 tbody tr", has_text="window.broken").first
+    assert row.locator("th").inner_text() == f"1 {EVIL}"
+    assert row.locator("td").nth(3).inner_text() == "2 → 2"
+    assert page.locator(".queries tbody tr").count() == len(CITED)
+    with page.expect_download() as download:
+        page.locator("[data-file='queries.csv']").click()
+    rows = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
+    assert {row["positives"] for row in rows if row["query_id"] == "00000"} == {"00005 1 → –;00003 3 → –"}
+
+
+def test_texts_with_marked_spans(page: Any) -> None:
+    root, text = page.locator(".texts"), page.locator(".texts article p[dir]")
+    assert text.inner_html().startswith("plain &lt;/script&gt;")
+    assert text.locator("mark").count() == 0
+    root.get_by_role("button", name="Next").focus()
+    page.keyboard.press("Enter")
+    assert (root.locator("h3").inner_text(), text.locator("mark.bold").inner_text()) == ("2", "marked")
+    assert root.get_by_role("button", name="Next").is_disabled()
+    root.get_by_label("Style").select_option("twisted")
+    assert root.locator("h3").inner_text() == "2", "the heading stays in sight"
+    assert text.inner_text().startswith(f"twisted {EVIL}")
+    decoration = "getComputedStyle(document.querySelector('.texts article mark')).textDecorationLine"
+    assert page.evaluate(decoration) == "underline"
+    assert root.locator("article .note").inner_text() == "year: 2001"
+    assert root.locator("form + .note mark").all_inner_texts() == [f"what {EVIL} does", "gone", "new"]
+    assert column(page, 1, ".texts table") == [EVIL, "b"]
+    root.get_by_role("button", name="bm25").click()
+    assert column(page, 3, ".texts table") == ["10", "9"]
+    root.locator("tbody button", has_text="b").last.click()
+    told = page.locator("dialog[open]")
+    assert told.locator("h2").inner_text() == "b"
+    assert told.locator("dt, dd").all_inner_texts() == ["text", f"all {EVIL}", "grade", "3", "bm25", "9"]
+    assert told.locator("mark.strike").inner_text() == EVIL
 
 
 def test_charts_and_heat_maps_follow_their_measure(page: Any) -> None:
@@ -210,6 +293,9 @@ def test_it_fits_and_can_be_named(page: Any, size: tuple[int, int]) -> None:
 def test_an_index_leads_to_its_pages(page: Any, folder: Path) -> None:
     other = page.context.new_page()
     open_page(other, folder / "index.html")
-    assert column(other, 3, "main table") == ["2 systems, 2 fields, 9 queries, pools of 7 to 8 candidates."]
+    assert column(other, 3, "main table") == [
+        "2 systems, 2 fields, 9 queries, pools of 7 to 8 candidates.",
+        "4 pools; 9 queries.",
+    ]
     other.locator("main a", has_text="one").click()
     other.wait_for_url("**/one/index.html")

@@ -13,7 +13,18 @@ import pytest
 
 from pipeline.report.page.index import write_index, write_page
 from pipeline.report.page.of_report import page_of
-from pipeline.report.page.parts import Chart, Heat, Image, Page, Part, Series, TablePart
+from pipeline.report.page.parts import (
+    Chart,
+    Heat,
+    Image,
+    Listing,
+    Page,
+    Part,
+    Reading,
+    Series,
+    TablePart,
+    TextBrowser,
+)
 from pipeline.report.page.write import LIBRARY, LIBRARY_VERSION, as_html
 from pipeline.report.tables import Beside, Column, Figure, Line, Table, Value
 from tests.report.page.workspace import EVIL, scored
@@ -22,11 +33,13 @@ SHA256 = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"
 """Of ``dist/chart.umd.min.js`` in the npm package chart.js 4.6.1."""
 
 TABLE = Table(EVIL, EVIL, (Column(EVIL, EVIL),), (Line(EVIL, (EVIL,)), Line("mean", (None,), summary=True)), (EVIL,))
+TEXT = Reading([EVIL], EVIL, [(EVIL, "bold")], [Listing(EVIL, [EVIL], [[EVIL]], [[(EVIL, "")]])], {EVIL: EVIL})
 PARTS: list[Part] = [
     TablePart("table", TABLE, {"csv": EVIL}),
     Chart(EVIL, EVIL, "%", {EVIL: [Series(EVIL, [1.0], [0.5])], "b": []}, provenance=EVIL),
     Heat(EVIL, EVIL, [EVIL], [EVIL], {EVIL: [[0.5]], "b": [[None]]}, EVIL),
     Image(EVIL, "<svg xmlns='http://www.w3.org/2000/svg'/>", EVIL),
+    TextBrowser(EVIL, [EVIL], {"bold": EVIL}, [TEXT], EVIL),
 ]
 
 

@@ -14,8 +14,8 @@ from pipeline.runner import Runner
 from pipeline.sources.csfcube import Csfcube
 from pipeline.stages.corpus import corpus_task
 from pipeline.studies.facets.agreement import agreement, by_citation, citations, rank_correlation
-from pipeline.studies.facets.pools import JudgedPool, judged_pool_task
-from pipeline.studies.facets.ranked import file_task
+from pipeline.studies.facets.exchange import file_task
+from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
 from tests.studies.facets.collection import annotations, edit, write
 
 
@@ -60,8 +60,8 @@ def test_citations_by_hand(tmp_path: Path) -> None:
     (folder / "cited_pairs.tsv").write_text(f"100\t{cands[0]}\n100\t{cands[3]}\n102\t{cands[1]}\n")
     runner = Runner(tmp_path, Resources(2**30, 1))
     corpus = runner.make(corpus_task("mine", Csfcube(folder)))
-    for form in ("texts", "papers"):
-        task = judged_pool_task(corpus, JudgedPool(field="method", queries_are=form))  # type: ignore[arg-type]
+    for form in (FACET, WHOLE):
+        task = facet_pool_task(corpus, "method", form, 2)
         pool = Pool(runner.make(task), Corpus(corpus))
         method, whole = citations({"method": pool}, 2).to_dicts()
         assert {**method, "facet": ""} == {**whole, "facet": ""}

@@ -35,8 +35,9 @@ def test_from_papers_to_scores(tmp_path: Path) -> None:
     for path in [*folder.glob("*anns*"), folder / "evaluation_splits.json"]:
         path.unlink()
     (folder / "queries.tsv").write_text("100\tmethod\n101\tmethod\n101\tresult\n")
-    build = ["study", "facet_pools", "--input", str(folder), "--model", "bm25,lsa:dimension=8"]
-    out = Path(mdcr_json(root, *build, "--set", "size=6", "--set", "depth=20")["folder"])
+    build = ["study", "facet_pools", "--input", str(folder), "--model", "bm25,tfidf"]
+    build += ["--set", 'whole="lsa:dimension=8"', "--set", "size=6", "--set", "depth=20"]
+    out = Path(mdcr_json(root, *build)["folder"])
     pools = json.loads((out / "test-pid2pool-mine.json").read_text())
     cited = [line.split("\t") for line in (folder / "cited_pairs.tsv").read_text().splitlines()]
     assert set(pools) == {"100", "101"}
@@ -48,8 +49,9 @@ def test_from_papers_to_scores(tmp_path: Path) -> None:
         for candidate, sources in zip(pool["cands"], pool["cand_source"], strict=True):
             assert ("cited" in sources) == (candidate in own)
             assert sources
-            assert set(sources) <= {"cited", "bm25", "lsa:dimension=8"}
         assert all(set(sources) - {"cited"} for sources in pool["cand_source"][:6])
+        named = {source for sources in pool["cand_source"] for source in sources}
+        assert named == {"cited", "bm25", "tfidf", "lsa:dimension=8, whole"}
 
     for path in out.glob("test-pid2anns-*.json"):
         blank = json.loads(path.read_text())
@@ -70,3 +72,4 @@ def test_bad_settings_are_one_line(tmp_path: Path) -> None:
     folder = write(tmp_path / "in")
     arguments = ["study", "facet_pools", "--input", str(folder), "--set"]
     assert "at least 1" in one_line_error(mdcr(tmp_path, *arguments, "size=0"))
+    assert "must name a system" in one_line_error(mdcr(tmp_path, *arguments, 'systems=""', "--set", 'whole=""'))

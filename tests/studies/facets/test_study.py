@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import gzip
+import itertools
 import json
 import re
 import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
-from pipeline.encode import kinds, registry
+from pipeline.encode import registry
+from pipeline.measure.measures import parse_measures
 from pipeline.studies.facets.transport import transport_score
 from tests.cli.run import mdcr, mdcr_json, one_line_error
+from tests.encode.test_aspire import one_by_one
 from tests.encode.tiny import save_in_cache
 from tests.shared import SHARED, real
-from tests.studies.facets.collection import QUERIES, TEXTLESS, annotations, edit, write
+from tests.studies.facets.collection import QUERIES, TEXTLESS, annotations, document, edit, write
 
 SYSTEMS = "bm25,tfidf,lsa:dimension=8,word2vec:dimension=9"
 
@@ -98,10 +102,8 @@ def test_every_form_of_system_is_scored_within_judged_pools(tmp_path: Path) -> N
     assert {row["facet"] for row in found["tables"]["agreement"]} == {*QUERIES, "all"}
     assert found["tables"]["citations"][-1]["cited"] > 0
     assert not mdcr_json(root, *study(folder, SYSTEMS, "lsa:dimension=8"), "--dry-run")["plan"]
-    shown = json.loads((out / "queries.json").read_text())["101_result"]
-    assert [each["facet"] for each in shown["sentences"]] == [False, False, True, False]
-    assert all(set(each["ranks"].values()) <= set(range(1, 21)) for each in shown["candidates"])
-    assert len(shown["candidates"][0]["ranks"]) == 5
+    check_differences(found["tables"]["differences"], values)
+    check_browser((out / "index.html").read_text(), folder, out, values)
 
     for path in out.glob("*-tfidf-*-ranked.json"):
         shutil.copy(path, tmp_path)
@@ -110,6 +112,66 @@ def test_every_form_of_system_is_scored_within_judged_pools(tmp_path: Path) -> N
         {**row, "system": "", "form": ""} for row in again if row["facet"] == "all" and row["average"] == "folds"
     )
     assert ours == theirs
+
+
+def check_differences(rows: list[dict[str, Any]], values: dict[tuple[str, ...], float]) -> None:
+    first, *others = [(name, "facet") for name in SYSTEMS.split(",")]
+    whole = ("lsa:dimension=8", "whole")
+    pairs = {*((each, first) for each in (*others, whole)), ((whole[0], "facet"), whole)}
+    assert {((row["system"], row["form"]), (row["than"], row["than_form"])) for row in rows} == pairs
+    assert len(rows) == 4 * len(pairs)
+    for row in rows:
+        asked = [
+            f"{q}_{facet}" for facet, queries in QUERIES.items() if row["facet"] in (facet, "all") for q in queries
+        ]
+        one, two = (
+            np.array([values[row[name], row[form], query, "csfcube-ndcg%20"] for query in asked])
+            for name, form in (("system", "form"), ("than", "than_form"))
+        )
+        differs = one - two
+        assert row["difference"] == pytest.approx(differs.mean())
+        signs = np.array(list(itertools.product([1, -1], repeat=len(differs))))
+        assert row["p"] == pytest.approx((np.abs(signs @ differs) >= abs(differs.sum()) - 1e-12).mean())
+        assert (row["wins"], row["losses"]) == ((differs > 0).sum(), (differs < 0).sum())
+        assert row["low"] <= row["difference"] <= row["high"]
+    compared = sorted(row["p"] for row in rows if row["facet"] == "all" and row["than"] == "bm25")
+    adjusted = np.maximum.accumulate([min(1, (len(compared) - n) * p) for n, p in enumerate(compared)])
+    assert sorted(r["p_adjusted"] for r in rows if r["facet"] == "all" and r["than"] == "bm25") == pytest.approx(
+        adjusted
+    )
+
+
+def check_browser(page: str, folder: Path, out: Path, values: dict[tuple[str, ...], float]) -> None:
+    """What the page holds of query 101_result, against the files."""
+    (block,) = re.findall('<script type="text/plain" id="texts-[0-9]+">(.*?)</script>', page)
+    header = json.loads(gzip.decompress(base64.b64decode(block)).split(b"\n")[0])["header"]
+    assert len(header["readings"]) == 7
+    (reading,) = (each for each in header["readings"] if each["facts"]["query"] == "101_result")
+    assert (reading["chosen"], reading["facts"]["folds"]) == ({"Facet": "result"}, "fold1_test")
+
+    def told(spans: list[tuple[int, str]]) -> list[tuple[str, str]]:
+        return [(header["pieces"][piece], mark) for piece, mark in spans if header["pieces"][piece] != " "]
+
+    sentences = document("101")["sents"]
+    assert told(reading["spans"]) == [*zip(sentences, ["", "", "bold", ""], strict=True)]
+    figures, candidates = reading["listings"]
+    shown = {row[0]: row[1:] for row in figures["rows"]}
+    place = figures["columns"][1:].index(parse_measures("ndcg%20")[0].label)
+    for system, form in (("bm25", "facet"), ("lsa:dimension=8", "whole")):
+        assert shown[f"{system}, {form}"][place] == f"{100 * values[system, form, '101_result', 'ndcg%20']:.1f}"
+    judged = annotations(folder, "result")["101"]
+    ranked = json.loads((out / "test-pid2pool-mine-lsa_dimension_8_whole-result-ranked.json").read_text())["101"]
+    column = candidates["columns"].index("lsa:dimension=8, whole")
+    by_rank = sorted(zip(candidates["rows"], candidates["texts"], strict=True), key=lambda each: int(each[0][column]))
+    cited = [line.split("\t") for line in (folder / "cited_pairs.tsv").read_text().splitlines()]
+    for (row, text), (paper, _) in zip(by_rank, ranked, strict=True):
+        papers = {} if paper == TEXTLESS else document(paper)
+        assert row[0] == papers.get("title", paper)
+        assert row[1] == str(judged["relevance_adju"][judged["cands"].index(paper)])
+        assert row[2] == ("yes" if ["101", paper] in cited else "–")
+        assert [piece for piece, _ in told(text)] == papers.get("sents", [])
+    grades = [row[1] for row in candidates["rows"]]
+    assert grades == sorted(grades, reverse=True)
 
 
 def test_sentences_rank_by_best_pair_and_by_transport(tmp_path: Path) -> None:
@@ -129,7 +191,9 @@ def test_contextual_sentences_are_those_of_the_facet(tmp_path: Path, monkeypatch
     """The method of query 100 is two sentences of the splitting rule, so they are vectors 1 and 2 of its five."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    save_in_cache(tmp_path / "cache", registry._entry("aspire-bm")["hub"], "0123456789abcdef0123456789abcdef01234567")
+    snapshot = save_in_cache(
+        tmp_path / "cache", registry._entry("aspire-bm")["hub"], "0123456789abcdef0123456789abcdef01234567"
+    )
     folder = write(tmp_path / "in")
     papers = [json.loads(line) for line in gzip.decompress((folder / "docs.jsonl.gz").read_bytes()).splitlines()]
     (query,) = (paper for paper in papers if paper["corpusid"] == 100)
@@ -137,18 +201,29 @@ def test_contextual_sentences_are_those_of_the_facet(tmp_path: Path, monkeypatch
     (folder / "docs.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, papers)).encode()))
     (tmp_path / "workspace").mkdir()
     found = mdcr_json(tmp_path / "workspace", *study(folder, "aspire-bm,ot(aspire-bm)", "aspire-bm"))
-    model = registry.resolve("aspire-bm")
-    encoder = kinds.find("aspire").load(model, None, Resources(workers=1, device="cpu"))
     vectors = {
-        str(paper["corpusid"]): encoder.encode([Text(paper["title"], " ".join(paper["sents"]))]) for paper in papers
+        str(paper["corpusid"]): one_by_one(snapshot, Text(paper["title"], " ".join(paper["sents"]))) for paper in papers
     }
     for system, kept in (("aspire_bm", slice(1, 3)), ("aspire_bm_whole", slice(0, 5)), ("ot_aspire_bm", slice(1, 3))):
         path = Path(found["folder"]) / f"test-pid2pool-mine-{system}-method-ranked.json"
         for paper, distance in json.loads(path.read_text())["100"][:-1]:
             own = vectors["100"][kept]
             pairs = ((own[:, None] - vectors[paper][None]) ** 2).sum(axis=2)
-            expected = -transport_score(own, vectors[paper]) if system.startswith("ot") else pairs.min()
+            expected = plain_transport(np.sqrt(pairs)) if system.startswith("ot") else pairs.min()
             assert distance == pytest.approx(expected, rel=1e-3)
+
+
+def plain_transport(distances: np.ndarray) -> float:
+    """Return what moving a query's sentences to a paper's costs, as the paper defines it."""
+    import ot
+
+    nearest = (distances.min(axis=1), distances.min(axis=0))
+    one, other = (np.exp(-each) / np.exp(-each).sum() for each in nearest)
+    plan = ot.sinkhorn(one, other, distances, 0.05, method="sinkhorn_stabilized", numItermax=5_000, stopThr=1e-6)
+    exact = ot.emd2(one, other, distances)
+    cost = float((plan * distances).sum())
+    assert exact - 1e-6 <= cost <= exact + 0.05 * np.log(distances.size)
+    return cost
 
 
 def test_transport_of_single_sentences_is_their_distance() -> None:

@@ -77,14 +77,18 @@ def test_tables_have_the_layout_of_the_paper() -> None:
     assert cell.published == pytest.approx(0.216)
     assert first.table.notes[-1] == "a note of 2"
     setups = [(field, 100_000) for field in MAG_FIELDS]
-    found = tables(summarise(made_up(systems, setups, measures=MEASURES, samples=1), QUICK, MEASURES), none)
+    found = list(tables(summarise(made_up(systems, setups, measures=MEASURES, samples=1), QUICK, MEASURES), none))
     assert [each.name for each in found] == ["table-2-100k", "table-7-100k", "table-8-100k"]
     assert [line.label for line in found[0].table.lines] == [*MAG_FIELDS, AVERAGE]
     assert found[0].table.lines[-1].summary
     assert found[0].frame["published"].null_count() == 0
     assert "(" in str(found[0].table.lines[-1].values[0])
-    two = tables(summarise(made_up(systems, [("Art", 50), ("Physics", 50)], measures=MEASURES), QUICK, MEASURES), none)
-    assert "(" not in str(two[0].table.lines[-1].values[0])
+    two = summarise(made_up(systems, [("Art", 50), ("Physics", 50)], measures=MEASURES), QUICK, MEASURES)
+    assert "(" not in str(next(tables(two, none)).table.lines[-1].values[0])
+    (alone,) = tables(dataset, none, compared=False)
+    assert alone.frame["published"].null_count() == len(alone.frame)
+    assert {str(value) for line in alone.table.lines for value in line.values if "(" in str(value)} == set()
+    assert alone.table.notes == ()
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_it_writes_every_table_and_figure(found: Any) -> None:
     folder = Path(found["folder"])
     written = {path.name for path in folder.iterdir()}
     assert {f"{name}.{end}" for name in TABLES for end in ("md", "csv", "tex")} <= written
-    assert {"recall-by-depth.svg", "curves.pdf", "sizes-dataset.png", "study.json"} <= written
+    assert {"recall-by-depth-fields.svg", "curves-paper.pdf", "sizes-dataset-map.png", "study.json"} <= written
     assert "without abstract" in (folder / "table-1.md").read_text()
     assert len(json.loads((folder / "study.json").read_text())["sources"]) == 1 + 2 * 2 + 1 + 2
 
@@ -155,7 +155,7 @@ def test_bad_settings_are_one_line(root: Path, recipe: list[str], setting: str, 
         ("dataset_level", 4 * 3, {3800}, 6),
         ("field_level", 16 * 3 + 3, {200}, 6),
         ("s2orc_real", (3 * 3 + 1) + (2 * 3 + 1) * 2 + 1 + (3 + 1), {100, 200, 110, 45}, 5),
-        ("synthetic_1m", 4, {1000}, 2),
+        ("synthetic_1m", 4, {1000}, 4),
     ],
 )
 def test_the_recipes_of_the_project(name: str, pools: int, queries: set[int], systems: int) -> None:

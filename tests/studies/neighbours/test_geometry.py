@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
@@ -14,11 +13,10 @@ from pipeline.encode.registry import resolve
 from pipeline.runner import Runner
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
-from pipeline.studies.neighbours.brittleness import correlation
-from pipeline.studies.neighbours.changes import marked
+from pipeline.studies.neighbours.corpus import Members
 from pipeline.studies.neighbours.geometry import BINS, overlap, similarity_task, standardised_task, unit_vectors
-from pipeline.studies.neighbours.pools import Members, NeighbourPoolConfig, pool_task
-from tests.studies.neighbours.test_artifacts import made
+from pipeline.studies.neighbours.pools import NeighbourPoolConfig, pool_task
+from tests.studies.neighbours.test_corpus import made
 
 LSA = resolve("lsa")
 
@@ -65,7 +63,7 @@ def test_similarities(runner: Runner, corpus: Artifact) -> None:
         assert (row["papers"], sum(row["pairs"]), sum(row["own"])) == (len(places), len(pairs), len(places))
         assert len(row["pairs"]) == len(BINS) - 1
         expected = [pairs.mean(), pairs.std(), pairs.min(), pairs.max(), np.mean(pairs > pairs.mean()), own.mean()]
-        columns = ("mean", "deviation", "lowest", "highest", "above_mean", "own_mean")
+        columns = ("mean", "deviation", "lowest", "highest", "above mean", "mean with the original")
         np.testing.assert_allclose([row[column] for column in columns], expected, atol=1e-5)
 
 
@@ -83,30 +81,6 @@ def test_overlap_is_what_two_lists_have_in_common(runner: Runner, corpus: Artifa
     chosen = np.flatnonzero(members.names == "T_ADelRand")
     by_original = sorted(zip(members.of[chosen].tolist(), members.rows[chosen].tolist(), strict=True))
     expected = [len(nearest(original) & nearest(neighbour)) / depth for original, neighbour in by_original]
-    assert overlap(ranking, pool, depth).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        ("a deep model", "a model", "a <del>deep </del>model"),
-        ("a < b", "a  < b", "a<ins> </ins> &lt; b"),
-        ("old ideas", "new ideas", "<del>old</del><ins>new</ins> ideas"),
-        ("same", "same", "same"),
-    ],
-)
-def test_changes_are_marked(before: str, after: str, expected: str) -> None:
-    assert marked(before, after) == expected
-
-
-def test_rank_correlation() -> None:
-    rising = {name: float(place) for place, name in enumerate("abcdef")}
-    found = correlation(rising, {name: -(value**3) for name, value in rising.items()} | {"other": 1.0}, seed=13)
-    assert found == pytest.approx((6, -1, -1, -1))
-    mixed = correlation(rising, dict(zip("abcdef", [2.0, 1, 4, 3, 6, 5], strict=True)), seed=13)
-    assert mixed.value == pytest.approx(1 - 6 * 6 / (6 * 35))
-    assert -1 < mixed.low < mixed.value < mixed.high <= 1 + 1e-9
-    assert mixed == correlation(rising, dict(zip("abcdef", [2.0, 1, 4, 3, 6, 5], strict=True)), seed=13)
-    for quality in ({"a": 1.0, "b": 2.0}, dict.fromkeys("abcdef", 1.0)):
-        with pytest.raises(InputError, match="3 systems"):
-            correlation(rising, quality, seed=13)
+    rows, shares = overlap(ranking, pool, depth)
+    assert rows.tolist() == [original for original, _ in by_original]
+    assert shares.tolist() == expected

@@ -15,7 +15,8 @@ from pipeline.studies.neighbours.operators import CLASSES
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 pytestmark = pytest.mark.slow
-SMALL = flags("study neighbours --model bm25,lsa --set titles=20 --set papers=12")
+SYSTEMS = ("bm25", "latent", "rrf(bm25,lsa)")
+SMALL = [*flags("study neighbours --set titles=20 --set papers=12 --model"), "bm25,latent=lsa,rrf(bm25,lsa)"]
 NOUNS = ["graph", "network", "model", "theory", "cell", "market", "price", "signal", "neuron", "parser", "proof"]
 FORMS = (
     "We study the {0} of a {1} in the deep {2}.",
@@ -37,13 +38,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("sets")
     with gzip.open(found / "iclr.jsonl.gz", "wt") as file:
         file.writelines(json.dumps(paper(number)) + "\n" for number in range(60))
+    values = zip(SYSTEMS, (0.1, 0.2, 0.3), strict=True)
+    (found / "map.csv").write_text("system,value\n" + "".join(f'"{system}",{value}\n' for system, value in values))
     return found
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Any:
     root = tmp_path_factory.mktemp("study")
-    return root, mdcr_json(root, *SMALL, "--corpus", "iclr", "--input", str(folder))
+    return root, mdcr_json(
+        root, *SMALL, "--corpus", "iclr", "--input", str(folder), "--set", f"quality={folder / 'map.csv'}"
+    )
 
 
 def rows(found: Any, name: str) -> list[dict[str, str]]:
@@ -52,30 +57,32 @@ def rows(found: Any, name: str) -> list[dict[str, str]]:
 
 def test_it_writes_every_table_and_figure(found: Any) -> None:
     written = {path.name for path in Path(found[1]["folder"]).iterdir()}
-    tables = ("titles", "categories", "optimality", "classes", "counts", "similarities")
-    figures = ("classes-nn1-ret", "classes-nn10-ret", "classes-aop-10", "similarities-lsa", "titles-lsa")
+    tables = ("titles", "categories", "optimality", "classes", "counts", "similarities", "correlation")
+    figures = ("classes-nn1-ret", "classes-nn10-ret", "classes-aop-10", "titles-lsa")
     assert {f"{name}.{end}" for name in tables for end in ("md", "csv", "tex")} <= written
     assert {f"{name}.{end}" for name in figures for end in ("svg", "pdf", "png")} <= written
     text = (Path(found[1]["folder"]) / "titles.md").read_text()
-    page = (Path(found[1]["folder"]) / "changes.html").read_text()
-    assert page.count("<summary>") == 12 + sum(int(row["neighbours"]) for row in rows(found, "counts"))
+    page = (Path(found[1]["folder"]) / "index.html").read_text()
+    for title in (
+        "Classes by systems",
+        "Distributions of similarities",
+        "Similarities by class",
+        "What each class changes",
+    ):
+        assert f"<h2>{title}</h2>" in page
     assert "| iclr specter (paper, ICLR) | 58.6 | 91.5 | 22.1 | 66.5 |" in text
 
 
 def test_systems_are_measured_on_every_task_and_class(found: Any) -> None:
     titles = {(row["system"], row["task"], row["measure"]) for row in rows(found, "titles")}
-    systems = ("bm25", "lsa", "lsa standardised")
+    systems = (*SYSTEMS, "latent standardised")
     assert titles == {(s, task, m) for s in systems for task in ("I", "II") for m in ("MRR", "T100")}
     classes = rows(found, "classes")
-    counts = {row["class"].split()[1]: int(row["neighbours"]) for row in rows(found, "counts")}
+    counts = {row["class"]: int(row["neighbours"]) for row in rows(found, "counts")}
     assert set(counts) == set(CLASSES)
     measures = ("NN1_Ret", "NN10_Ret", "AOP-10", "AOP-20")
     assert {(row["system"], row["name"], row["measure"]) for row in classes} == {
-        (system, name, measure)
-        for system in ("bm25", "lsa")
-        for name in CLASSES
-        if counts[name]
-        for measure in measures
+        (system, name, measure) for system in SYSTEMS for name in CLASSES if counts[name] for measure in measures
     }
     assert all(0 <= float(row["value"]) <= 100 for row in classes)
     for row in classes:
@@ -94,6 +101,17 @@ def test_nothing_is_made_twice_and_a_plan_writes_nothing(found: Any, folder: Pat
     plan = mdcr_json(tmp_path, *arguments, "--dry-run")["plan"]
     assert [row["stage"] for row in plan] == ["corpus"]
     assert not list(tmp_path.glob("**/manifest.json"))
+
+
+def test_brittleness_stands_beside_quality(found: Any) -> None:
+    brittle = {row["system"]: row for row in rows(found, "correlation")}
+    assert [float(brittle[system]["MAP"]) for system in SYSTEMS] == pytest.approx([10, 20, 30])
+    similar = [
+        row for row in rows(found, "classes") if row["measure"] == "AOP-10" and not row["category"].endswith("DS")
+    ]
+    for system in SYSTEMS:
+        own = [float(row["value"]) for row in similar if row["system"] == system]
+        assert float(brittle[system]["brittleness, AOP-10"]) == pytest.approx(100 - np.mean(own))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -14,12 +13,11 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.studies.scirepeval import authors
-from pipeline.studies.scirepeval.averages import GROUPS, average, difference, outcomes
 from pipeline.studies.scirepeval.data import load_judged, load_labelled, queries
-from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.papers import read_doc
+from pipeline.studies.scirepeval.layout import Folder, read_doc
+from pipeline.studies.scirepeval.outcomes import GROUPS, average, difference, outcomes
 from pipeline.studies.scirepeval.scoring import Settings, score
-from pipeline.studies.scirepeval.steps import System, multi_format
+from pipeline.studies.scirepeval.steps import encoders, multi_format
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, choose, entries
 from tests.shared import SHARED, real
 from tests.studies.scirepeval.published import PAPERS, TRAIN, paper, write
@@ -39,7 +37,7 @@ def test_the_table_has_the_tasks_of_the_paper() -> None:
     of_paper = {name: entry for name, entry in TASKS.items() if 24 in entry.editions}
     assert sum(entry.in_train for entry in of_paper.values()) == 8
     found = [each for entry in of_paper.values() for each in _figures(entry, 0.5 + entry.in_train / 4)]
-    means = [average(found, of_paper, group) for group in GROUPS]
+    means = [average(found, group) for group in GROUPS]
     assert [mean and mean.figures for mean in means] == [7, 20, 27]
     assert means[2] is not None
     assert means[2].value == pytest.approx((7 * 0.75 + 20 * 0.5) / 27)
@@ -57,21 +55,20 @@ def test_the_published_averages_are_of_7_and_20_figures() -> None:
 def test_two_systems_are_compared_over_figures() -> None:
     chosen = {name: TASKS[name] for name in ("mesh", "search", "scidocs_cite", "cite_prediction")}
     first, second = ([each for e in chosen.values() for each in _figures(e, value)] for value in (0.7, 0.5))
-    found = difference(first, second, chosen, 13)
-    assert (found.mean.figures, found.better) == (4, 4)  # citation prediction is not averaged
-    assert found.mean.value == pytest.approx(0.2)
-    assert found.p_value == 2 / 2**4
+    mean, p, better = difference(first, second, 13)
+    assert (mean.figures, better) == (4, 4)  # citation prediction is not averaged
+    assert mean.value == pytest.approx(0.2)
+    assert p == 2 / 2**4
     with pytest.raises(InputError, match="same tasks"):
-        difference(first, second[:2], chosen, 13)
+        difference(first, second[:2], 13)
 
 
 def test_formats_name_encoders_and_unknown_names_are_refused() -> None:
     from pipeline.encode.registry import names, part_names
 
     for row in multi_format().values():
-        assert set(row) == {*FORMATS, "published"}
         assert {part for each in FORMATS for part in part_names(row[each])} <= set(names())
-    assert set(System.resolve("lsa").encoders) == set(FORMATS)
+    assert set(encoders("lsa")) == set(FORMATS)
     with pytest.raises(InputError, match="'serch'.*'search'"):
         choose(["serch"])
 
@@ -159,12 +156,11 @@ def test_stated_rules_are_counted(tmp_path: Path) -> None:
     train.unlink()
     data = load_labelled(TASKS["fos"], folder)
     assert data.counts["papers_without_label"] == 2
-    assert data.counts["test_papers_in_train"] == 12
     judged = load_judged(TASKS["trec_covid"], folder)
     assert judged.counts["judgements_repeated"] == 1
     assert judged.grades == {"q0": {"p10": 1, "p11": 2}}
     figures, _ = score(
         TASKS["trec_covid"], folder, lambda keys, _: np.eye(len(keys), 3, dtype=np.float32), Settings(1, 9, 1)
     )
-    (one,) = outcomes(TASKS["trec_covid"], [dataclasses.astuple(figure) for figure in figures])
+    (one,) = outcomes(TASKS["trec_covid"], figures)
     assert one.interval is None  # one query

@@ -81,7 +81,7 @@ def test_few_shot_repetitions_are_seeded(several: bool) -> None:
     labels = np.eye(3, dtype=bool)[y]
 
     def run(workers: int) -> list[np.ndarray]:
-        shots = probes.few_shot(x[:60], labels[:60], x[60:], several, 12, 9, "drsm", workers)
+        shots = probes.few_shot(x[:60], labels[:60], x[60:], several, (12, 9), "drsm", workers)
         return [found for found, _ in shots]
 
     one, two = run(1), run(2)
@@ -93,10 +93,10 @@ def test_few_shot_repetitions_are_seeded(several: bool) -> None:
 def test_a_label_rarer_than_the_shot_is_counted_and_too_few_papers_are_refused() -> None:
     x, y = vectors(8, 30, 8, 3)
     labels = np.eye(3, dtype=bool)[y]
-    (_, counts), *_ = probes.few_shot(x, labels, x, True, 20, 1, "fos", 1)
+    (_, counts), *_ = probes.few_shot(x, labels, x, True, (20, 1), "fos", 1)
     assert counts["labels_below_shot"] == 3
     with pytest.raises(InputError, match="drsm must have more than 40 training papers"):
-        list(probes.few_shot(x, labels, x, False, 40, 2, "drsm", 1))
+        list(probes.few_shot(x, labels, x, False, (40, 2), "drsm", 1))
 
 
 def test_resampled_f1_is_that_of_the_resample() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,12 @@ from pipeline.stages.embed import store_of
 from pipeline.studies.scirepeval import steps
 from pipeline.studies.scirepeval.layout import Folder
 from pipeline.studies.scirepeval.scoring import Settings, score
-from pipeline.studies.scirepeval.steps import System, TaskPapers, Vectors, docs, vector_tasks
+from pipeline.studies.scirepeval.steps import TaskPapers, Vectors, docs, encoders, vector_tasks
 from pipeline.studies.scirepeval.tasks import entries
 from tests.cli.run import mdcr, mdcr_json, one_line_error
+from tests.encode.tiny import save_bert
 from tests.shared import real
-from tests.studies.scirepeval.published import TOPICS, write
+from tests.studies.scirepeval.published import TOPICS, paper, write
 
 TASKS = ("biomimicry", "cite_count", "s2and", "reviewers", "scidocs_cite", "trec_covid")
 
@@ -55,6 +57,41 @@ def test_every_kind_of_task_from_the_published_layout(tmp_path: Path) -> None:
     assert again["tables"]["tasks"][0]["value"] == values["s2and", "b3_f1"]
     assert {path: path.stat().st_mtime_ns for path in root.rglob("manifest.json")} == made
     assert sum("vectors" in str(path) for path in made) == 6  # papers and ad-hoc queries of three systems
+
+
+def test_each_format_s_vectors_on_each_format_s_tasks_and_papers_of_training_lists(tmp_path: Path) -> None:
+    folder, base = write(tmp_path / "in"), save_bert(tmp_path / "bert")
+    codes = {"classification": "CLF", "regression": "RGN", "proximity": "PRX", "search": "PRX", "query": "QRY"}
+    own = {name: f"{base}:pooling=position:1,paper_prefix=[{code}]" for name, code in codes.items()}
+    (tmp_path / "own.toml").write_text("[mine]\n" + "".join(f'{name} = "{text}"\n' for name, text in own.items()))
+    rows = [{"paper_id": f"p{number}", "label": TOPICS[number % 3]} for number in range(80, 120)]
+    (folder / "scirepeval_test/drsm/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "list.txt").write_text("p100\nGALAXY study, 100!\np7\nno such paper\nLattice study 101\n")
+    train = [{**paper(number), "doc_id": f"x{number}" if number % 2 else f"p{number}"} for number in range(90, 100)]
+    (folder / "scirepeval/cite_count/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in train))
+    settings = [f"formats={tmp_path}/own.toml", "confusion=mine", f'training_lists=["{tmp_path}/list.txt"]']
+    chosen = 'tasks=["drsm","cite_count","scidocs_cite","trec_covid"]'
+    given = [word for each in (*settings, chosen, "resamples=20") for word in ("--set", each)]
+    found = mdcr_json(tmp_path, "study", "scirepeval", "--input", str(folder), "--model", "mine", *given)
+    values = {
+        (row["format"], row["vectors"]): row["value"] for row in found["tables"]["codes"] if row["value"] is not None
+    }
+    assert len(values) == 4 * 4
+    alone = {row["format"]: row["value"] for row in found["tables"]["formats"] if row["value"] is not None}
+    for name in ("classification", "regression", "proximity"):
+        assert values[name, name] == alone[name]
+    assert len(set(values.values())) > 8
+    leaks = {
+        (row["task"], row["training"]): (row["papers"], row["ids"], row["titles"]) for row in found["tables"]["leaks"]
+    }
+    assert leaks["drsm", "its own"] == (40, 4, 0)
+    assert leaks["drsm", "list.txt"] == (40, 1, 1)  # p100 by id and title, p101 by title alone
+    assert leaks["cite_count", "the encoders'"] == (36, 5, 5)
+    page = (Path(found["folder"]) / "index.html").read_text()
+    assert "Confusion of formats" in page
+    (tmp_path / "own.toml").write_text('[mine]\nclassification = "lsa"\n')
+    again = mdcr(tmp_path, "study", "scirepeval", "--input", str(folder), "--model", "mine", *given)
+    assert "system mine must have an encoder for each of" in one_line_error(again)
 
 
 def test_fields_of_study_with_few_shots(tmp_path: Path) -> None:
@@ -117,11 +154,11 @@ def test_real_samples(tmp_path: Path) -> None:
 def test_each_format_has_the_vectors_of_its_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of_format = {"classification": 2, "regression": 3, "proximity": 4, "search": 4}
     row = {name: f"lsa:dimension={dimension}" for name, dimension in of_format.items()}
-    monkeypatch.setattr(steps, "multi_format", lambda: {"several": {**row, "published": "lsa"}})
+    monkeypatch.setattr(steps, "multi_format", lambda _more: {"several": {**row, "published": "lsa"}})
     folder, runner = Folder(write(tmp_path / "in")), Runner(tmp_path, Resources(workers=1))
     there = [entry for entry in entries().values() if folder.state(entry) == "whole"]
     corpus = runner.make(corpus_task("scirepeval", TaskPapers(folder=folder, entries=tuple(there))))
-    found = vector_tasks(corpus, folder, there, System.resolve("several"))
+    found = vector_tasks(corpus, folder, there, encoders("several"))
     assert found["proximity"] is found["search"]
     for entry in there:
         made = {role: runner.make(task) for role, task in found[entry.format].items()}

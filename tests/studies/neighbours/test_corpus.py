@@ -11,9 +11,10 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.runner import Runner
-from pipeline.studies.neighbours.artifacts import NeighboursConfig, neighbours_task, tags_task
+from pipeline.studies.neighbours.corpus import Members, NeighboursConfig, neighbours_task
 from pipeline.studies.neighbours.operators import CLASSES
-from pipeline.studies.neighbours.pools import Members, NeighbourPoolConfig, pool_task
+from pipeline.studies.neighbours.pools import NeighbourPoolConfig, pool_task
+from pipeline.studies.neighbours.tagging import tags_task
 from tests.builders import make_corpus
 
 PAPERS = [
@@ -127,8 +128,9 @@ def test_bad_input(tmp_path: Path) -> None:
     runner = Runner(tmp_path, Resources(workers=1))
     with pytest.raises(InputError, match="no paper has a neighbour of T_AShuff"):
         runner.make(pool_task(artifact, NeighbourPoolConfig(kind="overlap", name="T_AShuff")))
-    with pytest.raises(InputError, match="Name a class for overlap alone"):
-        NeighbourPoolConfig(kind="overlap")
-    corpus = make_corpus(tmp_path, [{**PAPERS[0], "paper_id": each} for each in ("p", "p#T")], name="clash")
-    with pytest.raises(InputError, match="must not end in #"):
+    corpus = make_corpus(tmp_path, [{**PAPERS[0], "paper_id": "p#T"}], name="clash")
+    with pytest.raises(InputError, match="'p#T' must not end in # and the name of a class"):
+        runner.make(neighbours_task(corpus, tags_task(corpus), NeighboursConfig("all")))
+    corpus = make_corpus(tmp_path, PAPERS[3:], name="foreign")
+    with pytest.raises(InputError, match="no paper of foreign has a title and an English abstract"):
         runner.make(neighbours_task(corpus, tags_task(corpus), NeighboursConfig("all")))

@@ -1,0 +1,71 @@
+"""Data sets of the Hugging Face hub: the published files of SciRepEval."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.fetch.remote import Remote
+
+REPOSITORIES = {"scirepeval": "evaluation", "scirepeval_test": r"train|test|test_qrel|metadata|reviewer_metadata"}
+"""Data sets of the organisation ``allenai``, and the splits that an evaluation reads."""
+
+_ENDINGS = r"([-.]\S*|/\S*)?\.(parquet|jsonl|jsonl\.gz|json|csv)"
+_BRANCHES = ("main", "refs/convert/parquet")
+"""The first that holds data files counts: a data set of scripts has its files on the second."""
+
+
+class SciRepEvalCatalogue:
+    """The files of both data sets, as ``DATASET/CONFIGURATION/FILE``.
+
+    Args:
+        configurations: which to fetch; empty: all.
+        train: whether the training splits of the texts belong to them, which leak checks read.
+        endpoint: address of the hub; None: its own, or that of ``HF_ENDPOINT``.
+
+    Raises:
+        StageError: the hub cannot be reached.
+        InputError: the hub has no such configuration.
+    """
+
+    def __init__(self, configurations: Sequence[str] = (), train: bool = False, endpoint: str | None = None) -> None:
+        from huggingface_hub import HfApi, hf_hub_url
+        from huggingface_hub.errors import HfHubHTTPError
+
+        commits, self._files, offered = [], list[Remote](), set[str]()
+        for dataset, splits in REPOSITORIES.items():
+            wanted = re.compile(rf"([^/]+)/({splits}{'|train' if train else ''}){_ENDINGS}")
+            for branch in _BRANCHES:
+                try:
+                    info = HfApi(endpoint).dataset_info(f"allenai/{dataset}", revision=branch, files_metadata=True)
+                except (HfHubHTTPError, OSError) as error:
+                    raise StageError(
+                        f"data set allenai/{dataset} cannot be listed on the hub ({str(error).splitlines()[0]})",
+                        f"Where there is a network: hf download allenai/{dataset} --repo-type dataset --local-dir "
+                        f"FOLDER/{dataset}; then mdcr study scirepeval --input FOLDER",
+                    ) from error
+                found = [(each, kept[1]) for each in info.siblings or () if (kept := wanted.fullmatch(each.rfilename))]
+                if found:
+                    break
+            commits.append(str(info.sha))
+            offered |= {configuration for _, configuration in found}
+            for each, configuration in found:
+                if not configurations or configuration in configurations:
+                    url = hf_hub_url(
+                        f"allenai/{dataset}", each.rfilename, repo_type="dataset", revision=info.sha, endpoint=endpoint
+                    )
+                    sha256 = each.lfs.sha256 if each.lfs else None
+                    self._files.append(Remote(f"{dataset}/{each.rfilename}", url, each.size, sha256=sha256))
+        for name in configurations:
+            if name not in offered:
+                raise InputError(f"the hub has no configuration {name!r} of SciRepEval", nearest(name, offered))
+        self.name = f"scirepeval-{'-'.join(commit[:7] for commit in commits)}"
+
+    def files(self) -> list[Remote]:
+        """Return the files."""
+        return self._files
+
+    def renewed(self, remote: Remote) -> Remote:
+        """Return the file: its address names a commit and does not expire."""
+        return remote

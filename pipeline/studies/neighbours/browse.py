@@ -1,0 +1,95 @@
+"""Papers with their neighbours one by one, for the page of the study."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+
+import numpy as np
+import polars as pl
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.rng import priorities, smallest
+from pipeline.corpus.reader import Corpus, Text
+from pipeline.encode.aspire import split_sentences
+from pipeline.report.page.parts import Listing, Mark, Reading, TextBrowser
+from pipeline.studies.neighbours.corpus import TITLE, Members, Rows
+from pipeline.studies.neighbours.operators import CLASSES
+from pipeline.studies.neighbours.plan import DEPTHS
+
+SHOWN = 5
+"""Papers of each set on the page."""
+
+_MARKS: dict[Mark, str] = {"strike": "deleted", "underline": "inserted", "bold": "moved"}
+_COLUMNS = ("system", "rank of the paper", "10 nearest in common")
+
+
+def browser(readings: list[Reading]) -> TextBrowser:
+    """Return the part of the page."""
+    note = (
+        f"{SHOWN} papers drawn from each set, title ¶ abstract. The rank is that of the paper among the originals, "
+        "with its neighbour as the query."
+    )
+    return TextBrowser("What each class changes", ("Set", "Class"), _MARKS, readings, note)
+
+
+def drawn(artifact: Artifact, seed: int) -> Rows:
+    """Return rows of some originals that have neighbours, rising."""
+    members = Members.read(artifact)
+    rows = np.unique(members.of[members.names != TITLE])
+    keys = Corpus(artifact).attributes["key"][rows]
+    return np.sort(rows[smallest(priorities(keys, seed, "shown"), SHOWN)])
+
+
+def readings_of(name: str, artifact: Artifact, originals: Rows, values: pl.DataFrame) -> Iterator[Reading]:
+    """Yield each neighbour of some papers, with what was deleted, inserted and moved.
+
+    Args:
+        name: of the set.
+        artifact: its corpus of neighbours.
+        originals: rows of the papers.
+        values: of :func:`values.values_of`, with a column ``system``.
+    """
+    corpus, members = Corpus(artifact), Members.read(artifact)
+    found = {(row, each, system, measure): value for row, each, measure, value, system in values.iter_rows()}
+    systems = values["system"].unique(maintain_order=True).to_list()
+    for each in CLASSES.values():
+        for original in originals.tolist():
+            for row in members.rows[(members.of == original) & (members.names == each.name)].tolist():
+                lines = []
+                for system in systems:
+                    rank, common = (found[original, each.name, system, measure] for measure in ("MRR", "AOP-10"))
+                    shown = f"{1 / rank:.0f}" if rank else f"over {DEPTHS['neighbours']}"
+                    lines.append((system, shown, f"{10 * common:.0f}"))
+                before, after = (_text(corpus, place) for place in (original, row))
+                spans = [*marked(before.title, after.title), (" ¶ ", ""), *marked(before.abstract, after.abstract)]
+                facts = {"category": each.category, "change": each.definition}
+                yield Reading((name, each.name), before.title, spans, [Listing("", _COLUMNS, lines)], facts)
+
+
+def marked(before: str, after: str) -> list[tuple[str, Mark]]:
+    """Return a text and its neighbour as one text: what was deleted, inserted and, of whole sentences, moved.
+
+    Inserted spaces do not break lines, so a page shows each.
+    """
+    old, new = split_sentences(before), split_sentences(after)
+    if sorted(old) == sorted(new):
+        spans: list[tuple[str, Mark]] = []
+        for kind, _, _, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            spans += [(f"{sentence} ", "" if kind == "equal" else "bold") for sentence in new[first:last]]
+        return spans
+    old, new = (re.findall(r"\s|\w+|[^\w\s]", text) for text in (before, after))
+    spans = []
+    for kind, start, end, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        gone, come = "".join(old[start:end]), "".join(new[first:last])
+        if kind == "equal":
+            spans.append((come, ""))
+        else:
+            spans += [(gone, "strike"), (come.replace(" ", "\u00a0") if come.isspace() else come, "underline")]
+    return [(text, mark) for text, mark in spans if text]
+
+
+def _text(corpus: Corpus, row: int) -> Text:
+    ((text,),) = corpus.texts(np.array([row]))
+    return text

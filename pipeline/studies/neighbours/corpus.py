@@ -1,0 +1,204 @@
+"""A corpus of the papers of another corpus, their titles and their neighbours.
+
+It is a corpus like any other, so encoders embed it and pools of it are ranked and scored by the usual stages. Its ids
+say what a paper is: ``ID`` an original, ``ID#T`` its title alone, ``ID#T_ARot`` its neighbour of that class.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.rng import priorities, smallest
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import CORPORA
+from pipeline.corpus.build import build_corpus
+from pipeline.corpus.reader import Corpus, Text
+from pipeline.sources.base import RAW_PAPERS, Limits, PaperBatch
+from pipeline.studies.neighbours.operators import CLASSES
+from pipeline.studies.neighbours.tagging import phrase_counts, tags_name
+from pipeline.studies.neighbours.words import Paper, Words
+
+TITLE = "T"
+"""The class of a paper's title alone."""
+
+_TOGETHER = 256
+"""Papers whose neighbours a worker makes at a time."""
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class NeighboursConfig:
+    """Settings of a corpus of neighbours.
+
+    Attributes:
+        papers: papers whose neighbours are made, or ``all``.
+        classes: names of the classes.
+        seed: of the choice of papers, and of every random edit.
+    """
+
+    papers: int | Literal["all"] = 2_000
+    classes: tuple[str, ...] = tuple(CLASSES)
+    seed: int = 13
+
+
+def neighbours_task(corpus: Artifact, tags: Task | Artifact, config: NeighboursConfig) -> Task:
+    """Return the task that makes a corpus of originals, titles and neighbours.
+
+    Papers without a title or an abstract take no part. Those without an English abstract are originals with a title,
+    but have no neighbours. A class that leaves a paper unchanged, or without a word, gives no neighbour. Each case is
+    counted. Texts of the class T_A_WS have runs of spaces; all others are normalised.
+
+    Raises:
+        InputError: once run: no paper has an English abstract, or an id could be that of a title or neighbour.
+    """
+
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        made = _Neighbours(corpus=inputs["corpus"].path, tags=inputs["tags"].path, config=config)
+        opened, chosen = Corpus(inputs["corpus"]), _choose(made.corpus, made.tags, config)
+        if not len(chosen.varied):
+            slug = inputs["corpus"].manifest.slug
+            raise InputError(f"no paper of {slug} has a title and an English abstract", "Leave this corpus out")
+        counted = build_corpus(made, out, resources)["noted"]
+        titled = opened.attributes["title_chars"] > 0
+        return {
+            "read": len(opened),
+            "kept": len(chosen.kept),
+            "dropped": {"no_title": int((~titled).sum()), "no_abstract": int(titled.sum()) - len(chosen.kept)},
+            "not_english": chosen.not_english,
+            "papers": len(chosen.varied),
+            **{
+                outcome: {name: counted.get(f"{outcome} {name}", 0) for name in config.classes}
+                for outcome in ("neighbours", "unchanged", "without_words")
+            },
+        }
+
+    slug = f"{corpus.manifest.slug}-neighbours"
+    return Task("neighbours", 1, CORPORA, slug, config, {"corpus": corpus, "tags": tags}, run)
+
+
+class _Chosen(NamedTuple):
+    """Rows of the papers that take part, and of those whose neighbours are made, both rising."""
+
+    kept: Rows
+    varied: Rows
+    not_english: int
+
+
+@functools.lru_cache(maxsize=1)
+def _choose(corpus: Path, tags: Path, config: NeighboursConfig) -> _Chosen:
+    opened, tagged = Corpus(Artifact.open(corpus)), Artifact.open(tags)
+    attributes = opened.attributes
+    kept = np.flatnonzero((attributes["title_chars"] > 0) & (attributes["abstract_chars"] > 0))
+    valid = [tagged.arrow(tags_name(shard)).column("abstract").is_valid() for shard in range(opened.shards)]
+    english = kept[np.concatenate([each.to_numpy() for each in valid])[kept]]
+    wanted = len(english) if config.papers == "all" else int(config.papers)
+    varied = np.sort(english[smallest(priorities(attributes["key"][english], config.seed, "neighbours"), wanted)])
+    return _Chosen(kept, varied, len(kept) - len(english))
+
+
+@dataclass(frozen=True)
+class _Neighbours(Limits):
+    """Originals, titles and neighbours of a corpus, as a release; a part holds those of some papers."""
+
+    corpus: Path
+    tags: Path
+    config: NeighboursConfig
+    source = "neighbours"
+
+    def identity(self) -> Mapping[str, Any]:
+        return {}
+
+    def queries(self) -> None:
+        return None
+
+    def parts(self) -> list[str]:
+        kept = _choose(self.corpus, self.tags, self.config).kept
+        return [str(start) for start in range(0, len(kept), _TOGETHER)]
+
+    def read(self, part: str) -> Iterator[PaperBatch]:
+        corpus, tags = Corpus(Artifact.open(self.corpus)), Artifact.open(self.tags)
+        chosen = _choose(self.corpus, self.tags, self.config)
+        varied, noted = set(chosen.varied.tolist()), Counter[str]()
+        found: list[tuple[int, str, str, str]] = []
+        for shard, local in corpus.by_shard(chosen.kept[int(part) : int(part) + _TOGETHER]):
+            texts = corpus.shard(shard).select(["paper_id", "title", "abstract"]).take(local)
+            columns = [*texts.columns, *tags.arrow(tags_name(shard)).take(local).columns]
+            rows = (local + corpus.starts[shard]).tolist()
+            for row, paper_id, title, abstract, *letters in zip(rows, *(c.to_pylist() for c in columns), strict=True):
+                if own_class(paper_id):
+                    raise InputError(f"the id {paper_id!r} must not end in # and the name of a class", "Rename it")
+                found += [(row, paper_id, title, abstract), (row, f"{paper_id}#{TITLE}", title, "")]
+                if row in varied:
+                    paper = Paper(Words(title, letters[0]), Words(abstract, letters[1]), phrase_counts(self.tags))
+                    for name, text in self._vary(paper, paper_id, noted):
+                        found.append((row, f"{paper_id}#{name}", *text))
+        yield PaperBatch(_batch(corpus, found), len(found), noted=noted)
+
+    def _vary(self, paper: Paper, paper_id: str, noted: Counter[str]) -> Iterator[tuple[str, Text]]:
+        for name in self.config.classes:
+            text = CLASSES[name].neighbour(paper, paper_id, self.config.seed)
+            worded = any(map(str.isalnum, text.title + text.abstract))
+            outcome = "unchanged" if text == paper.text else "neighbours" if worded else "without_words"
+            noted[f"{outcome} {name}"] += 1
+            if outcome == "neighbours":
+                yield name, text
+
+
+def _batch(corpus: Corpus, found: Sequence[tuple[int, str, str, str]]) -> pa.RecordBatch:
+    """Return (row of the original, id, title, abstract) of some texts as papers without citations."""
+    rows, ids, titles, abstracts = map(list, zip(*found, strict=True))
+    nothing, years, fields, dois = (
+        [0] * len(rows),
+        *(corpus.attributes[n][rows] for n in ("year", "fields", "doi_key")),
+    )
+    columns = [ids, titles, abstracts, years, fields, [[]] * len(rows), nothing, dois]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, RAW_PAPERS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS)
+
+
+def own_class(paper_id: str) -> str:
+    """Return the class of a title or neighbour; an empty text for an original."""
+    _, _, name = paper_id.rpartition("#")
+    return name if name == TITLE or name in CLASSES else ""
+
+
+class Members(NamedTuple):
+    """Rows of a corpus of neighbours.
+
+    Attributes:
+        originals: rows of the originals, rising.
+        rows: rows of titles and neighbours, rising.
+        of: row of the original of each.
+        names: class of each.
+    """
+
+    originals: Rows
+    rows: Rows
+    of: Rows
+    names: npt.NDArray[np.str_]
+
+    @classmethod
+    def read(cls, artifact: Artifact) -> Members:
+        """Read what the papers of a corpus of neighbours are, by their ids."""
+        corpus = Corpus(artifact)
+        ids = corpus.ids(np.arange(len(corpus)))
+        names = np.array([own_class(each) for each in ids], str)
+        place = {each: row for row, each in enumerate(ids)}
+        rows = np.flatnonzero(names != "")
+        of = np.array([place[ids[row].rpartition("#")[0]] for row in rows.tolist()], np.int64)
+        return cls(np.flatnonzero(names == ""), rows, of, names[rows])

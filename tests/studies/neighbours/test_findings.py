@@ -1,0 +1,68 @@
+"""What the page shows of a neighbour; brittleness and its rank correlation with quality."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.studies.neighbours.browse import marked
+from pipeline.studies.neighbours.operators import CLASSES
+from pipeline.studies.neighbours.quality import brittleness, read_quality
+from pipeline.studies.neighbours.tables import predictions
+from tests.studies.neighbours.test_operators import ABSTRACT, TITLE, paper
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("a deep model", "a model", [("a ", ""), ("deep ", "strike"), ("model", "")]),
+        ("a < b", "a  < b", [("a", ""), ("\u00a0", "underline"), (" < b", "")]),
+        ("old ideas", "new ideas", [("old", "strike"), ("new", "underline"), (" ideas", "")]),
+        ("One is. Two is. Three.", "Two is. One is. Three.", [("Two is. ", "bold"), ("One is. ", ""), ("Three. ", "")]),
+        ("same", "same", [("same ", "")]),
+    ],
+)
+def test_changes_are_marked(before: str, after: str, expected: list[tuple[str, str]]) -> None:
+    assert marked(before, after) == expected
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_without_what_was_deleted_the_marked_text_is_the_neighbour(name: str) -> None:
+    for before, after in zip((TITLE, ABSTRACT), CLASSES[name].neighbour(paper(TITLE, ABSTRACT), "1", 13), strict=True):
+        spans = marked(before, after)
+        assert "".join(text for text, mark in spans if mark != "strike").split() == after.split()
+        assert (before == after) == all(mark == "" for _, mark in spans)
+        if all(mark != "bold" for _, mark in spans):
+            assert "".join(text for text, mark in spans if mark != "underline").split() == before.split()
+
+
+def test_brittleness_is_of_similar_neighbours_alone() -> None:
+    rows = [("a", "LL-HS", "NN1_Ret", 90.0), ("a", "LO-PS", "NN1_Ret", 70.0), ("a", "LO-DS", "NN1_Ret", 0.0)]
+    columns = ["system", "category", "measure", "value"]
+    classes = pl.DataFrame([*rows, ("a", "LL-HS", "AOP-10", 1.0)], columns, orient="row")
+    assert brittleness(classes, "NN1_Ret") == {"a": 20}
+
+
+def test_brittleness_is_correlated_with_quality() -> None:
+    rows = [(system, "LL-HS", "AOP-10", 90.0 - place) for place, system in enumerate("abcd")]
+    rows += [(system, "LL-HS", "NN1_Ret", 100.0) for system in "abcd"]
+    classes = pl.DataFrame(rows, ["system", "category", "measure", "value"], orient="row")
+    found = predictions(classes, {"a": 0.4, "b": 0.3, "d": 0.1}, seed=13)
+    assert found.frame.rows() == [("a", 40, 0, 10), ("b", 30, 0, 11), ("d", 10, 0, 13)]
+    assert found.table.notes[0].endswith("by NN1_Ret with MAP: not defined: all are equal.")
+    assert found.table.notes[1].endswith("by AOP-10 with MAP: -1.00 [-1.00, -1.00], p = 0.33.")
+
+
+def test_quality_is_the_mean_map_of_each_system(tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_text("system,measure,value\na,map,0.2\na,map,0.4\na,ndcg,0.9\nb,map,0.1\nc,map,0\nother,map,1\n")
+    assert read_quality(str(file), ["a", "b", "c", "d"]) == pytest.approx({"a": 0.3, "b": 0.1, "c": 0})
+    with pytest.raises(InputError, match=r"must have the MAP of 3 or more .* got 2 \(it has a, b, c, other\)"):
+        read_quality(str(file), ["a", "b", "d"])
+    for text in ("system,value\na,x\n", "name,value\na,1\n", "", "\x00\xff"):
+        file.write_text(text)
+        with pytest.raises(InputError, match=r"scores\.csv cannot be read"):
+            read_quality(str(file), ["a"])
+    with pytest.raises(InputError, match="cannot be read"):
+        read_quality(str(tmp_path), ["a"])

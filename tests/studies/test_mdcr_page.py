@@ -1,0 +1,132 @@
+"""The page of a benchmark in headless Chromium: candidates with their types, and the interval of a difference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline as interface
+from pipeline.report.compare import compare
+from pipeline.report.model import ReportSettings
+from pipeline.studies.mdcr import scores
+from pipeline.studies.mdcr.layout import TRUE, candidates_of, write_paper
+from pipeline.studies.recipe import read_recipe
+from tests.builders import made_up_paper
+from tests.cli.run import flags, mdcr_json
+from tests.report.page.test_chromium import chromium, open_page, pytestmark
+from tests.report.page.workspace import EVIL
+from tests.studies.test_mdcr_evaluation import TYPES, random_lists
+
+__all__ = ["chromium", "pytestmark"]
+
+LISTS = random_lists(1)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """Return a workspace, the benchmark and the folder of the report."""
+    root, folder = tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("evil")
+    (folder / "mdcr_test.json").write_text(json.dumps(LISTS))
+    papers = [{**made_up_paper(number), "title": f"{number} {EVIL}"} for number in range(60)]
+    lines = (write_paper(each["paper_id"], each["title"], each["abstract"]) for each in papers)
+    (folder / "mdcr_test_data.jsonl").write_text("".join(lines))
+    return root, folder, Path(mdcr_json(root, *flags(f"eval --benchmark {folder} --model bm25,lsa"))["folder"])
+
+
+@pytest.fixture
+def page(chromium: Any, made: tuple[Path, Path, Path]) -> Iterator[Any]:
+    page, said = chromium.new_page(), []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    open_page(page, made[2] / "index.html")
+    page.locator("select[name=pool]").select_option(label="Art")
+    yield page
+    assert said == []
+    assert page.evaluate("window.broken") is None
+    page.close()
+
+
+def types_of(query: str) -> dict[str, list[str]]:
+    """Return the types of each candidate of a query, those of positives first."""
+    by_type = LISTS["Art"][query]
+    names = {"positive": TRUE, **{name: name for name in TYPES}}
+    return {each: [shown for shown, name in names.items() if each in by_type[name]] for each in candidates_of(by_type)}
+
+
+def rows(page: Any) -> dict[str, list[str]]:
+    """Return the candidates shown, and their types."""
+    lines = page.locator(".positives tbody tr").all()
+    cells = [line.locator("th, td").all_text_contents() for line in lines]
+    return {f"{int(title.split()[0]):05d}": kinds.split(", ") for title, kinds, *_ in cells}
+
+
+def test_each_candidate_has_its_types(page: Any) -> None:
+    both = 0
+    for query in LISTS["Art"]:
+        page.locator("input[name=filter]").fill(query)
+        page.locator(".queries tbody button").click()
+        expected = types_of(query)
+        assert rows(page) == expected
+        counts = [f"{name} {sum(name in each for each in expected.values())}" for name in ("positive", *TYPES)]
+        assert page.locator(".kinds button").all_inner_texts() == counts
+        assert page.locator(".kinds li").first.inner_text() == f"{counts[0]} cited by the query"
+        positives = sum("positive" in each for each in expected.values())
+        assert page.locator(".queries tbody td").nth(1).inner_text() == str(positives)
+        assert page.locator(".positives tr.relevant").count() == positives
+        both += any(len(each) > 1 for each in expected.values())
+        shown = set(page.locator(".sides .kind").all_inner_texts())
+        assert shown == {name for each in expected.values() for name in each}
+    assert both, "no candidate has two types"
+
+
+def test_a_type_restricts_what_is_shown(page: Any) -> None:
+    first, second = list(LISTS["Art"])[:2]
+    page.locator("input[name=filter]").fill(first)
+    page.locator(".queries tbody button").click()
+    ranks = page.locator(".sides section").nth(1).locator("li").evaluate_all("all => all.map(one => one.value)")
+    assert ranks == list(range(1, len(ranks) + 1))
+    page.locator(".kinds button", has_text="graph").press("Enter")
+    pressed = page.locator(".kinds [aria-pressed=true]")
+    assert pressed.all_inner_texts() == ["graph 6"]
+    assert pressed.evaluate("button => button === document.activeElement")
+    assert rows(page) == {each: kinds for each, kinds in types_of(first).items() if "graph" in kinds}
+    own = [line.locator("td").last.inner_text() for line in page.locator(".positives tbody tr").all()]
+    ranks = page.locator(".sides section").nth(1).locator("li").evaluate_all("all => all.map(one => String(one.value))")
+    assert ranks == sorted(own, key=int)
+    page.locator("input[name=filter]").fill(second)
+    page.locator(".queries tbody button").click()
+    assert rows(page) == {each: kinds for each, kinds in types_of(second).items() if "graph" in kinds}
+    page.locator(".kinds button", has_text="graph").click()
+    assert rows(page) == types_of(second)
+
+
+def test_a_difference_has_the_interval_of_compare(page: Any, made: tuple[Path, Path, Path]) -> None:
+    workspace = interface.open(made[0])
+    recipe = read_recipe(scores.STUDY.default_recipe, scores.Recipe, {"input": str(made[1]), "systems": "bm25,lsa"})
+    corpus, found = scores.ranked(workspace, recipe)
+    chosen = [scores.chosen_of(workspace, corpus, each) for each in found if each.field == "Art"]
+    (compared,) = compare(chosen, "bm25", "lsa", ReportSettings())
+    for measure in compared.differences:
+        name = {"map": "MAP", "ndcg": "NDCG", "recall@5": "R@5"}[measure.measure]
+        page.locator("select[name=measure]").select_option(label=name)
+        expected = f"[{100 * measure.low:+.1f}, {100 * measure.high:+.1f}] (95% interval)".replace("-", "−")
+        assert expected in page.locator(".comparison").inner_text()
+    page.locator("select[name=a]").select_option(label="lsa")
+    page.locator("select[name=b]").select_option(label="bm25")
+    expected = f"[{-100 * measure.high:+.1f}, {-100 * measure.low:+.1f}]".replace("-", "−")
+    assert expected in page.locator(".comparison").inner_text()
+    page.locator("input[name=filter]").fill(next(iter(LISTS["Art"])))
+    assert "interval" not in page.locator(".comparison").inner_text()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_it_fits(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    page.locator(".queries tbody button").first.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator(".positives tbody td.label").first.is_visible()
+    assert page.locator("th:not([scope])").count() == 0
