@@ -61,16 +61,9 @@ def present(
 
 def _changes(options: argparse.Namespace) -> dict[str, Any]:
     """Return the settings of the recipe that the command line replaces."""
-    found = with_settings(options.set)
-    if options.corpus:
-        found["corpus"] = options.corpus
-    if options.model:
-        found["systems"] = options.model
-    if options.year:
-        found["year"] = options.year
-    if options.input:
-        found["input"] = str(options.input)
-    return found
+    given = {"corpus": options.corpus, "systems": options.model, "year": options.year}
+    given["input"] = options.input and str(options.input)
+    return with_settings(options.set) | {name: value for name, value in given.items() if value}
 
 
 def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argparse.Namespace) -> None:

@@ -87,10 +87,7 @@ def signals_held() -> Iterator[None]:
 def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> Iterator[_Result]:
     """Yield ``function(item)`` of each item, in order, from threads; no more than ``workers`` + 1 results wait.
 
-    Args:
-        function: lets go of the interpreter lock most of the time.
-        items: any number.
-        workers: threads.
+    The function lets go of the interpreter lock most of the time.
     """
     with ThreadPoolExecutor(max(1, workers)) as pool:
         waiting: deque[Future[_Result]] = deque()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 _PLAIN_EVERY = 60.0
 """Seconds between plain progress lines when standard error is no terminal; a quarter of it where details are shown."""
@@ -144,6 +146,12 @@ class Progress:
         elif not _quiet and time.monotonic() - self._said >= (_PLAIN_EVERY / 4 if _verbose else _PLAIN_EVERY):
             self._said = time.monotonic()
             say(self._line(note))
+
+    def over(self, items: Iterable[_T], count: Callable[[_T], int]) -> Iterator[_T]:
+        """Yield items; each is counted as done when the next is asked for."""
+        for item in items:
+            yield item
+            self.add(count(item))
 
     def _line(self, note: str) -> str:
         rate = self._done / max(time.monotonic() - self._started, 1e-9)

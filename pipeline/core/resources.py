@@ -45,11 +45,7 @@ def keep_freed_memory() -> None:
 def gpu_number(name: str, count: int, library: str, remedy: str) -> int | None:
     """Return the GPU's number for a device name; None for the CPU.
 
-    Args:
-        name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        count: number of GPUs the library can use.
-        library: its name, for the error.
-        remedy: of the error that the library cannot use that GPU.
+    ``library`` and ``remedy`` are for the error that the library cannot use that GPU.
     """
     if name == "cpu" or (name == "auto" and not count):
         return None

@@ -71,11 +71,7 @@ def title_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Key
 def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int) -> Groups:
     """Return the groups of one rule.
 
-    Args:
-        attributes: columns of :data:`pipeline.core.schema.ATTRIBUTES`.
-        rule: one of :data:`RULES`.
-        min_title_chars: see :class:`DuplicatesConfig`.
-        memory: bytes to hold at once, about; the columns are read once for each ``memory / 40`` papers.
+    The columns are read once for each ``memory / 40`` papers.
     """
     papers = len(attributes["key"])
     partitions = max(1, -(-papers * 40 // max(memory, 1)))

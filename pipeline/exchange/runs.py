@@ -65,11 +65,8 @@ def read_run(path: Path, pool: Pool, depth: int, *, allow_unknown: bool = False)
 
     Entries that the pool excludes (the query itself, papers with its title) are left out before ranks are counted.
 
-    Args:
-        path: the file; the ending says the format: ``.json``, ``.lz4``, ``.parquet``, otherwise TREC.
-        pool: the pool it ranks.
-        depth: entries kept a query.
-        allow_unknown: leave out entries of queries and documents that the pool does not have.
+    The ending of the file says its format: ``.json``, ``.lz4``, ``.parquet``, otherwise TREC. ``allow_unknown`` leaves
+    out entries of queries and documents that the pool does not have.
 
     Returns:
         The ranking, schema :data:`pipeline.core.schema.RANKING`, and counts: entries ``read``, ``unknown_queries`` and

@@ -79,10 +79,7 @@ def choose(root: Path, choice: Choice | None = None, rankings: Sequence[str] | N
     Rows have the order of ``choice.systems``; without it BM25 is first, the others follow by name. Of several tunings
     of one system on pools of one field and size, the one published last is taken.
 
-    Args:
-        root: the workspace.
-        choice: what is wanted; None: everything.
-        rankings: identities of the rankings whose scores are taken, in this order; None: all.
+    Where ``rankings`` are given, by identity, only their scores are taken, in that order.
     """
     choice = choice or Choice()
     found = [each for each in scored(root) if rankings is None or each.ranking.id in rankings]

@@ -16,11 +16,7 @@ FORMATS = ("terminal", "markdown", "csv", "latex")
 def render(report: Report, output: str = "terminal", *, width: int = 100, ansi: bool = False) -> str:
     """Return a report as text that ends with a line break.
 
-    Args:
-        report: what :func:`pipeline.report.aggregate.summarise` made.
-        output: one of :data:`FORMATS`.
-        width: characters of a terminal line.
-        ansi: whether the terminal shows bold.
+    A terminal has lines of ``width`` characters, and bold where it takes ``ansi`` codes.
     """
     check_format(output)
     if output == "csv":

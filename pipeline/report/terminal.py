@@ -15,10 +15,8 @@ _WORSE, _BETTER = "\x1b[31m", "\x1b[32m"
 def render(table: Table, width: int = 100, *, ansi: bool = False) -> str:
     """Return a table as text that ends with a line break.
 
-    Args:
-        table: what to show.
-        width: columns of the terminal; a wider table is split into blocks, with the row labels repeated.
-        ansi: mark the best figures in bold by ANSI codes, not by ``*``; differences to published figures have colours.
+    A table wider than ``width`` is split into blocks, with the row labels repeated. With ``ansi``, the best figures are
+    bold, not marked by ``*``, and differences to published figures have colours.
     """
     shown = [_column(column, [line.values[i] for line in table.lines], ansi) for i, column in enumerate(table.columns)]
     labels = max(len(text) for text in (table.corner, *(line.label for line in table.lines)))

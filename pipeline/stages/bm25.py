@@ -7,7 +7,7 @@ its identity.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import LUCENE, POOLS, RANKINGS, TERMS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus, Rows, Text
+from pipeline.corpus.reader import Corpus, Rows
 from pipeline.encode.spec import Role
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.bm25 import forward_index
@@ -189,7 +189,7 @@ def lucene_task(corpus: Artifact, pool: Task | Artifact) -> Task:
                 Progress(len(opened.candidates), "index", "docs") as progress,
                 out.folder(FOLDER) as (folder, written),
             ):
-                texts = _counted(opened.candidate_texts(), progress)
+                texts = progress.over(opened.candidate_texts(), len)
                 written.counts = build_index(texts, opened.candidates, folder, resources.workers, resources.memory)
         return out.counts(FOLDER)
 
@@ -258,11 +258,5 @@ def _search_lucene(inputs: Inputs, pool: Pool, resources: Resources, k1: float, 
     ):
         if not np.array_equal(index.rows, pool.candidates):
             raise InputError(f"{artifact.name} is the index of another pool", "Index this one first")
-        texts = _counted(pool.query_texts(block=64), progress)
+        texts = progress.over(pool.query_texts(block=64), len)
         return index.search(texts, pool.exclusions, k1=k1, b=b, depth=depth, threads=resources.workers)
-
-
-def _counted(blocks: Iterable[list[Text]], progress: Progress) -> Iterator[list[Text]]:
-    for block in blocks:
-        yield block
-        progress.add(len(block))

@@ -9,7 +9,7 @@ whose vectors are all zero (a text without a known word) has no results.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +31,6 @@ from pipeline.encode.spec import Missing, Model, Role
 from pipeline.encode.store import VectorStore
 from pipeline.retrieve.base import (
     MAX_SUBSETS,
-    Block,
     Groups,
     Metric,
     Subset,
@@ -244,7 +243,7 @@ def approximate_ranking_task(
         with Progress(len(opened.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:
             ranking = ApproximateEngine(settings).search(
                 queries,
-                _counted(store.blocks(opened.candidates, size), progress),
+                progress.over(store.blocks(opened.candidates, size), lambda block: len(block[0])),
                 count=len(opened.candidates),
                 metric=model.distance,
                 depth=depth,
@@ -281,12 +280,6 @@ def _candidates(pool: Covered, unit: str) -> Rows:
     bounds = [starts[shards * number // count], starts[shards * (number + 1) // count]]
     first, last = np.searchsorted(pool.candidates, bounds)
     return pool.candidates[first:last]
-
-
-def _counted(blocks: Iterable[Block], progress: Progress) -> Iterator[Block]:
-    for rows, vectors in blocks:
-        yield rows, vectors
-        progress.add(len(rows))
 
 
 def _not_zero(vectors: Vectors, offsets: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.bool_]:

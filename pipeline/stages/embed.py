@@ -231,11 +231,7 @@ class CorpusTexts:
 def describe_stores(root: Path, corpus: str | None, spot: int, resources: Resources) -> Iterator[dict[str, Any]]:
     """Yield one description a store below a workspace.
 
-    Args:
-        root: the workspace.
-        corpus: identity of the corpus; None for all.
-        spot: papers of each store to encode again; 0 for no check.
-        resources: device and threads of that check.
+    ``spot`` papers of each store are encoded again, for a check.
     """
     corpora = {artifact.id: artifact for artifact in published(root / CORPORA)}
     for folder in sorted((root / VECTORS).glob("[!.]*")):

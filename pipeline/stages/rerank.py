@@ -175,14 +175,8 @@ def _units(jobs: Sequence[Job], head: int) -> Iterator[_Unit]:
 
 def _scores(batches: Iterable[Encoded], unit: _Unit, progress: Progress) -> Scores:
     """Return the scores of a unit's entries, float32, in their order."""
-
-    def counted() -> Iterator[Encoded]:
-        for batch in batches:
-            progress.add(batch.texts)
-            yield batch
-
     try:
-        scores = in_order(counted(), 1)[1].ravel()
+        scores = in_order(progress.over(batches, lambda batch: batch.texts), 1)[1].ravel()
     except NotFiniteError as error:
         paper = unit.pool.corpus.ids(unit.heads.row[[error.position]])[0]
         raise StageError(f"the cross-encoder gave NaN or infinity for paper {paper}", "Compute in float32") from error
