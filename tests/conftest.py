@@ -17,7 +17,16 @@ from tests.faults.tally import summary
 # One place for compiled kernels, before Numba is loaded: all workers, and the processes that tests start, share it.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "numba"))
 
-_FIRST = ("cluster/test_batch.py", "cluster/test_ray.py", "faults/test_kills.py", "cluster/test_slurm.py")
+_FIRST = (
+    "cluster/test_batch.py",
+    "cluster/test_ray.py",
+    "cluster/test_slurm.py",
+    "faults/test_kills.py",
+    "retrieve/test_bm25.py",
+    "retrieve/test_engines.py",
+    "measure/test_engines.py",
+    "cli/test_ends.py",
+)
 """The longest modules, which pytest-xdist deals out whole: last, one of them would keep a core alone."""
 
 

@@ -82,9 +82,9 @@ def test_two_evaluations_at_once_share_the_work_and_results_alone_go_to_stdout(o
     said = [line.split("] ")[-1].split(": ")[0] for result in both for line in result.stderr.splitlines()]
     assert [said.count(stage) for stage in ("fit", "embed", "terms", "search", "score")] == [1, 1, 1, 2, 2]
     assert len(scores_of(own)) == 4
-    machine = ended(start(own, *EVALUATE, "--json", "--depth", "100"))
+    machine = mdcr(own, *EVALUATE, "--json", "--depth", "100")
     assert {row["system"] for row in json.loads(machine.stdout)["rows"]} == {"bm25", "lsa"}
     assert "search: bm25" in machine.stderr
-    quiet = ended(start(own, *EVALUATE, "--quiet", "--depth", "50"))
+    quiet = mdcr(own, *EVALUATE, "--quiet", "--depth", "50")
     assert (quiet.returncode, quiet.stderr) == (0, "")
     assert "MAP" in quiet.stdout

@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.workspace import find_corpus
-from pipeline.corpus.reader import Corpus
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.corpus.test_join import random_tables
 from tests.fetch.server import KEY, Datasets, serving
-from tests.shared import real
 
 
 def test_s2ag_is_fetched_built_and_described(tmp_path: Path) -> None:
@@ -96,32 +93,3 @@ def test_the_tables_of_fields_are_printed(tmp_path: Path) -> None:
     rows = mdcr_json(tmp_path, *flags("show fields"))["fields"]
     assert {"subject": "Neuroscience", "counts as": "Biology", "of": "OpenAlex field (primary topic)"} in rows
     assert len(rows) == 19 + 4 + 19 + 26 + 6
-
-
-@pytest.mark.realdata
-def test_the_official_openalex_sample_ends_with_a_table(tmp_path: Path) -> None:
-    built = mdcr_json(tmp_path, *flags("corpus --source openalex --input"), str(real("openalex-sample")))["counts"]
-    assert (built["read"], built["kept"], built["dropped"]) == (1888, 1887, {"retracted": 1})
-    assert (built["references"], built["references_in_corpus"]) == (50380, 2017)
-    shown = mdcr_json(tmp_path, *flags("show corpus"))
-    assert shown["references"]["share"] == 2017 / 50380
-    assert sum(row["papers"] for row in shown["years"]) == 1887
-    corpus = Corpus(find_corpus(tmp_path, None))
-    assert len(corpus.outgoing.indices) == len(corpus.incoming.indices) == 2017
-    table = mdcr(tmp_path, *flags("eval --model lsa --year 2003 --size all --queries all --samples 1"))
-    assert table.returncode == 0, table.stderr
-    assert "lsa" in table.stdout
-
-
-@pytest.mark.realdata
-def test_the_official_s2ag_samples_are_built_and_described(tmp_path: Path) -> None:
-    built = mdcr_json(tmp_path, *flags("corpus --source s2ag --input"), str(real("s2ag-sample")))["counts"]
-    assert (built["kept"], built["references"]) == (100, 0)
-    noted = built["noted"]
-    assert (noted["abstracts: read"], noted["abstracts: dropped, of_no_paper"]) == (100, 100)
-    assert (noted["citations: read"], noted["citations: dropped, null_cited_id"]) == (100, 23)
-    assert noted["citations: dropped, citing_paper_unknown"] == 77
-    assert noted["papers_without_abstract"] == 100
-    shown = mdcr_json(tmp_path, *flags("show corpus"))
-    assert shown["prefilter"]["dropped_no_year"] == 3
-    assert "no paper of 2018 can be a query" in one_line_error(mdcr(tmp_path, *flags("pool --year 2018")))

@@ -7,15 +7,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from pipeline.core.artifact import published
 from pipeline.core.workspace import VECTORS
 from pipeline.encode.store import VectorStore
-from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+from tests.cli.run import flags, mdcr, mdcr_json
 from tests.corpus.test_join import random_tables
 from tests.fetch.server import KEY, Datasets, serving
-from tests.shared import real
 
 POOL = flags("--size all --queries 5 --samples 1")
 
@@ -61,30 +59,3 @@ def test_embeddings_are_fetched_and_evaluated(tmp_path: Path) -> None:
     shown = mdcr_json(tmp_path, *flags("show vectors --spot 2"))["vectors"]
     assert {row["coverage"] for row in shown} == {"100.0%"}
     assert mdcr(tmp_path, "plan", "--model", systems[0], "--json").returncode == 0
-
-
-@pytest.mark.realdata
-def test_the_sample_of_s2ag_is_evaluated_on_its_papers(tmp_path: Path) -> None:
-    place = real("s2ag-sample") / "embeddings-sample.jsonl.gz"
-    corpus = tmp_path / "own.jsonl"
-    with gzip.open(place) as lines:
-        ids = [json.loads(line)["corpusid"] for line in lines]
-    papers = (
-        {
-            "paper_id": each,
-            "title": f"Title {number}",
-            "abstract": f"An abstract long enough for a query, number {number}",
-            "year": 2019,
-            "references": ids[number + 1 : number + 5],
-        }
-        for number, each in enumerate(ids)
-    )
-    corpus.write_text("".join(json.dumps(paper) + "\n" for paper in papers))
-    mdcr_json(tmp_path, *flags("corpus --source jsonl --corpus own --input"), str(corpus))
-    evaluated = mdcr(tmp_path, "eval", "--corpus", "own", "--model", f"vectors:{place}", *POOL)
-    assert evaluated.returncode == 0, evaluated.stderr
-    assert f"vectors:{place} " in evaluated.stdout
-    wrong = tmp_path / "wrong.jsonl"
-    wrong.write_text('{"id": "nobody", "vector": [1, 2]}\n')
-    refused = one_line_error(mdcr(tmp_path, "eval", "--corpus", "own", "--model", f"vectors:{wrong}", *POOL))
-    assert "got none whose id is known (the first: 'nobody')" in refused

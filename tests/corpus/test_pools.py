@@ -15,13 +15,11 @@ from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.runner import Runner
-from pipeline.sources.beir import Beir
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.pool import pool_task
 from tests.corpus.oracle import drawable, first_drop, papers_of, positives_of, same_title
 from tests.releases import random_s2orc, write_s2orc
-from tests.shared import real
 
 RECORDS = random_s2orc(1200, seed=11)
 PAPERS = papers_of(RECORDS)
@@ -174,23 +172,3 @@ def test_settings_are_checked(bad: dict[str, Any]) -> None:
         PoolConfig(**bad)
     with pytest.raises(InputError, match="citation_direction"):
         PrefilterConfig(citation_direction="both")  # type: ignore[arg-type]
-
-
-@pytest.mark.realdata
-def test_a_beir_folder_brings_its_queries_and_qrels(tmp_path: Path) -> None:
-    runner = Runner(tmp_path, Resources(2**30, 1))
-    corpus = runner.make(corpus_task("scifact", Beir(real("beir-scifact"))))
-    assert {k: corpus.manifest.counts[k] for k in ("kept", "queries", "judgements", "judgements_of_nothing")} == {
-        "kept": 5183,
-        "queries": 300,
-        "judgements": 339,
-        "judgements_of_nothing": 0,
-    }
-    config = PoolConfig(queries_are="texts", year=None, size="all", queries="all")
-    pool = Pool(runner.make(pool_task(corpus, config)), Corpus(corpus))
-    assert (len(pool.query_rows), len(pool.candidates), len(pool.qrels)) == (300, 5183, 339)
-    identical = set(pool.query_ids()) & set(candidate_ids(pool))
-    assert pool.artifact.manifest.counts["excluded_self"] == len(identical)
-    texts = [text for block in pool.query_texts() for text in block]
-    assert len(texts) == 300
-    assert all(text.title and not text.abstract for text in texts)

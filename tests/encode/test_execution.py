@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,13 +21,13 @@ from transformers import AutoTokenizer
 
 from pipeline.core.errors import StageError
 from pipeline.core.resources import Resources
-from pipeline.corpus.reader import Text
 from pipeline.encode import network, registry
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.network import token_batches, torch_devices
 from pipeline.encode.spec import AspireSpec, TransformerSpec
-from pipeline.encode.tokenise import TextTokeniser, TokeniserPool, Tokens
+from pipeline.encode.tokenise import TextTokeniser, TokeniserPool
 from pipeline.encode.transformer import TransformerEncoder
+from tests.core.test_parallel import killed
 from tests.encode.test_transformer import TEXTS, load
 from tests.encode.tiny import save_bert
 
@@ -143,17 +141,9 @@ def test_tokens_from_worker_processes_are_the_same(folder: Path) -> None:
     assert pickle.loads(pickle.dumps(sentences))(TEXTS, "paper") == sentences(TEXTS, "paper")  # noqa: S301
 
 
-class Fatal:
-    """A tokeniser whose process is killed, as on a machine without memory."""
-
-    def __call__(self, texts: Sequence[Text], role: str) -> Tokens:
-        os.kill(os.getpid(), signal.SIGKILL)
-        return Tokens([], [], [])
-
-
 def test_a_killed_tokeniser_process_is_an_error() -> None:
     with pytest.raises(StageError, match="a process that tokenises was killed"):
-        TokeniserPool(Fatal(), 1)(TEXTS, "paper")
+        TokeniserPool(killed, 1)(TEXTS, "paper")
 
 
 _PARENT = """

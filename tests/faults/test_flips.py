@@ -17,7 +17,7 @@ from tests.cli.run import flags, mdcr
 from tests.faults.tally import Tally
 from tests.faults.workspace import contents, leftovers, release
 
-KILLS = int(os.environ.get("MDCR_KILLS", "10"))
+KILLS = int(os.environ.get("MDCR_KILLS", "6"))
 MANIFEST_FLIPS = 24 if KILLS <= 10 else 6 * KILLS
 FLIPS_OF_A_FILE = 1 if KILLS <= 10 else 5
 REPAIRS = 10

@@ -18,7 +18,7 @@ from tests.faults.workspace import contents, leftovers, release, shards
 
 pytestmark = [pytest.mark.slow, pytest.mark.kill]
 
-KILLS = int(os.environ.get("MDCR_KILLS", "10"))
+KILLS = int(os.environ.get("MDCR_KILLS", "6"))
 ROUND = 10
 """Kills of one chain."""
 

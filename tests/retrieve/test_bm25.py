@@ -71,9 +71,9 @@ def test_lucenes_ranking_of_random_texts(tmp_path: Path) -> None:
 
 @pytest.mark.realdata
 def test_lucenes_ranking_of_real_papers(tmp_path: Path) -> None:
-    texts = real_texts("s2orc-real")[:6_000]
+    texts = real_texts("s2orc-real")[:3_000]
     rows = np.random.default_rng(8).permutation(len(texts))
-    asked = [Asked.of(rows[:80], rows[40:5_000]), Asked.of(rows[60:120], rows[3_000:3_900])]
+    asked = [Asked.of(rows[:80], rows[40:2_500]), Asked.of(rows[60:120], rows[1_500:2_400])]
     check(tmp_path, texts, asked, POINTS[:3])
 
 
@@ -288,11 +288,11 @@ def test_blocks_threads_and_other_points_change_no_rank(
     relevant = random_relevant(asked, 2_500, 9)
     whole = grid_ranks(index, asked, relevant, GRID, depth=100, threads=1)
     order = np.random.default_rng(1).permutation(len(GRID))
-    for block, threads in ((2_500, 1), (33, 3), (1, 2)):
+    for block, threads in ((2_500, 1), (33, 3)):
         monkeypatch.setattr(grid, "BLOCK_DOCUMENTS", block)
         again = grid_ranks(index, asked, relevant, [GRID[n] for n in order], depth=100, threads=threads)
         np.testing.assert_array_equal(again, whole[:, order])
-    for number in (0, 44, 89):
+    for number in (0, 89):
         alone = grid_ranks(index, asked, relevant, [GRID[number]], depth=100)
         np.testing.assert_array_equal(alone[:, 0], whole[:, number])
 

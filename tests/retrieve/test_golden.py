@@ -52,9 +52,8 @@ def pools(case: Case) -> list[Subset]:
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", ["tied", "float16", "float32", "large"])
-@pytest.mark.parametrize("engine", ["exact", "faiss"])
-def test_rankings(engine: str, kind: str, metric: Metric) -> None:
-    case, chosen = make_case(kind), dense_engine(engine)
+def test_rankings(kind: str, metric: Metric) -> None:
+    case, chosen = make_case(kind), dense_engine("exact")
     for depth in DEPTHS:
         ranking = case.search(chosen, metric, depth, size=1_100, workers=2)
         assert digest([ranking]) == EXPECTED[f"{kind} {metric} {depth}"]
