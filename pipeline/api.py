@@ -153,13 +153,13 @@ class Workspace:
         from pipeline.stages.chain import evaluations
         from pipeline.stages.systems import parse_systems
 
+        parsed = parse_systems(joined(systems), precision, runs)  # before a corpus is looked for
         asked = [pools] if isinstance(pools, PoolView | Task) else list(pools)
         tasks = [pool.task if isinstance(pool, PoolView) else pool for pool in asked]
         by_corpus: dict[str, list[Task]] = {}
         for task in tasks:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
         settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
-        parsed = parse_systems(joined(systems), precision, runs)
         further = tuple(map(str, parse_measures(joined(measures)))) if measures else ()
         tunings = list(published(self.root / TUNINGS))
         return [

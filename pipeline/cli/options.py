@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline import api, settings
@@ -62,9 +63,12 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
         if lacking.setdefault(error.what, error) is error:
             warn(f"left out: {error}")
 
+    def pools() -> Iterator[Task]:
+        yield from selection(options).pools(find_corpus(runner.root, options.corpus))
+
     given = ("depth", "bm25_engine", "measures", "missing_positives", "measure_engine")
     made = api.Workspace(runner).evaluations(
-        selection(options).pools(find_corpus(runner.root, options.corpus)),
+        pools(),
         options.model or "",
         engine="auto" if options.engine == "ray" else options.engine,
         precision=options.precision,
