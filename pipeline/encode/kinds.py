@@ -254,14 +254,11 @@ def _fitted(name: str, spec: type[Any], encoder: str) -> Kind:
 
 
 def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
-    from pipeline.encode import registry
-
     values = dict(settings)
-    encoder = values.pop("encoder")
-    part = registry.resolve(encoder)
+    part: Model = values.pop("encoder")
     if part.several or not isinstance(part.spec, TransformerSpec):
         raise InputError(
-            f"encoder of {name} must be a transformer with one vector a text, got {encoder!r}",
+            f"encoder of {name} must be a transformer with one vector a text, got {part.name!r}",
             "Write sentences:encoder=minilm",
         )
     distance = cast("Distance", checked_choice("distance", values.pop("distance", part.distance)))

@@ -86,7 +86,10 @@ def resolve(text: str, precision: str | None = None) -> Model:
         options.setdefault("compute", precision)
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
     name = base + (":" if differing else "") + ",".join(f"{key}={differing[key]}" for key in sorted(differing))
-    model = kind.resolve(name, {**entry, **options})
+    settings = {**entry, **options}
+    if "encoder" in settings:  # of sentences
+        settings["encoder"] = resolve(settings["encoder"])
+    model = kind.resolve(name, settings)
     stem = _stem(base, differing, model)
     if stem != name:
         model = dataclasses.replace(model, stem=stem)

@@ -11,7 +11,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical, digest, from_mapping
 from pipeline.core.manifest import Manifest
 from pipeline.measure.measures import parse_measures
-from pipeline.retrieve.engines import IndexSettings
+from pipeline.retrieve.indexes import IndexSettings
 
 RECORDED = ("encoder", "query_encoder", "weights", "parts")
 """Facts in a ranking's provenance that decide it but are settings of its inputs."""

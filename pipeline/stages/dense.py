@@ -38,7 +38,8 @@ from pipeline.retrieve.base import (
     block_rows,
     check_depth,
 )
-from pipeline.retrieve.engines import IndexSettings, dense_engine
+from pipeline.retrieve.engines import dense_engine
+from pipeline.retrieve.indexes import IndexSettings
 from pipeline.retrieve.topk import TopK, pack
 from pipeline.stages.coverage import SKIPPED, Covered, covered
 from pipeline.stages.embed import store_of

@@ -20,8 +20,8 @@ from pipeline.studies.common import table_of
 from pipeline.studies.large_scale import curve
 from pipeline.studies.large_scale.data import Floats, interval
 from pipeline.studies.large_scale.published import published
+from pipeline.studies.large_scale.recipe import DATASET
 from pipeline.studies.large_scale.rows import Row, table
-from pipeline.studies.large_scale.study import DATASET
 from pipeline.studies.large_scale.variance import ENOUGH, components, share_interval
 
 _SIZES = (200_000, 500_000, 1_000_000, 2_000_000)

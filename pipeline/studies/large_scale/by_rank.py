@@ -13,8 +13,8 @@ from pipeline.studies.large_scale import ranks
 from pipeline.studies.large_scale.data import Floats, Ranked, interval, marks_of
 from pipeline.studies.large_scale.leakage import ALIKE, FIRST, audit
 from pipeline.studies.large_scale.marks import YEARS, precision_among, results
+from pipeline.studies.large_scale.recipe import DATASET
 from pipeline.studies.large_scale.rows import Row, share, table
-from pipeline.studies.large_scale.study import DATASET
 from pipeline.studies.large_scale.winners import between, facts, rank_correlation, within
 
 _CUTOFF = 30

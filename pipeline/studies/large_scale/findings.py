@@ -25,7 +25,7 @@ from pipeline.studies.base import Findings, StudyFigure, StudyTable
 from pipeline.studies.large_scale import by_query, by_rank, charts, published
 from pipeline.studies.large_scale.data import Ranked, marks_of, read
 from pipeline.studies.large_scale.leakage import training_papers
-from pipeline.studies.large_scale.study import DATASET, Recipe
+from pipeline.studies.large_scale.recipe import DATASET, Recipe
 
 
 class Read(NamedTuple):

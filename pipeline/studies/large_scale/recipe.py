@@ -1,0 +1,86 @@
+"""The settings of the study ``large_scale``, and the pools that they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipeline.api import selection
+from pipeline.core.errors import InputError, nearest
+from pipeline.report.model import ReportSettings
+from pipeline.stages.selection import Selection, parse_fields
+
+DATASET = "dataset"
+"""Name of the dataset-level pools among the fields of a recipe."""
+
+_OWN = ("sizes", "year", "queries", "samples")
+"""Settings that a field may have of its own."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the study.
+
+    Attributes:
+        corpus: name of the corpus; empty: the only one.
+        fields: of the 19 fields, with commas, ``all``, or ``dataset`` for dataset-level pools.
+        sizes: numbers of candidates, such as ``200k``, or ``all``.
+        year: publication year of the queries.
+        queries: number of queries, or ``all``.
+        samples: samples of each size.
+        seed: of every draw.
+        nested: whether smaller pools are subsets of larger ones.
+        positives: ``corpus`` or ``prefiltered``, as ``--positives``.
+        systems: what ranks, with commas.
+        baseline: the system that the others are tested against.
+        depth: ranks kept of each query.
+        training: files of paper ids that systems were trained on, for the leakage audit.
+        own: for a field, its own ``sizes``, ``year``, ``queries`` or ``samples``.
+    """
+
+    corpus: str
+    fields: str
+    sizes: tuple[str, ...]
+    year: int
+    queries: str
+    samples: int
+    seed: int
+    nested: bool
+    positives: Literal["corpus", "prefiltered"]
+    systems: str
+    baseline: str
+    depth: int
+    training: tuple[str, ...]
+    own: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The fields, ``dataset`` first.
+
+        Raises:
+            InputError: a field is unknown, or has settings of its own and no pools.
+        """
+        named = [name.strip() for name in self.fields.split(",") if name.strip()]
+        others = ",".join(name for name in named if name != DATASET)
+        found = (*((DATASET,) if DATASET in named else ()), *(parse_fields(others or None)))
+        for name, settings in self.own.items():
+            if name not in found:
+                raise InputError(f"own settings must be of one of {', '.join(found)}, got {name!r}", "Mend the recipe")
+            for key in settings:
+                if key not in _OWN:
+                    raise InputError(f"a setting of {name} must be one of {', '.join(_OWN)}, got {key!r}",
+                                     nearest(key, _OWN))  # fmt: skip
+        return found
+
+    def selection(self, group: str) -> Selection:
+        """The pools of one field."""
+        own = {**{name: getattr(self, name) for name in _OWN}, **self.own.get(group, {})}
+        own["size"] = own.pop("sizes")
+        field = None if group == DATASET else group
+        return selection(field=field, seed=self.seed, nested=self.nested, positives=self.positives, **own)
+
+    @property
+    def settings(self) -> ReportSettings:
+        """What decides intervals and tests."""
+        return ReportSettings(seed=self.seed, baseline=self.baseline)
