@@ -20,6 +20,7 @@ from pipeline.studies.base import StudyFigure, StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.facets.agreement import agreement, by_citation, citations, rank_correlation
 from pipeline.studies.facets.scoring import ALL, FOLDS, QUERIES, differences
+from pipeline.studies.tables import points
 
 Rankings = Mapping[tuple[str, str, str], tuple[Pool, Artifact]]
 """Pool and ranking by system, form and facet."""
@@ -86,11 +87,7 @@ def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: i
     facets = frame["facet"].unique(maintain_order=True).to_list()
     lines = []
     for (system, form, than, other), own in frame.group_by("system", "form", "than", "than_form", maintain_order=True):
-        cells = [
-            f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
-            + "†" * (row["p_adjusted"] < _ALPHA)
-            for row in own.iter_rows(named=True)
-        ]
+        cells = [points(row) + "†" * (row["p_adjusted"] < _ALPHA) for row in own.iter_rows(named=True)]
         whole = own.row(-1, named=True)
         ends = (f"{whole['p_adjusted']:.4f}", f"{whole['wins']} : {whole['losses']}")
         lines.append(Line(f"{system}, {form}", (f"{than}, {other}", *cells, *ends)))

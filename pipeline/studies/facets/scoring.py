@@ -12,15 +12,9 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.corpus.pool import Pool
-from pipeline.measure.statistics import (
-    Floats,
-    bootstrap_means,
-    confidence_interval,
-    holm,
-    interval_kind,
-    paired_permutation,
-)
+from pipeline.measure.statistics import holm, interval_kind, paired_permutation
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids
+from pipeline.studies.statistics import mean_of_means
 
 ALL = "all"
 """All facets together."""
@@ -62,8 +56,8 @@ def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: in
             groups[FOLDS] = [sorted({*queries} & {*members}) for _, members in sorted(folds.items())]
         for average, parts in groups.items():
             if all(parts):
-                each = [wide.select(part).to_numpy() for part in parts]
-                low, high, mean = _interval(each, seed, f"{facet} {average}")
+                each = {f"{facet} {average} {n}": wide.select(part).to_numpy() for n, part in enumerate(parts)}
+                mean, low, high, _ = mean_of_means(each, seed)
                 found.append(
                     names.with_columns(
                         pl.lit(facet).alias("facet"),
@@ -107,16 +101,11 @@ def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) ->
         for kind in filter(None, (pairs, [pair for pair in forms if pair not in pairs])):
             change = np.stack([each[one] - each[other] for one, other in kind])
             p_values = paired_permutation(change, seed=seed, item=facet)
-            columns = [*_interval([change], seed, f"{facet} {QUERIES}"), p_values, holm(p_values)]
+            mean, low, high, _ = mean_of_means({f"{facet} {QUERIES} 0": change}, seed)
+            columns = (low, high, mean, p_values, holm(p_values))
             signs = ((change > 0).sum(axis=1), (change < 0).sum(axis=1))
             for (one, other), *found in zip(kind, *columns, *signs, strict=True):
                 rows.append((facet, *one, *other, len(queries), *(value.item() for value in found)))
     names = ["facet", "system", "form", "than", "than_form", "queries"]
     figures = ["low", "high", "difference", "p", "p_adjusted", "wins", "losses"]
     return pl.DataFrame(rows, schema=[*names, *figures], orient="row")
-
-
-def _interval(values: Sequence[Floats], seed: int, item: str) -> tuple[Floats, Floats, Floats]:
-    means = [bootstrap_means(each, seed=seed, item=f"{item} {number}") for number, each in enumerate(values)]
-    low, high = confidence_interval(np.mean(means, axis=0), *values)
-    return low, high, np.mean([each.mean(axis=1) for each in values], axis=0)

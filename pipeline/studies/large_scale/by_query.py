@@ -12,17 +12,18 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.encode import registry
+from pipeline.measure.statistics import Floats
 from pipeline.report.averaging import Averaged, Key
 from pipeline.report.model import AVERAGE, Report, Scored, Setup
 from pipeline.report.tables import Column, Line, Table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.large_scale import curve
-from pipeline.studies.large_scale.data import Floats, interval
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.recipe import DATASET
-from pipeline.studies.large_scale.rows import Row, table
 from pipeline.studies.large_scale.variance import ENOUGH, components, share_interval
+from pipeline.studies.statistics import interval
+from pipeline.studies.tables import Row, points, table
 
 _SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
 _PUBLISHED = ("bm25:tuned", "scibert", "specter", "scincl", "aspire-bm")
@@ -65,12 +66,7 @@ def tests(reports: Sequence[Report], averaged: Mapping[Key, Averaged]) -> StudyT
     lines = [
         Line(
             f"{row['pool']} {row['system']}",
-            (
-                f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]",
-                f"{row['p']:.4f}",
-                f"{row['p_adjusted']:.4f}",
-                f"{row['wins']} : {row['losses']}",
-            ),
+            (points(row), f"{row['p']:.4f}", f"{row['p_adjusted']:.4f}", f"{row['wins']} : {row['losses']}"),
         )
         for row in frame.iter_rows(named=True)
     ]

@@ -8,14 +8,16 @@ import numpy as np
 
 from pipeline.corpus.marks import MARKS
 from pipeline.measure.inputs import Mask
+from pipeline.measure.statistics import Floats
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale import ranks
-from pipeline.studies.large_scale.data import Floats, Ranked, interval, marks_of
+from pipeline.studies.large_scale.data import Ranked, marks_of
 from pipeline.studies.large_scale.leakage import ALIKE, FIRST, audit
 from pipeline.studies.large_scale.marks import YEARS, precision_among, results
 from pipeline.studies.large_scale.recipe import DATASET
-from pipeline.studies.large_scale.rows import Row, share, table
-from pipeline.studies.large_scale.winners import between, facts, rank_correlation, within
+from pipeline.studies.large_scale.winners import between, facts, within
+from pipeline.studies.statistics import interval, rank_correlation
+from pipeline.studies.tables import Row, share, table
 
 _CUTOFF = 30
 _POOLS = "Largest pool of each field, first sample; every query counts once."

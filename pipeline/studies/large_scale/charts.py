@@ -10,7 +10,7 @@ from pipeline.core.config import format_count
 from pipeline.report.page.parts import Chart, Series
 from pipeline.studies.large_scale import curve
 from pipeline.studies.large_scale.by_query import Curve
-from pipeline.studies.large_scale.data import interval
+from pipeline.studies.statistics import interval
 
 _STEPS = 40
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.measure.statistics import bootstrap_means
-from pipeline.studies.large_scale.data import Floats, Interval
+from pipeline.measure.statistics import Floats, bootstrap_means
+from pipeline.studies.statistics import Interval
 
 SIZES = (16_000_000, 200_000_000)
 """Sizes of the extrapolation: candidates of S2ORC with an abstract and references, about, and papers of S2AG."""

@@ -13,12 +13,8 @@ from pipeline.corpus.marks import counted
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Mask, Qrels, Run, query_of
-from pipeline.measure.statistics import bootstrap_means, confidence_interval
+from pipeline.measure.statistics import Floats
 from pipeline.report.identity import Chosen
-
-Floats = npt.NDArray[np.float64]
-Interval = tuple[float, float, float]
-"""Value, lower and upper end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,18 +68,6 @@ def means_by_query(values: npt.NDArray[Any], query: npt.NDArray[np.int64], queri
     counts = np.bincount(query, minlength=queries)
     sums = np.bincount(query, values.astype(np.float64), queries)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-
-
-def interval(values: Floats, seed: int, item: str = "") -> Interval:
-    """Return the mean of some queries with its 95% interval; NaN where there is no query.
-
-    Queries whose value is NaN, which have no positive of a kind, are left out.
-    """
-    known = values[~np.isnan(values)][None, :]
-    if not known.size:
-        return np.nan, np.nan, np.nan
-    low, high = confidence_interval(bootstrap_means(known, seed=seed, item=item), known)
-    return float(known.mean()), float(low[0]), float(high[0])
 
 
 def _offsets(offsets: npt.NDArray[np.int64], kept: Mask) -> npt.NDArray[np.int64]:

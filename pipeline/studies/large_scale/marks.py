@@ -14,7 +14,8 @@ from pipeline.corpus.prefilter import Attributes, Mask, PrefilterConfig, has_tex
 from pipeline.measure.hits import Hits
 from pipeline.measure.inputs import Run
 from pipeline.measure.measures import average_precision
-from pipeline.studies.large_scale.data import Floats, Ranked, restricted, restricted_qrels
+from pipeline.measure.statistics import Floats
+from pipeline.studies.large_scale.data import Ranked, restricted, restricted_qrels
 
 YEARS = 3
 """Years of a stratum."""

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.measure.inputs import Qrels, Run, pairs, places, query_of
-from pipeline.studies.large_scale.data import Floats, means_by_query
+from pipeline.measure.statistics import Floats
+from pipeline.studies.large_scale.data import means_by_query
 
 DEPTHS = (1, 5, 10, 20, 30, 50, 100, 200, 500)
 BANDS = (10, 30, 100)

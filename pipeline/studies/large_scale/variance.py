@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.rng import generator
-from pipeline.measure.statistics import RESAMPLES
-from pipeline.studies.large_scale.data import Floats
+from pipeline.measure.statistics import RESAMPLES, Floats
 
 ENOUGH = 0.1
 """Share of the variance of a mean that may come from the draw of candidates."""

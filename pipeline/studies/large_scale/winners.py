@@ -10,8 +10,9 @@ import numpy as np
 from pipeline.core.rng import generator
 from pipeline.core.schema import NO_YEAR
 from pipeline.measure.inputs import query_of
-from pipeline.measure.statistics import RESAMPLES
-from pipeline.studies.large_scale.data import Floats, Interval, Ranked, means_by_query
+from pipeline.measure.statistics import RESAMPLES, Floats
+from pipeline.studies.large_scale.data import Ranked, means_by_query
+from pipeline.studies.statistics import UNKNOWN, Interval
 
 _WORDS = re.compile(r"\w{3,}")
 
@@ -70,7 +71,7 @@ def between(groups: Sequence[Floats], seed: int, resamples: int = RESAMPLES) -> 
     Each group is resampled by itself for the 95% percentile interval. NaN of fewer than two groups.
     """
     if len(groups) < 2:
-        return np.nan, np.nan, np.nan
+        return UNKNOWN
     random = generator(seed, "between")
     sizes = np.array([len(each) for each in groups])
     drawn = [
@@ -84,26 +85,3 @@ def between(groups: Sequence[Floats], seed: int, resamples: int = RESAMPLES) -> 
     shares = 1 - error * (sizes.sum() - 1) / np.where(total > 0, total, np.inf)
     low, high = np.quantile(shares[1:], [0.025, 0.975])
     return float(shares[0]), float(low), float(high)
-
-
-def rank_correlation(one: Floats, other: Floats, seed: int, item: str = "", resamples: int = RESAMPLES) -> Interval:
-    """Return Spearman's correlation with its 95% percentile interval over queries; NaN where either is constant.
-
-    Queries with a NaN on either side are left out.
-    """
-    from scipy.stats import rankdata
-
-    known = ~(np.isnan(one) | np.isnan(other))
-    pair = np.stack([one[known], other[known]])
-    queries = pair.shape[1]
-    if queries < 2:
-        return np.nan, np.nan, np.nan
-    draws = generator(seed, "correlation", item).integers(0, queries, size=(resamples, queries))
-    x, y = (rankdata(np.concatenate([each[None, :], each[draws]]), axis=1) for each in pair)
-    x, y = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
-    scale = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
-    found = np.where(scale > 0, (x * y).sum(axis=1) / np.where(scale > 0, scale, 1), np.nan)
-    if np.isnan(found[0]):
-        return np.nan, np.nan, np.nan
-    low, high = np.nanquantile(found[1:], [0.025, 0.975])
-    return float(found[0]), float(low), float(high)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,15 +16,16 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
-from pipeline.measure.statistics import PERCENTILE_QUERIES, bootstrap_means
-from pipeline.report.tables import Column, Figure, Line, Table
+from pipeline.measure.statistics import PERCENTILE_QUERIES, Floats, bootstrap_means
+from pipeline.report.tables import Figure, Value
 from pipeline.studies.base import Findings, Study, StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import FieldRankings, benchmark_task
 from pipeline.studies.mdcr.evaluation import Ranked, opened, rank
-from pipeline.studies.mdcr.lists import Floats, Macro, interval, macro
 from pipeline.studies.mdcr.redraws import MATCHED, Draw, draws, draws_pool_task
+from pipeline.studies.statistics import Means, mean_of_means, percentiles
+from pipeline.studies.tables import Row, grid
 
 OWN = "0"
 """The draw that is the benchmark itself."""
@@ -74,9 +75,9 @@ class Measured:
             [f"Percentile intervals of {queries} queries, which are too short."] if queries < PERCENTILE_QUERIES else []
         )
 
-    def macro(self, draw: str) -> Macro:
+    def macro(self, draw: str) -> Means:
         """Return the means over fields of one draw."""
-        return macro(self.fields[draw], self.seed)
+        return mean_of_means(self.fields[draw], self.seed)
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
@@ -150,58 +151,47 @@ def tau(one: Floats, other: Floats) -> Floats:
     return found
 
 
-class Cell(NamedTuple):
-    """A figure of a table, a fraction, with its interval."""
-
-    line: str
-    column: str
-    value: float
-    low: float
-    high: float
-    deviation: float | None = None
+def _figure(row: Row) -> Value:
+    return Figure(row.value, row.deviation, row.low, row.high, best=False, marked=False)
 
 
-def shown(name: str, title: str, cells: Sequence[Cell], notes: Sequence[str]) -> StudyTable:
-    """Return a table of cells, systems by columns, in percent."""
-    figures = {c[:2]: Figure(c.value, c.deviation, c.low, c.high, best=False, marked=False) for c in cells}
-    columns = list(dict.fromkeys(cell.column for cell in cells))
-    lines = (
-        Line(system, tuple(figures.get((system, column)) for column in columns))
-        for system in dict.fromkeys(cell.line for cell in cells)
-    )
-    table = Table(title, "system", tuple(Column("", each) for each in columns), tuple(lines), tuple(notes))
-    frame = pl.DataFrame(cells, schema=["system", "column", *Cell._fields[2:]], orient="row", infer_schema_length=None)
-    return StudyTable(name, table, frame)
+def shown(
+    name: str, title: str, rows: Sequence[Row], notes: Sequence[str], show: Callable[[Row], Value] = _figure
+) -> StudyTable:
+    """Return a table of systems by columns; ``show`` says how a figure is shown."""
+    frame = pl.DataFrame(rows, schema=["system", *Row._fields[1:]], orient="row", infer_schema_length=None)
+    return StudyTable(name, grid(title, "system", {row[:2]: show(row) for row in rows}, notes), frame)
 
 
 def redraw_table(found: Measured, rebuilds: int) -> StudyTable:
     """Return each system's figure in the benchmark, over its rebuilds, with matched negatives and in large pools."""
     again = np.stack([found.macro(str(number)).value for number in range(1, rebuilds + 1)])
-    others = {"benchmark": found.macro(OWN), "matched": found.macro(MATCHED), "large": macro(found.large, found.seed)}
-    cells = []
+    others = {"benchmark": found.macro(OWN), "matched": found.macro(MATCHED)}
+    others["large"] = mean_of_means(found.large, found.seed)
+    rows = []
     for place, system in enumerate(found.systems):
         own = again[:, place]
         deviation = float(own.std(ddof=1)) if rebuilds > 1 else None
         for name, each in others.items():
-            cells.append(Cell(system, name, float(each.value[place]), float(each.low[place]), float(each.high[place])))
-        cells.append(Cell(system, "rebuilds", float(own.mean()), float(own.min()), float(own.max()), deviation))
+            rows.append(Row(system, name, *each.at(place)))
+        rows.append(Row(system, "rebuilds", float(own.mean()), float(own.min()), float(own.max()), deviation))
     notes = (
         "Percent: MAP, mean over fields [95% interval over queries].",
         "matched: negatives of every system. large: the field-level pools.",
         f"rebuilds: mean ± standard deviation over {rebuilds} other draws of the negatives [least, most].",
     )
-    return shown("redraws", "Systems under other candidates", cells, notes)
+    return shown("redraws", "Systems under other candidates", rows, notes)
 
 
 def order_table(found: Measured, rebuilds: int) -> StudyTable:
     """Return Kendall's tau between the order of systems in the benchmark and in other candidates."""
     own = found.macro(OWN)
     others = {f"{rebuilds} rebuilds": [found.macro(str(number)) for number in range(1, rebuilds + 1)]}
-    others |= {"matched": [found.macro(MATCHED)], "large pools": [macro(found.large, found.seed)]}
+    others |= {"matched": [found.macro(MATCHED)], "large pools": [mean_of_means(found.large, found.seed)]}
     rows = []
     for name, each in others.items():
         taus = [float(tau(own.value, other.value)) for other in each]
-        low, high = interval(np.mean([tau(own.draws, other.draws) for other in each], axis=0))
+        low, high = percentiles(np.mean([tau(own.draws, other.draws) for other in each], axis=0))
         rows.append({"compared with": name, "tau": float(np.mean(taus)), "low": low, "high": high, "least": min(taus)})
     frame = pl.DataFrame(rows)
     note = f"Kendall's tau over {len(found.systems)} systems, mean over rebuilds [95% interval over queries]."
@@ -214,7 +204,7 @@ def bias_table(found: Measured) -> StudyTable:
         name: {field: values - found.fields[OWN][field] for field, values in found.fields[f"without {name}"].items()}
         for name in found.chosen
     }
-    cells = []
+    rows = []
     for place, system in enumerate(found.systems):
         own = {name: {field: each[place] for field, each in gain.items()} for name, gain in gains.items()}
         others = [name for name in found.chosen if name != system]
@@ -224,13 +214,13 @@ def bias_table(found: Measured) -> StudyTable:
                 for field, each in own[system].items()
             }
         for name, values in own.items():
-            gain = macro({field: each[None] for field, each in values.items()}, found.seed)
-            cells.append(Cell(system, name, float(gain.value[0]), float(gain.low[0]), float(gain.high[0])))
+            gain = mean_of_means({field: each[None] for field, each in values.items()}, found.seed)
+            rows.append(Row(system, name, *gain.at(0)))
     notes = (
         "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",
         f"{_OWN_COST}: what its own negatives cost a system more than those of the others do.",
     )
-    return shown("bias", "Whose negatives are left out", cells, notes)
+    return shown("bias", "Whose negatives are left out", rows, notes)
 
 
 def power_table(found: Measured, baseline: str, differences: Sequence[float]) -> StudyTable:
@@ -241,23 +231,23 @@ def power_table(found: Measured, baseline: str, differences: Sequence[float]) ->
     normal = NormalDist()
     factor = (normal.inv_cdf(1 - ALPHA / 2) + normal.inv_cdf(POWER)) ** 2
     base = found.systems.index(baseline)
-    cells = []
+    rows = []
     for place, system in enumerate(found.systems):
         gaps = {field: values[place] - values[base] for field, values in found.fields[OWN].items()}
         drawn = [
             bootstrap_means(np.stack([each, each**2]), seed=found.seed, item=field) for field, each in gaps.items()
         ]
         variance = float(np.mean([each.var() for each in gaps.values()]))
-        low, high = interval(np.mean([second - first**2 for first, second in drawn], axis=0))
+        low, high = percentiles(np.mean([second - first**2 for first, second in drawn], axis=0))
         for difference in differences if system != baseline else ():
             needed = (factor * each / difference**2 for each in (variance, low, high))
-            cells.append(Cell(system, f"{100 * difference:g} points", *needed))
+            rows.append(Row(system, f"{100 * difference:g} points", *needed))
     notes = [f"Queries a field [95% interval]: power {POWER:.0%}, p < {ALPHA:g}, against {baseline}.", *found.few()]
-    built = shown("power", "Queries that a difference of MAP needs", cells, notes)
-    text = {cell[:2]: f"{cell.value:,.0f} [{cell.low:,.0f}, {cell.high:,.0f}]" for cell in cells}
-    columns = [column.label for column in built.table.columns]
-    lines = (Line(each.label, tuple(text[each.label, name] for name in columns)) for each in built.table.lines)
-    return replace(built, table=replace(built.table, lines=tuple(lines)))
+
+    def show(row: Row) -> str:
+        return f"{row.value:,.0f} [{row.low:,.0f}, {row.high:,.0f}]"
+
+    return shown("power", "Queries that a difference of MAP needs", rows, notes, show)
 
 
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +24,11 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Mask, Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import LEVEL, bootstrap_means, confidence_interval, paired_permutation
+from pipeline.measure.statistics import Floats, paired_permutation
 from pipeline.report.page.browse import Typed
 from pipeline.retrieve.base import Ranking
 from pipeline.studies.mdcr.layout import TRUE, candidates_of
 
-Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 OfField = Mapping[str, Mapping[str, Sequence[str]]]
 """Candidate ids by query id and candidate type."""
@@ -214,35 +212,6 @@ def in_order(packed: np.ndarray, scores: np.ndarray, queries: int) -> Ranking:
 
 OfFields = Mapping[str, Floats]
 """Values of each query by field, float64 ``[rows, queries]``; the rows of all fields are the same."""
-
-
-class Macro(NamedTuple):
-    """The mean over fields of some rows.
-
-    Attributes:
-        value: float64 ``[rows]``.
-        low: lower end of the bootstrap interval over queries.
-        high: upper end.
-        draws: float64 ``[rows, resamples]``; all rows share the queries drawn.
-    """
-
-    value: Floats
-    low: Floats
-    high: Floats
-    draws: Floats
-
-
-def macro(values: OfFields, seed: int) -> Macro:
-    """Return the mean over fields of the mean over queries; fields are resampled independently."""
-    draws = np.mean([bootstrap_means(each, seed=seed, item=field) for field, each in values.items()], axis=0)
-    means = np.mean([each.mean(axis=1) for each in values.values()], axis=0)
-    return Macro(means, *confidence_interval(draws, *values.values()), draws)
-
-
-def interval(draws: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """Return the percentile interval of a statistic of each resample, float64 ``[resamples]``."""
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def p_value(one: OfFields, other: OfFields, seed: int) -> Floats:

@@ -16,11 +16,12 @@ from pipeline.core.progress import say
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
+from pipeline.measure.statistics import Floats
 from pipeline.report.model import AVERAGE
 from pipeline.studies.mdcr import scores
 from pipeline.studies.mdcr.evaluation import opened
 from pipeline.studies.mdcr.layout import TRUE, Lists, candidates_of, read_lists
-from pipeline.studies.mdcr.lists import MEASURES, Floats, OfField, in_order
+from pipeline.studies.mdcr.lists import MEASURES, OfField, in_order
 
 _LARGEST = float(np.finfo(np.float32).max)
 

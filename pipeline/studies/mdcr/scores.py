@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.statistics import holm
+from pipeline.measure.statistics import Floats, holm
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
 from pipeline.report.identity import Chosen
@@ -24,7 +24,7 @@ from pipeline.report.model import AVERAGE, ReportSettings
 from pipeline.report.page.browse import browser
 from pipeline.report.page.of_report import charts, heat
 from pipeline.report.page.parts import Heat
-from pipeline.report.tables import Column, Figure, Line, Table, build_tables, label_of
+from pipeline.report.tables import Column, Figure, build_tables, label_of
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
 from pipeline.studies.common import frame_of, table_of
@@ -40,7 +40,9 @@ from pipeline.studies.mdcr.evaluation import (
     weighted,
 )
 from pipeline.studies.mdcr.layout import file_names, read_lists
-from pipeline.studies.mdcr.lists import MEASURES, Floats, Lists, macro, p_value
+from pipeline.studies.mdcr.lists import MEASURES, Lists, p_value
+from pipeline.studies.statistics import mean_of_means
+from pipeline.studies.tables import grid
 
 PUBLISHED = RECIPES.parent / "reference"
 """Folder of the figures that the papers print."""
@@ -150,7 +152,7 @@ def values_of(workspace: Workspace, corpus: Artifact, found: Sequence[Ranked]) -
 def types_table(values: Values, baseline: str | None, seed: int) -> StudyTable:
     """Return table 4: how hard each candidate type is for each system, mean over the fields that have it."""
     systems, types = list(values), list(next(iter(values.values())))
-    means = {(system, name): macro(own[name], seed) for system, own in values.items() for name in types}
+    means = {(system, name): mean_of_means(own[name], seed) for system, own in values.items() for name in types}
     p_values = {
         system: np.apply_along_axis(holm, 0, [p_value(own[name], values[baseline][name], seed) for name in types])
         for system, own in values.items()
@@ -170,9 +172,8 @@ def types_table(values: Values, baseline: str | None, seed: int) -> StudyTable:
     if baseline is not None:
         notes.append(f"† differs from {baseline}: paired permutation test, Holm's correction over types, p < 0.05.")
     places = [(measure, system) for measure in MEASURES if measure != "ndcg" for system in systems]
-    columns = tuple(Column(label_of(measure), system) for measure, system in places)
-    lines = (Line(name, tuple(_figure(found[name, m, system]) for m, system in places)) for name in types)
-    return StudyTable("types", Table("Candidate types", "type", columns, tuple(lines), tuple(notes)), frame)
+    cells = {(name, Column(label_of(m), s)): _figure(found[name, m, s]) for name in types for m, s in places}
+    return StudyTable("types", grid("Candidate types", "type", cells, notes), frame)
 
 
 def by_type(frame: pl.DataFrame) -> dict[tuple[str, str, str], dict[str, Any]]:

@@ -12,12 +12,12 @@ from pipeline.encode import registry
 from pipeline.report.tables import Table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import table_of
-from pipeline.studies.large_scale.winners import rank_correlation
 from pipeline.studies.neighbours.geometry import DESCRIBED
 from pipeline.studies.neighbours.operators import CATEGORIES
 from pipeline.studies.neighbours.plan import Recipe
 from pipeline.studies.neighbours.quality import brittleness, chance
 from pipeline.studies.neighbours.values import TASKS, by_category, in_order
+from pipeline.studies.statistics import rank_correlation
 
 OPTIMAL = {"LL-HS": (75, 100), "LO-HS": (70, 100), "LL-PS": (50, 70), "LO-PS": (50, 70), "LO-DS": (0, 20)}
 """AOP-20, in percent, that the paper calls optimal for a category (section 6.3, table 5), both bounds left out."""

@@ -20,11 +20,11 @@ from scipy.spatial.distance import pdist
 from pipeline.core.errors import InputError
 from pipeline.core.rng import priorities
 from pipeline.core.text import id_keys
+from pipeline.measure.statistics import Floats
 from pipeline.studies.scirepeval.layout import Doc, Folder, beside, document, read_doc
 from pipeline.studies.scirepeval.tasks import Entry, VectorsOf
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _SPLIT_SEED, _TUNE_SHARE = 13, 5
 _CUTS = np.linspace(0, 1, 41)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.core.errors import InputError
-from pipeline.measure.statistics import LEVEL, paired_permutation
+from pipeline.measure.statistics import Floats, paired_permutation
 from pipeline.report.figures import COLOURS, WIDTH
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry
+from pipeline.studies.statistics import percentiles
 
-Floats = npt.NDArray[np.float64]
 GROUPS = ("in-train", "out-of-train", "average")
 LEAST_SYSTEMS = 3
 """Systems a correlation needs."""
@@ -43,7 +42,7 @@ class Outcome:
     @property
     def interval(self) -> tuple[float, float] | None:
         """The 95% interval; None for a task of one item, such as one query."""
-        return _percentiles(self.draws) if self.items > 1 else None
+        return percentiles(self.draws) if self.items > 1 else None
 
 
 Found = Mapping[str, Sequence[Outcome]]
@@ -93,7 +92,7 @@ def average(found: Iterable[Outcome], group: str = "average", kind: str = "") ->
     chosen = counted(found, group, kind)
     if not chosen:
         return None
-    low, high = _percentiles(np.mean([each.draws for each in chosen], axis=0))
+    low, high = percentiles(np.mean([each.draws for each in chosen], axis=0))
     return Mean(float(np.mean([each.value for each in chosen])), low, high, len(chosen))
 
 
@@ -112,15 +111,9 @@ def difference(
     if [(each.task, each.measure) for each in one] != [(each.task, each.measure) for each in other] or not one:
         raise InputError("two systems must be compared on the same tasks, got others", "Evaluate both on all of them")
     values = np.array([a.value - b.value for a, b in zip(one, other, strict=True)])
-    low, high = _percentiles(np.mean([a.draws - b.draws for a, b in zip(one, other, strict=True)], axis=0))
+    low, high = percentiles(np.mean([a.draws - b.draws for a, b in zip(one, other, strict=True)], axis=0))
     p_value = float(paired_permutation(values[None], seed=seed, item="scirepeval")[0])
     return Mean(float(values.mean()), low, high, len(values)), p_value, int(np.count_nonzero(values > 0))
-
-
-def _percentiles(draws: Floats) -> tuple[float, float]:
-    """Return the percentile interval of resampled figures, which need not be means (F1, tau)."""
-    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
 
 
 def labels(found: Found) -> list[str]:

@@ -22,9 +22,9 @@ from sklearn.svm import LinearSVC, LinearSVR
 
 from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
+from pipeline.measure.statistics import Floats
 
 Vectors = npt.NDArray[np.float32]
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Indicator = npt.NDArray[np.bool_]
 """``[papers, classes]``; several of a row are set where a paper has several labels, none where it has none."""

@@ -16,13 +16,12 @@ from pipeline.core.rng import generator
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import bootstrap_means
+from pipeline.measure.statistics import Floats, bootstrap_means
 from pipeline.studies.scirepeval import authors, probes
 from pipeline.studies.scirepeval.data import Judged, Labelled, load_judged, load_labelled
 from pipeline.studies.scirepeval.layout import Folder
 from pipeline.studies.scirepeval.tasks import Entry, VectorsOf
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 _BLOCK = 2**22
 """Weights of resampled test papers held at a time."""

@@ -1,0 +1,70 @@
+"""Tables that studies share: cells by row and column, figures with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import polars as pl
+
+from pipeline.report.tables import Column, Line, Table, Value
+from pipeline.studies.base import StudyTable
+
+Place = TypeVar("Place", str, Column)
+
+
+class Row(NamedTuple):
+    """One figure: where it stands in a table, its value and 95% interval, its standard deviation if it has one."""
+
+    label: str
+    column: str
+    value: float
+    low: float
+    high: float
+    deviation: float | None = None
+
+
+_SCHEMA = {"label": pl.String, "column": pl.String, "value": pl.Float64, "low": pl.Float64, "high": pl.Float64}
+
+
+def grid(title: str, corner: str, cells: Mapping[tuple[str, Place], Value], notes: Sequence[str]) -> Table:
+    """Return cells by label of row and column as a table, both in order of first appearance."""
+    labels, columns = dict.fromkeys(label for label, _ in cells), dict.fromkeys(column for _, column in cells)
+    heads = tuple(each if isinstance(each, Column) else Column("", each) for each in columns)
+    lines = (Line(label, tuple(cells.get((label, each)) for each in columns)) for label in labels)
+    return Table(title, corner, heads, tuple(lines), tuple(notes))
+
+
+def table(
+    name: str, title: str, corner: str, rows: Iterable[Row], notes: Sequence[str] = (), scale: float = 100
+) -> StudyTable:
+    """Return figures as a table; ``scale`` multiplies them where they are shown, and NaN is left out."""
+    found = list(rows)
+    frame = pl.DataFrame([row[:5] for row in found], schema=_SCHEMA, orient="row").rename({"label": corner})
+    cells = {row[:2]: text(row, scale) for row in found}
+    return StudyTable(name, grid(title, corner, cells, (*notes, "Brackets: 95% interval.")), frame)
+
+
+def text(row: Row, scale: float = 100) -> str | None:
+    """Return a figure as shown; its interval is left out where none is known."""
+    if math.isnan(row.value):
+        return None
+    value, low, high = (f"{scale * each:.{1 if scale > 1 else 2}f}" for each in row[2:5])
+    return value if math.isnan(row.low) else f"{value} [{low}, {high}]"
+
+
+def points(row: Mapping[str, Any]) -> str:
+    """Return a ``difference`` with its interval, in points."""
+    difference, low, high = (f"{100 * row[name]:+.1f}" for name in ("difference", "low", "high"))
+    return f"{difference} [{low}, {high}]"
+
+
+def share(label: str, column: str, count: int, total: int) -> Row:
+    """Return a share with its Wilson interval; NaN of nothing."""
+    from scipy.stats import binomtest
+
+    if not total:
+        return Row(label, column, math.nan, math.nan, math.nan)
+    found = binomtest(count, total).proportion_ci(method="wilson")
+    return Row(label, column, count / total, float(found.low), float(found.high))
