@@ -57,7 +57,7 @@ help:  ## this list
 	@echo "                 SORT=map MISSING_POSITIVES=ignore|count OUTPUT=folder WHAT=corpora CHECK=golden.csv TOLERANCE=0.01"
 	@echo "                 SPOT=3 MOST=5 (compare)"
 	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET=name=value LIST=1"
-	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=corpus|query"
+	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=field|corpus|query"
 	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|trec|json|ranx|parquet|csv|npy"
 	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
 	@echo "                 SLICE=0/4"
