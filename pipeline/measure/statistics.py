@@ -61,17 +61,23 @@ def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: 
     Raises:
         InputError: there are no queries, or ``resamples`` is below 1.
     """
-    rows, queries = values.shape
-    _require(queries, resamples)
-    random = generator(seed, "bootstrap", item)
-    means = np.empty((rows, resamples))
-    for part in _blocks(resamples, queries):
-        drawn = random.integers(0, queries, size=(part.stop - part.start, queries))
-        # How often each query was drawn turns every row's resampled sum into one dot product.
-        flat = drawn + queries * np.arange(len(drawn))[:, None]
-        times = np.bincount(flat.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
-        means[:, part] = _dots(values, times) / queries
+    queries = values.shape[1]
+    sums = [_dots(values, times) for times in resampled(queries, seed=seed, item=item, resamples=resamples)]
+    means: Floats = np.concatenate(sums, axis=1) / queries
     return means
+
+
+def resampled(items: int, *, seed: int, item: object = "", resamples: int = RESAMPLES) -> Iterator[Floats]:
+    """Yield how often each resample of a bootstrap draws each item, float64 ``[resamples, items]``, in blocks.
+
+    A resampled sum is then one dot product. The arguments are those of :func:`bootstrap_means`.
+    """
+    _require(items, resamples)
+    random = generator(seed, "bootstrap", item)
+    for part in _blocks(resamples, items):
+        drawn = random.integers(0, items, size=(part.stop - part.start, items))
+        flat = drawn + items * np.arange(len(drawn))[:, None]
+        yield np.bincount(flat.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
 
 
 def interval_kind(queries: int, groups: int = 1) -> str:

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.api import Workspace
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
 from pipeline.report.choice import choose
+from pipeline.report.identity import Chosen
 from pipeline.report.model import Report, ReportSettings
 from pipeline.report.page.browse import browser
 from pipeline.report.page.parts import Browser
@@ -56,6 +59,23 @@ def evaluations(
     return workspace.evaluations(selection.pools(find_corpus(workspace.root, corpus or None)), systems, **settings)
 
 
+def made(workspace: Workspace, task: Task) -> Artifact:
+    """Return an artifact.
+
+    Raises:
+        InputError: it is not made yet.
+    """
+    if not workspace.runner.published(task):
+        raise InputError(f"{task.name} must be made first", "Run the study without --dry-run")
+    return Artifact.open(workspace.runner.path(task))
+
+
+def chosen_of(workspace: Workspace, evaluated: Sequence[Evaluation]) -> list[Chosen]:
+    """Return what a report of evaluations is read from; scores that are missing are made."""
+    workspace.make([score for evaluation in evaluated for score in evaluation.scores])
+    return choose(workspace.root, rankings=[evaluation.ranking.id for evaluation in evaluated])
+
+
 def report_of(
     workspace: Workspace,
     evaluated: Sequence[Evaluation],
@@ -63,15 +83,12 @@ def report_of(
     settings: ReportSettings | None = None,
 ) -> Report:
     """Return the report of evaluations that were made."""
-    workspace.make([score for evaluation in evaluated for score in evaluation.scores])
-    chosen = choose(workspace.root, rankings=[evaluation.ranking.id for evaluation in evaluated])
-    return summarise(collect.load(chosen), settings or ReportSettings(), tuple(measures))
+    return summarise(collect.load(chosen_of(workspace, evaluated)), settings or ReportSettings(), tuple(measures))
 
 
 def browser_of(workspace: Workspace, evaluated: Sequence[Evaluation], report: Report) -> Browser:
     """Return the queries of a report of evaluations one by one, for its page."""
-    chosen = choose(workspace.root, rankings=[evaluation.ranking.id for evaluation in evaluated])
-    return browser(chosen, report.scored, report.measures, report.settings)
+    return browser(chosen_of(workspace, evaluated), report.scored, report.measures, report.settings)
 
 
 def frame_of(report: Report) -> pl.DataFrame:

@@ -7,6 +7,7 @@ candidates in turns from a random start, skipping what is in already; then the p
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,16 +79,12 @@ class BuildConfig:
 def round_robin(ranked: Sequence[Sequence[int]], size: int, start: int) -> list[int]:
     """Return the first ``size`` different candidates of some rankings taken in turns, from ranking ``start`` on."""
     pool: dict[int, None] = {}
-    places, turn, exhausted = [0] * len(ranked), start, set[int]()
-    while len(pool) < size and len(exhausted) < len(ranked):
-        own = ranked[turn]
-        while places[turn] < len(own) and own[places[turn]] in pool:
-            places[turn] += 1
-        if places[turn] < len(own):
-            pool[own[places[turn]]] = None
-        else:
-            exhausted.add(turn)
-        turn = (turn + 1) % len(ranked)
+    turns = deque(map(iter, [*ranked[start:], *ranked[:start]]))
+    while turns and len(pool) < size:
+        own = turns.popleft()
+        if (found := next((row for row in own if row not in pool), None)) is not None:
+            pool[found] = None
+            turns.append(own)
     return list(pool)
 
 

@@ -21,6 +21,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.sources.base import fingerprint
 from pipeline.sources.csfcube import FACETS, Csfcube, Judged, query_id, read_judged
 from pipeline.stages.corpus import corpus_task
+from pipeline.studies.common import made
 
 if TYPE_CHECKING:
     from pipeline.api import Workspace
@@ -53,14 +54,8 @@ class CollectionRecipe:
         return corpus_task(self.corpus, self.release)
 
     def made(self, workspace: Workspace) -> Artifact:
-        """Return the corpus.
-
-        Raises:
-            InputError: it is not made yet.
-        """
-        if not workspace.runner.published(self.corpus_task):
-            raise InputError(f"the corpus {self.corpus} must be made first", "Run the study without --dry-run")
-        return workspace.runner.make(self.corpus_task)
+        """Return the corpus, which must have been made."""
+        return made(workspace, self.corpus_task)
 
 
 @dataclass(frozen=True)

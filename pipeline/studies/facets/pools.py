@@ -17,15 +17,14 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
-from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, POOL_QUERIES
+from pipeline.core.schema import MISSING
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.pools import table
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.sources.csfcube import query_id
+from pipeline.studies.pools import GivenPool, write_pool
 
 FACET, WHOLE = "facet", "whole"
 """What is asked: the query's sentences of the facet, or the whole paper."""
@@ -34,7 +33,7 @@ _QUERIES: Mapping[str, Literal["papers", "texts"]] = {FACET: "texts", WHOLE: "pa
 
 
 @dataclass(frozen=True)
-class FacetPool(PoolConfig):
+class FacetPool(GivenPool):
     """Settings of the pools of one facet.
 
     Attributes:
@@ -42,13 +41,7 @@ class FacetPool(PoolConfig):
             nothing is judged, and every query ranks all other papers with text.
     """
 
-    year: int | None = None
-    size: int | Literal["all"] = "all"
-    queries: int | Literal["all"] = "all"
     relevant: int | None = 2
-
-    def __post_init__(self) -> None:
-        """Accept any setting: the collection decides the queries."""
 
     @property
     def slug(self) -> str:
@@ -112,10 +105,7 @@ def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
     excluded = np.nonzero(~ranked)
 
     names = np.full(len(kept), config.field, object)
-    out.arrow("queries.arrow", table(POOL_QUERIES, asked[order], names), POOL_QUERIES)
-    out.arrow("candidates.arrow", table(CANDIDATES, candidates), CANDIDATES)
-    out.arrow("qrels.arrow", table(JUDGEMENTS, query, row, grade), JUDGEMENTS)
-    out.arrow("exclusions.arrow", table(EXCLUSIONS, excluded[0], candidates[excluded[1]]), EXCLUSIONS)
+    write_pool(out, (asked[order], names), candidates, (query, row, grade), (excluded[0], candidates[excluded[1]]))
     out.arrow("missing.arrow", MISSING.empty_table(), MISSING)
     return {
         "queries": len(kept),

@@ -161,23 +161,16 @@ def winners(ranked: Sequence[Ranked], baseline: str, seed: int) -> Iterator[Stud
         yield table("winners", "What explains who wins a query", "fact", rows, notes, scale=1)
 
 
-def leakage(ranked: Sequence[Ranked], trained: Mask, given: bool) -> StudyTable:
-    """Return shares of queries and positives that may leak; ``given``: whether there are training lists."""
-    rows = []
-    for each in ranked:
-        found = audit(each, trained)
-        for column, flags in (
-            ("queries trained on", found.trained_queries if given else None),
-            ("positives trained on", found.trained if given else None),
-            ("positives younger", found.younger),
-            ("positives alike", found.alike),
-            ("queries with an alike hit", found.alike_queries),
-        ):
-            if flags is not None:
-                rows.append(share(each.group, column, int(flags.sum()), len(flags)))
+def leakage(ranked: Sequence[Ranked], trained: Mask | None) -> StudyTable:
+    """Return shares of queries and positives that may leak, and in training lists where there are any."""
+    rows = [
+        share(each.group, column, int(flags.sum()), len(flags))
+        for each in ranked
+        for column, flags in audit(each, trained).items()
+    ]
     notes = (
         f"Alike: titles whose words have a Jaccard index of at least {ALIKE}; hits: the first {FIRST} of every system. "
         "Younger: of a later year than the query.",
-        *(() if given else ("The recipe names no training lists.",)),
+        *(() if trained is not None else ("The recipe names no training lists.",)),
     )
     return table("leakage", "Leakage audit", "field", rows, notes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,26 +22,13 @@ FIRST = 10
 """Ranks of each system that are searched for near-duplicates."""
 
 
-class Audit(NamedTuple):
-    """What an audit of one pool found.
+def audit(ranked: Ranked, trained: Mask | None) -> dict[str, Mask]:
+    """Return which queries and positives of a pool may leak, by finding: bool ``[queries]`` or ``[positives]``.
 
-    Attributes:
-        trained_queries: queries in a training list, bool ``[queries]``.
-        trained: positives in a training list, bool ``[positives]``.
-        younger: positives of a later year than the query, bool ``[positives]``.
-        alike: positives whose title is nearly the query's, bool ``[positives]``.
-        alike_queries: queries with such a title among the first ranks of any system, bool ``[queries]``.
+    - trained on: in a training list; ``trained`` is bool ``[papers of the corpus]``, None without lists;
+    - younger: of a later year than the query;
+    - alike: its title is nearly the query's; an alike hit: one among the first ranks of any system.
     """
-
-    trained_queries: Mask
-    trained: Mask
-    younger: Mask
-    alike: Mask
-    alike_queries: Mask
-
-
-def audit(ranked: Ranked, trained: Mask) -> Audit:
-    """Audit a pool; ``trained`` is bool ``[papers of the corpus]``."""
     pool, qrels = ranked.pool, ranked.qrels
     query = query_of(qrels.offsets)
     years = pool.corpus.attributes["year"]
@@ -50,13 +36,15 @@ def audit(ranked: Ranked, trained: Mask) -> Audit:
     first = [_first(run) for run in ranked.runs.values()]
     pairs = np.unique(np.concatenate([np.empty((2, 0), np.int64), *first], axis=1), axis=1)
     near = _alike(pool.corpus, pool.query_rows[pairs[0]], pairs[1])
-    return Audit(
-        trained_queries=trained[pool.query_rows],
-        trained=trained[qrels.rows],
-        younger=(years[qrels.rows] > years[own]) & (years[qrels.rows] != NO_YEAR),
-        alike=_alike(pool.corpus, own, qrels.rows),
-        alike_queries=np.bincount(pairs[0][near], minlength=ranked.queries) > 0,
-    )
+    known = {}
+    if trained is not None:
+        known = {"queries trained on": trained[pool.query_rows], "positives trained on": trained[qrels.rows]}
+    return {
+        **known,
+        "positives younger": (years[qrels.rows] > years[own]) & (years[qrels.rows] != NO_YEAR),
+        "positives alike": _alike(pool.corpus, own, qrels.rows),
+        "queries with an alike hit": np.bincount(pairs[0][near], minlength=ranked.queries) > 0,
+    }
 
 
 def training_papers(files: Sequence[str], corpus: Corpus) -> Mask:

@@ -19,7 +19,7 @@ from pipeline.core.workspace import find_corpus
 from pipeline.measure.statistics import PERCENTILE_QUERIES, Floats, bootstrap_means
 from pipeline.report.tables import Figure, Value
 from pipeline.studies.base import Findings, Study, StudyTable
-from pipeline.studies.common import table_of
+from pipeline.studies.common import made, table_of
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import FieldRankings, benchmark_task
 from pipeline.studies.mdcr.evaluation import Ranked, opened, rank
@@ -92,8 +92,7 @@ def _plan(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[FieldRan
     """Return the benchmark, which must have been made, its fields of split ``test``, and the draws."""
     found, left_out = study.field_rankings(workspace, recipe)
     config = recipe.config(left_out)
-    task = benchmark_task(find_corpus(workspace.root, recipe.corpus or None), found, config)
-    artifact = Artifact.open(workspace.runner.path(task))
+    artifact = made(workspace, benchmark_task(find_corpus(workspace.root, recipe.corpus or None), found, config))
     wanted = draws(artifact.manifest.counts["model_negatives"], config.systems, recipe.rebuilds)
     return artifact, [part for part in found if part.split == "test"], wanted
 

@@ -31,6 +31,7 @@ from pipeline.stages.corpus import task_of
 from pipeline.stages.score import score_task
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems
+from pipeline.studies.common import made
 from pipeline.studies.mdcr.layout import Lists as Content
 from pipeline.studies.mdcr.layout import data_file, read_lists
 from pipeline.studies.mdcr.lists import MEASURES, Lists, in_order, lists_pool_task
@@ -95,7 +96,7 @@ def validation_pools(workspace: Workspace, folder: Path, tested: Content) -> dic
             raise InputError(f"{folder} must have validation queries of {field} for wsum, got none", BY_RANK)
         if shared := test & set(lists[field]):
             raise InputError(f"validation queries must not be test queries, got {min(shared)} of {field}", BY_RANK)
-    corpus = Artifact.open(workspace.runner.path(corpus_task(folder, "val")))
+    corpus = made(workspace, corpus_task(folder, "val"))
     return dict(zip(tested, benchmark_pools(corpus, "val", {name: lists[name] for name in tested}), strict=True))
 
 

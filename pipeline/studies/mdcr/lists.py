@@ -14,12 +14,11 @@ from pipeline.core.config import digest
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
-from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, POOL_QUERIES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.pools import table
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Mask, Qrels, Run, pairs
@@ -28,6 +27,7 @@ from pipeline.measure.statistics import Floats, paired_permutation
 from pipeline.report.page.browse import Typed
 from pipeline.retrieve.base import Ranking
 from pipeline.studies.mdcr.layout import TRUE, candidates_of
+from pipeline.studies.pools import GivenPool, write_pool
 
 Places = npt.NDArray[np.int64]
 OfField = Mapping[str, Mapping[str, Sequence[str]]]
@@ -54,8 +54,8 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class ListsConfig(PoolConfig):
-    """Settings of a pool of lists. Queries are given, so no year is needed.
+class ListsConfig(GivenPool):
+    """Settings of a pool of lists.
 
     Attributes:
         lists: what identifies the lists.
@@ -64,9 +64,6 @@ class ListsConfig(PoolConfig):
 
     lists: str = ""
     longest: int = 0
-
-    def __post_init__(self) -> None:
-        """Check nothing: no setting decides what is drawn."""
 
 
 class Lists:
@@ -127,7 +124,6 @@ def lists_pool_task(corpus: Artifact, field: str, split: str, lists: OfField) ->
     """
     config = ListsConfig(
         field=field,
-        year=None,
         size=len(set().union(*map(candidates_of, lists.values()))),
         queries=len(lists),
         seed=0,
@@ -174,17 +170,10 @@ def write_lists_pool(
     excluded, place = np.nonzero(foreign)
     positive = np.array([name == TRUE for name in types], bool)
     judged = np.unique(pairs(query[positive], row[positive]))
+    graded = (judged >> np.uint64(32), judged.astype(np.uint32), np.ones(len(judged)))
+    write_pool(out, (query_rows, [field] * len(query_rows)), candidates, graded, (excluded, candidates[place]))
     order = np.argsort(query, kind="stable")
-    tables = {
-        "queries.arrow": (POOL_QUERIES, query_rows, pa.array([field] * len(query_rows), pa.string())),
-        "candidates.arrow": (CANDIDATES, candidates),
-        "qrels.arrow": (JUDGEMENTS, judged >> np.uint64(32), judged.astype(np.uint32), np.ones(len(judged), np.int16)),
-        "exclusions.arrow": (EXCLUSIONS, excluded, candidates[place]),
-        "lists.arrow": (SCHEMA, query[order], row[order], pa.array(types, pa.string()).take(pa.array(order))),
-    }
-    for name, (schema, *columns) in tables.items():
-        arrays = [pa.array(column).cast(each.type) for column, each in zip(columns, schema, strict=True)]
-        out.arrow(name, pa.Table.from_arrays(arrays, schema=schema), schema)
+    out.arrow("lists.arrow", table(SCHEMA, query[order], row[order], np.array(types, object)[order]), SCHEMA)
     return {
         "queries": len(query_rows),
         "candidates": len(candidates),

@@ -27,7 +27,7 @@ from pipeline.report.page.parts import Heat
 from pipeline.report.tables import Column, Figure, build_tables, label_of
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
-from pipeline.studies.common import frame_of, table_of
+from pipeline.studies.common import frame_of, made, table_of
 from pipeline.studies.mdcr.evaluation import (
     BY_RANK,
     INDEXES,
@@ -81,7 +81,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 def ranked(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Ranked]]:
     """Return the corpus of the benchmark, which must have been made, and each system on each field."""
     folder = Path(recipe.input)
-    corpus = Artifact.open(workspace.runner.path(corpus_task(folder, recipe.split)))
+    corpus = made(workspace, corpus_task(folder, recipe.split))
     lists = read_lists(folder, recipe.split)
     validation = validation_pools(workspace, folder, lists) if len(_splits(recipe)) > 1 else {}
     pools = benchmark_pools(corpus, recipe.split, lists)

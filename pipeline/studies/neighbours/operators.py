@@ -82,10 +82,7 @@ def _shuffle(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
 
 
 def _sort(longest_first: bool) -> Edit:
-    def edit(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
-        return " ".join(sorted(words.sentences, key=len, reverse=longest_first))
-
-    return edit
+    return lambda words, _paper, _rng: " ".join(sorted(words.sentences, key=len, reverse=longest_first))
 
 
 def _delete_third(third: int) -> Edit:
@@ -100,10 +97,7 @@ def _delete_third(third: int) -> Edit:
 
 
 def _delete(tags: str) -> Edit:
-    def edit(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
-        return words.without(words.places(tags))
-
-    return edit
+    return lambda words, _paper, _rng: words.without(words.places(tags))
 
 
 def _keep_nouns(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:

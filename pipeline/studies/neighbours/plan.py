@@ -19,6 +19,7 @@ from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.selection import parse_count_or_all
 from pipeline.stages.systems import Dense, encoders, parse_systems
+from pipeline.studies.common import made
 from pipeline.studies.neighbours.corpus import NeighboursConfig, neighbours_task
 from pipeline.studies.neighbours.geometry import similarity_task, standardised_task
 from pipeline.studies.neighbours.operators import CLASSES
@@ -144,18 +145,8 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 
 def neighbours_of(workspace: Workspace, recipe: Recipe, name: str) -> Artifact:
-    """Return the corpus of neighbours of one corpus.
-
-    Raises:
-        InputError: it, or the corpus, is not made yet.
-    """
-    return _made(workspace, _neighbours_task(workspace, recipe, name))
-
-
-def _made(workspace: Workspace, task: Task) -> Artifact:
-    if not workspace.runner.published(task):
-        raise InputError(f"{task.name} must be made first", "Run mdcr study neighbours")
-    return Artifact.open(workspace.runner.path(task))
+    """Return the corpus of neighbours of one corpus, both of which must have been made."""
+    return made(workspace, _neighbours_task(workspace, recipe, name))
 
 
 def pools(recipe: Recipe, corpus: Artifact, kind: Kind) -> list[Task]:
@@ -208,5 +199,5 @@ def _corpus_task(recipe: Recipe, name: str) -> Task:
 
 
 def _neighbours_task(workspace: Workspace, recipe: Recipe, name: str) -> Task:
-    corpus = _made(workspace, _corpus_task(recipe, name)) if recipe.input else find_corpus(workspace.root, name)
+    corpus = made(workspace, _corpus_task(recipe, name)) if recipe.input else find_corpus(workspace.root, name)
     return neighbours_task(corpus, tags_task(corpus), recipe.settings)

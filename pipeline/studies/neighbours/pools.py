@@ -12,21 +12,19 @@ from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.rng import priorities, smallest
-from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, POOL_QUERIES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
-from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.pools import table
 from pipeline.corpus.reader import Corpus
 from pipeline.studies.neighbours.corpus import TITLE, Members, Rows
+from pipeline.studies.pools import GivenPool, write_pool
 
 Kind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
 
 
 @dataclass(frozen=True)
-class NeighbourPoolConfig(PoolConfig):
-    """Settings of a pool of a corpus of neighbours. Inherited settings that draw queries and candidates have no effect.
+class NeighbourPoolConfig(GivenPool):
+    """Settings of a pool of a corpus of neighbours.
 
     Attributes:
         kind: ``titles``: titles as queries, originals as candidates (task I). ``titles-among-titles``: the titles of
@@ -36,14 +34,8 @@ class NeighbourPoolConfig(PoolConfig):
         name: the class, of ``overlap``.
     """
 
-    year: int | None = None
-    size: int | Literal["all"] = "all"
-    queries: int | Literal["all"] = "all"
     kind: Kind = "titles"
     name: str = ""
-
-    def __post_init__(self) -> None:
-        """Accept any setting: the corpus decides."""
 
     @property
     def slug(self) -> str:
@@ -76,10 +68,7 @@ def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
         order = np.argsort(rows)
         rows, of, fields, places = rows[order], of[order], fields[order], np.arange(len(rows))
         own = np.flatnonzero(np.isin(rows, candidates))
-        out.arrow("queries.arrow", table(POOL_QUERIES, rows, fields), POOL_QUERIES)
-        out.arrow("candidates.arrow", table(CANDIDATES, candidates), CANDIDATES)
-        out.arrow("qrels.arrow", table(JUDGEMENTS, places, of, np.ones(len(rows))), JUDGEMENTS)
-        out.arrow("exclusions.arrow", table(EXCLUSIONS, own, rows[own]), EXCLUSIONS)
+        write_pool(out, (rows, fields), candidates, (places, of, np.ones(len(rows))), (own, rows[own]))
         return {
             "queries": len(rows),
             "queries_without_positive": 0,

@@ -12,19 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError
-from pipeline.core.rng import generator
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import Floats, bootstrap_means
+from pipeline.measure.statistics import Floats, bootstrap_means, resampled
 from pipeline.studies.scirepeval import authors, probes
 from pipeline.studies.scirepeval.data import Judged, Labelled, load_judged, load_labelled
 from pipeline.studies.scirepeval.layout import Folder
 from pipeline.studies.scirepeval.tasks import Entry, VectorsOf
 
 Ints = npt.NDArray[np.int64]
-_BLOCK = 2**22
-"""Weights of resampled test papers held at a time."""
 _BEST = 3
 """Papers of a reviewer that count."""
 
@@ -210,12 +207,8 @@ def _resampled(
     """Return a figure that is no mean over items, with resamples of the items (of a part of the task)."""
     if not items:
         raise InputError(f"task {entry.name} must have test papers, got none", "Fetch it again")
-    random = generator(settings.seed, "bootstrap", f"{entry.name}|{part}" if part else entry.name)
-    draws, step = [], max(1, _BLOCK // items)
-    for start in range(0, settings.resamples, step):
-        drawn = random.integers(0, items, size=(min(step, settings.resamples - start), items))
-        flat = drawn + items * np.arange(len(drawn))[:, None]
-        draws.append(figure(np.bincount(flat.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)))
+    item = f"{entry.name}|{part}" if part else entry.name
+    draws = [figure(times) for times in resampled(items, seed=settings.seed, item=item, resamples=settings.resamples)]
     return Figure(name, float(figure(np.ones((1, items)))[0]), np.concatenate(draws), items)
 
 

@@ -18,7 +18,6 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
-from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, POOL_QUERIES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.text import normalise
 from pipeline.core.workdir import Workdir
@@ -31,6 +30,7 @@ from pipeline.encode.store import VectorStore
 from pipeline.sources.base import Limits, PaperBatch, QuerySet, fingerprint
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.stages.embed import embed_tasks, store_of
+from pipeline.studies.pools import write_pool
 from pipeline.studies.scirepeval import data
 from pipeline.studies.scirepeval.layout import META, Doc, Folder, Keys
 from pipeline.studies.scirepeval.scoring import Settings, score
@@ -160,15 +160,7 @@ def pool_task(corpus: Artifact, folder: Folder, entries: Sequence[Entry]) -> Tas
         keys = [doc.key for entry in entries for doc in docs(entry, folder)]
         rows = np.unique(_known(opened, keys))
         queries = np.arange(len(opened.query_texts) if kind == "texts" else 0)
-        tables: tuple[tuple[str, pa.Schema, list[Any]], ...] = (
-            ("queries", POOL_QUERIES, [queries, pa.nulls(len(queries), pa.string())]),
-            ("candidates", CANDIDATES, [rows]),
-            ("qrels", JUDGEMENTS, [[], [], []]),
-            ("exclusions", EXCLUSIONS, [[], []]),
-        )
-        for name, schema, columns in tables:
-            arrays = [pa.array(each).cast(field.type) for each, field in zip(columns, schema, strict=True)]
-            out.arrow(f"{name}.arrow", pa.Table.from_arrays(arrays, schema=schema), schema)
+        write_pool(out, (queries, [None] * len(queries)), rows, ([], [], []), ([], []))
         return {"candidates": len(rows), "queries": len(queries)}
 
     slug = f"{corpus.manifest.slug}-{config.slug}"

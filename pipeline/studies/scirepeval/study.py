@@ -17,6 +17,7 @@ from pipeline.core.task import Task
 from pipeline.encode import registry
 from pipeline.stages.corpus import corpus_task
 from pipeline.studies.base import Findings, Study, StudyFigure
+from pipeline.studies.common import made
 from pipeline.studies.scirepeval import tables
 from pipeline.studies.scirepeval.layout import Folder
 from pipeline.studies.scirepeval.outcomes import LEAST_SYSTEMS, Outcome, draw_correlations, draw_gains, outcomes
@@ -155,9 +156,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     _systems(recipe)  # before the papers are read
     papers = _corpus_task(recipe)
     yield [papers]
-    if not workspace.runner.published(papers):
-        raise InputError(f"the corpus {papers.name} must be made first, got none", "Run without --dry-run")
-    corpus = workspace.runner.make(papers)
+    corpus = made(workspace, papers)
     yield from ([task] for task in (*_leaks(corpus, recipe).values(), *_figures(corpus, recipe).values()))
 
 

@@ -234,12 +234,12 @@ def test_the_audit_finds_what_was_planted(ranked: Ranked, tmp_path: Path) -> Non
     found = leakage.audit(ranked, leakage.training_papers([str(file)], corpus))
     rows = ranked.qrels.rows
     years = corpus.attributes["year"][rows]
-    assert np.flatnonzero(found.trained_queries).tolist() == [3]
-    assert (found.trained == (rows == 20)).all()
-    assert (found.younger == (years > 2019)).all()
-    assert found.younger.any()
-    assert (found.alike == ((rows == 20) & (query_of(ranked.qrels.offsets) == 0))).all()
-    assert found.alike.sum() == 1
+    assert np.flatnonzero(found["queries trained on"]).tolist() == [3]
+    assert (found["positives trained on"] == (rows == 20)).all()
+    assert (found["positives younger"] == (years > 2019)).all()
+    assert found["positives younger"].any()
+    assert (found["positives alike"] == ((rows == 20) & (query_of(ranked.qrels.offsets) == 0))).all()
+    assert found["positives alike"].sum() == 1
     with pytest.raises(InputError, match="training list"):
         leakage.training_papers([str(tmp_path / "absent")], corpus)
 
