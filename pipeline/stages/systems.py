@@ -288,7 +288,7 @@ def _parse_reranked(name: str, precision: str | None) -> Reranked:
 
 
 def _parse_fused(method: str, inside: str, precision: str | None) -> Fused:
-    parts = parse_systems(inside, precision) if inside.strip() else []
+    parts = [_parse(name, precision) for name in system_names(inside)]
     if len(parts) < 2:
         raise InputError(f"{method}({inside}) fuses {len(parts)} systems", f"Name two or more: {method}(bm25,scincl)")
     if len({part.key if isinstance(part, Bm25 | Dense) else part.name for part in parts}) < len(parts):

@@ -128,9 +128,9 @@ def test_names(folder: Path) -> None:
     assert system.model.spec.compute == "bfloat16"
     assert parse_systems(system.name)[0] == system
     assert [model.name for model in encoders([system])] == encoder_names(text) == ["lsa"]
-    (reduced,) = parse_systems(f"rerank(bm25,cross:{folder},30)", "bf16")
+    (reduced,) = parse_systems(f"rerank(rrf(bm25,lsa),cross:{folder},30)", "bf16")
     assert isinstance(reduced, Reranked)
-    assert reduced.name == f"rerank(bm25,cross:{folder}:compute=bfloat16,30)"
+    assert reduced.name == f"rerank(rrf(bm25,lsa),cross:{folder}:compute=bfloat16,30)"
 
 
 @pytest.mark.parametrize(
