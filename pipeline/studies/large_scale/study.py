@@ -9,12 +9,13 @@ from pipeline.core.task import Task
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Findings, Study
-from pipeline.studies.common import evaluation_batches, evaluations
+from pipeline.studies.common import check_baseline, evaluation_batches, evaluations
 from pipeline.studies.large_scale.recipe import Recipe
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the tasks that score every system on every pool, field by field, tunings of BM25 first."""
+    check_baseline(recipe.baseline, recipe.systems)
     for group in recipe.groups:
         yield from evaluation_batches(*_pools(workspace, recipe, group), depth=recipe.depth)
 
