@@ -44,7 +44,7 @@ help:  ## this list
 	@echo "                 DUPLICATES_BY=doi,title FIELDS_FROM=... MIN_CONCEPT_SCORE=0.3 INCLUDE_XPAC=1 JUDGED=test"
 	@echo "                 MAX_TEXT=1M ALLOW_EMPTY=1 ALLOW_TRUNCATED=1"
 	@echo "  to fetch one   SOURCE=s2ag|openalex RELEASE=latest SNAPSHOT=jsonl|parquet FIRST=1 OUTPUT=/data/... API_KEY_FILE=..."
-	@echo "                 DATASETS=papers,abstracts,citations CONNECTIONS=4 ENDPOINT=https://..."
+	@echo "                 DATASETS=papers,abstracts,citations TRAIN=1 CONNECTIONS=4 ENDPOINT=https://..."
 	@echo "  which pools    FIELD=Medicine|all (none: dataset-level) STRICT=1 YEAR=2019 SIZE=200k,2M QUERIES=200 SAMPLES=3"
 	@echo "                 SEED=13 SPLIT=test|validation NESTED=1 EXCLUDE=training-ids.txt"
 	@echo "                 CITATION_DIRECTION=outbound|inbound|total MIN_CITATIONS=3 MIN_ABSTRACT_CHARS=30"
