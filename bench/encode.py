@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sentence_transformers import SentenceTransformer, models
+from sentence_transformers import SentenceTransformer, models  # type: ignore[attr-defined]
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
 from pipeline.core import progress, provenance

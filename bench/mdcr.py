@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.resources import parse_memory
+from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
 from pipeline.corpus.reader import Graph
 from pipeline.studies.mdcr.candidates import by_overlap, graph_candidates
@@ -125,7 +125,7 @@ def main() -> None:
         folder = options.folder or Path(temporary)
         if not (folder / "in.npy").exists():
             generate(folder, papers, links)
-        ours = measured(folder, count, parse_memory(options.memory))
+        ours = measured(folder, count, Resources.of(options.memory).memory)
         graphs = load(folder)
         some = queries(graphs[0], count)[:50]
         by_sets = plain(*graphs, some) * count / len(some)

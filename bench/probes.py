@@ -15,6 +15,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from sklearn.model_selection import GridSearchCV
@@ -49,10 +50,10 @@ def main() -> None:
     classes = np.stack([~held[:papers], held[:papers]], axis=1)
     plain = LinearSVC(random_state=42) if options.part == "classification" else LinearSVR(random_state=42)
 
-    def peer() -> np.ndarray:
+    def peer() -> Any:
         return GridSearchCV(plain, {"C": C[options.part]}, cv=3, n_jobs=workers).fit(train, target).predict(test)
 
-    def ours() -> np.ndarray:
+    def ours() -> Any:
         if options.part == "classification":
             return probes.classify(train, classes, test, False, workers, Counter()).argmax(axis=1)
         return probes.regress(train, target.astype(np.float64), test, workers)

@@ -21,7 +21,7 @@ def main() -> None:
     options = parser.parse_args()
     for name in BENCHES:
         print(f"== {name}", flush=True)
-        command = [sys.executable, Path(__file__).with_name(name), *["--quick"] * options.quick]
+        command = [sys.executable, str(Path(__file__).with_name(name)), *["--quick"] * options.quick]
         if code := subprocess.run(command, check=False).returncode:
             sys.exit(f"{name} failed with exit code {code}")
 

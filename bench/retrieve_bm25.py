@@ -56,7 +56,7 @@ class Made(NamedTuple):
     """A pool with what searches it."""
 
     pool: Pool
-    index: ForwardIndex
+    terms: ForwardIndex
     lucene: Artifact | None
 
 
@@ -83,8 +83,8 @@ def prepare(folder: Path, sizes: Sequence[int], queries: int, peers: Sequence[in
 
 
 def read(made: Made) -> tuple[Collection, QueryTerms]:
-    queries = QueryTerms.read(made.index, made.pool.query_rows)
-    return Collection.read(made.index, made.pool.candidates, queries.vocabulary, THREADS), queries
+    queries = QueryTerms.read(made.terms, made.pool.query_rows)
+    return Collection.read(made.terms, made.pool.candidates, queries.vocabulary, THREADS), queries
 
 
 def ours(made: Made) -> Ranking:
@@ -127,7 +127,7 @@ def bm25s_search(made: Made) -> Callable[[], Any]:
 
     def tokens_of(rows: Any) -> list[list[int]]:
         found = []
-        for part in made.index.parts(rows):
+        for part in made.terms.parts(rows):
             spelled = np.array([names.setdefault(term, len(names)) for term in part.block.vocabulary.to_pylist()])
             tokens = np.repeat(spelled[part.block.terms], part.block.frequencies).tolist()
             ends = np.concatenate([[0], np.cumsum(part.block.lengths, dtype=np.int64)])
@@ -150,7 +150,7 @@ def medians(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, tuple[
             run()
             if number:
                 times[name].append((time.perf_counter() - started, time.process_time() - used))
-    return {name: tuple(map(statistics.median, zip(*each, strict=True))) for name, each in times.items()}  # type: ignore[misc]
+    return {name: tuple(map(statistics.median, zip(*each, strict=True))) for name, each in times.items()}
 
 
 def measure(made: Made, rounds: int, with_bm25s: bool) -> dict[str, Any]:

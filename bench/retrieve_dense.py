@@ -98,9 +98,12 @@ def against_faiss(queries: np.ndarray, vectors: np.ndarray, rounds: int) -> dict
     index = faiss.IndexFlatL2(DIMENSION)
     index.add(vectors)
     kinds = {"as chosen": None, "float32": False}
+
+    def exact(low: bool | None) -> Callable[[], Any]:
+        return lambda: ours(queries, blocks(vectors), len(vectors), low)
+
     runs: dict[str, Callable[[], Any]] = {"faiss": lambda: index.search(queries, DEPTH)}
-    for label, low in kinds.items():
-        runs[label] = lambda low=low: ours(queries, blocks(vectors), len(vectors), low)
+    runs |= {label: exact(low) for label, low in kinds.items()}
     results, medians = interleaved(runs, rounds)
     figures = {"vectors": len(vectors), **seconds(medians)}
     for label in kinds:
