@@ -32,12 +32,7 @@ def evaluation_batches(
 ) -> Iterator[list[Task]]:
     """Yield the tasks that score systems on pools: the tunings of BM25 first, if ``systems`` names ``bm25:tuned``.
 
-    Args:
-        workspace: where the corpus is.
-        corpus: its name.
-        selection: the pools.
-        systems: with commas.
-        **settings: of :meth:`pipeline.api.Workspace.evaluations`.
+    ``settings`` are those of :meth:`pipeline.api.Workspace.evaluations`.
     """
     if "bm25:tuned" in systems:
         yield tuning_tasks(workspace, corpus, selection)

@@ -244,13 +244,7 @@ def pairs_task(
 ) -> Task:
     """Return the task that ranks a pool by scores of pairs.
 
-    Args:
-        slug: readable name.
-        config: what decides the ranking beside its inputs.
-        corpus: the corpus of the pool.
-        pool: what is ranked.
-        more: further inputs.
-        score_of: given the inputs and the pool, returns the scores of a query with candidates.
+    ``score_of``, given the inputs (``more`` among them) and the pool, returns the scores of a query with candidates.
     """
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:

@@ -37,11 +37,8 @@ NOTES = (
 def published(system: str, field: str | None, size: int | None, measure: str) -> float | None:
     """Return a published figure, a fraction, or None.
 
-    Args:
-        system: label of a row; BM25 is published as tuned.
-        field: a field, None (dataset level) or ``AVG``, the average of all 19 fields.
-        size: candidates. Without it, or in a field whose published pool holds all papers, it is not compared.
-        measure: one of :data:`MEASURES`.
+    BM25 is published as tuned. The field ``AVG`` is the average of all 19. Without a size, or in a field whose
+    published pool holds all papers, the size is not compared.
     """
     if field is not None and field not in (AVERAGE, *_WHOLE) and size not in (None, _POOL):
         return None
@@ -69,10 +66,7 @@ def tables(
 ) -> Iterator[StudyTable]:
     """Yield table 1 for each family of sizes, and tables 2, 7 and 8 for each family of fields, with notes of each.
 
-    Args:
-        report: the figures.
-        notes_of: notes below the tables of a family.
-        compared: whether published figures stand beside them; those of made-up papers compare with none.
+    Figures of made-up papers are not ``compared`` with published ones.
     """
     frame = with_published(report, compared=compared)
     figures = _rows(frame, ["system", "field", "size", "measure", "value", "published"])

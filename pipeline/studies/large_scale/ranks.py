@@ -71,12 +71,7 @@ def loss_by_band(ranks: Integers, qrels: Qrels) -> Floats:
 def recall_by_class(ranks: Integers, qrels: Qrels, classes: Integers, count: int, cutoff: int) -> Floats:
     """Return the recall at a cutoff of the positives of each class, float64 ``[classes, queries]``; NaN without any.
 
-    Args:
-        ranks: as :func:`ranks_of`.
-        qrels: the positives.
-        classes: class of each positive, from 0.
-        count: number of classes.
-        cutoff: ranks that count.
+    ``ranks`` and ``classes``, from 0 to ``count`` - 1, are of each positive.
     """
     query, queries = query_of(qrels.offsets), len(qrels.offsets) - 1
     found = (ranks > 0) & (ranks <= cutoff)

@@ -79,11 +79,6 @@ def benchmark_task(corpus: Artifact, parts: Sequence[FieldRankings], config: Ben
 
     Its artifact has the two files of each split in the published layout. A validation query of one field that is a test
     query of another is left out and counted.
-
-    Args:
-        corpus: the corpus of the pools.
-        parts: a pool and its rankings for each split and field.
-        config: what else decides it.
     """
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
     for part in parts:

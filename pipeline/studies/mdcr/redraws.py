@@ -53,14 +53,7 @@ def draws(chosen: Sequence[str], systems: Sequence[str], rebuilds: int) -> list[
 
 
 def draws_pool_task(corpus: Artifact, part: FieldRankings, drawing: Drawing, wanted: Sequence[Draw]) -> Task:
-    """Return the task of the pool with all draws of one field; positives are the same in all.
-
-    Args:
-        corpus: the corpus of the field's pool.
-        part: the field's pool and its rankings by every system.
-        drawing: of the benchmark.
-        wanted: the draws.
-    """
+    """Return the task of the pool with all draws of one field; positives are the same in all."""
     own = {field.name: getattr(part.pool.config, field.name) for field in dataclasses.fields(part.pool.config)}
     config = ListsConfig(
         **own,

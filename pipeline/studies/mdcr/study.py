@@ -120,13 +120,8 @@ def field_pools(
 ) -> tuple[dict[str, dict[str, Task]], dict[str, str]]:
     """Return the pool of each split of the fields that have enough queries, and why each other field is left out.
 
-    A field whose cited papers are fewer than the size takes them all, as the paper does for Art, History and
-    Philosophy. Nothing is made.
-
-    Args:
-        workspace: published pools are not checked again.
-        corpus: where the papers are.
-        selections: of one field, one size, one sample and split ``test`` each.
+    A selection is of one field, one size, one sample and split ``test``. A field whose cited papers are fewer than the
+    size takes them all, as the paper does for Art, History and Philosophy. Nothing is made.
     """
     opened = Corpus(corpus)
     found, left_out = {}, {}

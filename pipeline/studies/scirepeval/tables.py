@@ -33,13 +33,7 @@ Row = dict[str, Any]
 
 
 def averages(found: Found, published: Mapping[str, str], states: Mapping[str, State]) -> StudyTable:
-    """Return the averages beside the published ones (table 2).
-
-    Args:
-        found: the figures.
-        published: the system whose published figures are those of each system.
-        states: whether each task is whole or a sample.
-    """
+    """Return the averages beside the published ones (table 2), those of the system that ``published`` names."""
     lines, rows = [], []
     for name, figures in found.items():
         reference = registry.published(published.get(name, name))
@@ -95,9 +89,7 @@ def formats(found: Found) -> StudyTable:
 def codes(found: Found, columns: Mapping[str, str]) -> StudyTable:
     """Return every format's tasks on the vectors of every format's encoder, beside the published figures (table 3).
 
-    Args:
-        found: the figures of each encoder.
-        columns: the encoder of each format, and of ad-hoc queries.
+    ``columns`` has the encoder of each format, and of ad-hoc queries.
     """
     lines, rows = [], []
     for group in GROUPS[:2]:
