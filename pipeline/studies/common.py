@@ -99,15 +99,9 @@ def table_of(title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimal
     """Return a frame as a table: its first column labels the rows, numbers have a fixed number of decimals."""
 
     def text(value: Any) -> str | None:
-        if value is None:
-            return None
-        return (
-            f"{value:.{decimals}f}"
-            if isinstance(value, float)
-            else f"{value:,}"
-            if isinstance(value, int)
-            else str(value)
-        )
+        if isinstance(value, float):
+            return f"{value:.{decimals}f}"
+        return None if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
     first, *others = frame.columns
     lines = [Line(str(row[0]), tuple(map(text, row[1:]))) for row in frame.iter_rows()]

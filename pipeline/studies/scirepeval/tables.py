@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from pipeline.studies.scirepeval.outcomes import (
     smallest_subset,
 )
 from pipeline.studies.scirepeval.tasks import FORMATS
+from pipeline.studies.tables import grid
 
 Made = Mapping[tuple[str, str], Artifact]
 """The figures of each task and system."""
@@ -34,15 +36,14 @@ Row = dict[str, Any]
 
 def averages(found: Found, published: Mapping[str, str], states: Mapping[str, State]) -> StudyTable:
     """Return the averages beside the published ones (table 2), those of the system that ``published`` names."""
-    lines, rows = [], []
+    rows, measured, beside = [], dict[tuple[str, Column], Value](), dict[tuple[str, Column], Value]()
     for name, figures in found.items():
         reference = registry.published(published.get(name, name))
-        printed = [reference.get(f"scirepeval.{group}") for group in GROUPS]
-        own = [average(figures, group) for group in GROUPS]
-        lines.append(Line(name, (*map(_cell, own), *(None if each is None else f"{each:.1f}" for each in printed))))
-        for group, mean, each in zip(GROUPS, own, printed, strict=True):
-            rows.append({"system": name, "group": group, "published": each, **_record(mean)})
-    columns = [(which, group) for which in ("measured", "published") for group in GROUPS]
+        for group in GROUPS:
+            mean, printed = average(figures, group), reference.get(f"scirepeval.{group}")
+            measured[name, Column("measured", group)] = _cell(mean)
+            beside[name, Column("published", group)] = None if printed is None else f"{printed:.1f}"
+            rows.append({"system": name, "group": group, "published": printed, **_record(mean)})
     inner, outer, _ = (mean.figures if (mean := average(next(iter(found.values())), group)) else 0 for group in GROUPS)
     notes = [
         f"Means of {inner} in-train and {outer} out-of-train figures; the published ones are of 7 and 20.",
@@ -50,7 +51,7 @@ def averages(found: Found, published: Mapping[str, str], states: Mapping[str, St
     ]
     if sample := [name for name, state in states.items() if state == "sample"]:
         notes.append(f"Samples of training data, not comparable with published figures: {', '.join(sample)}.")
-    return _table("averages", "averages over tasks", "system", columns, lines, rows, notes)
+    return _study("averages", grid("SciRepEval: averages over tasks", "system", measured | beside, notes), rows)
 
 
 def tasks(found: Found, states: Mapping[str, State], made: Made) -> StudyTable:
@@ -76,14 +77,12 @@ def tasks(found: Found, states: Mapping[str, State], made: Made) -> StudyTable:
 
 def formats(found: Found) -> StudyTable:
     """Return the averages by format."""
-    places = [(group, kind) for group in GROUPS[:2] for kind in FORMATS]
-    lines, rows = [], []
-    for name, figures in found.items():
-        means = [average(figures, *place) for place in places]
-        lines.append(Line(name, tuple(map(_cell, means))))
-        for (group, kind), mean in zip(places, means, strict=True):
-            rows.append({"system": name, "group": group, "format": kind, **_record(mean)})
-    return _table("formats", "averages by format", "system", places, lines, rows)
+    rows, cells = [], dict[tuple[str, Column], Value]()
+    for name, group, kind in itertools.product(found, GROUPS[:2], FORMATS):
+        mean = average(found[name], group, kind)
+        cells[name, Column(group, kind)] = _cell(mean)
+        rows.append({"system": name, "group": group, "format": kind, **_record(mean)})
+    return _study("formats", grid("SciRepEval: averages by format", "system", cells, ()), rows)
 
 
 def codes(found: Found, columns: Mapping[str, str]) -> StudyTable:
@@ -91,21 +90,18 @@ def codes(found: Found, columns: Mapping[str, str]) -> StudyTable:
 
     ``columns`` has the encoder of each format, and of ad-hoc queries.
     """
-    lines, rows = [], []
-    for group in GROUPS[:2]:
-        for kind in FORMATS:
-            cells: list[Value] = []
-            for code, name in columns.items():
-                printed = registry.published(name).get(f"scirepeval-codes.{group}-{kind}")
-                mean = average(found[name], group, kind)
-                rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **_record(mean)})
-                cells.append(Beside(mean.value, None if printed is None else printed / 100) if mean else None)
-            lines.append(Line(f"{kind}, {group}", tuple(cells)))
+    rows, cells = [], dict[tuple[str, str], Value]()
+    for group, kind, (code, name) in itertools.product(GROUPS[:2], FORMATS, columns.items()):
+        printed = registry.published(name).get(f"scirepeval-codes.{group}-{kind}")
+        mean = average(found[name], group, kind)
+        rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **_record(mean)})
+        beside = None if printed is None else printed / 100
+        cells[f"{kind}, {group}", code] = Beside(mean.value, beside) if mean else None
     note = (
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
         "to the published figure, which is of one task a row."
     )
-    return _table("codes", "confusion of formats", "tasks", [("", code) for code in columns], lines, rows, (note,))
+    return _study("codes", grid("SciRepEval: confusion of formats", "tasks", cells, (note,)), rows)
 
 
 def differences(found: Found, baseline: str, seed: int) -> StudyTable:
@@ -183,6 +179,10 @@ def _table(
     notes: Sequence[str] = (),
 ) -> StudyTable:
     shown = Table(f"SciRepEval: {title}", corner, tuple(Column(*each) for each in columns), tuple(lines), tuple(notes))
+    return _study(name, shown, rows)
+
+
+def _study(name: str, shown: Table, rows: Sequence[Row]) -> StudyTable:
     return StudyTable(name, shown, pl.DataFrame(rows, infer_schema_length=None))
 
 
