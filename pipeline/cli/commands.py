@@ -127,11 +127,12 @@ def score(options: argparse.Namespace) -> None:
     """Score rankings (eval: after making whatever is missing) and print the table."""
     from pipeline.cli import benchmark
     from pipeline.cli.approximate import compared
-    from pipeline.cli.results import print_scores
+    from pipeline.cli.results import check_shown, print_scores
 
     if benchmark.asked(options):
         benchmark.score(options)
         return
+    check_shown(options)
     runner = repaired(options)
     evaluations = read.evaluations(options, runner)
     tasks = [task for evaluation in evaluations for task in evaluation.scores]

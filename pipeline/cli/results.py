@@ -151,6 +151,13 @@ def _report(group: Sequence[Chosen], options: argparse.Namespace) -> Report:
     return summarise(loaded, ReportSettings(seed=seed, baseline=baseline or usual), shown, sort)
 
 
+def check_shown(options: argparse.Namespace) -> None:
+    """Refuse options of a table that are invalid, before anything is made for it."""
+    _checked_format(options)
+    if options.sort:
+        parse_measures(options.sort)
+
+
 def _checked_format(options: argparse.Namespace) -> str | None:
     output: str | None = getattr(options, "format", None)
     if output is not None:

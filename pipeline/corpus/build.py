@@ -49,9 +49,9 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
     if not counts["kept"] and not release.allow_empty:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items())
         raise InputError(
-            f"no paper of the {counts['read']:,} records of the release is kept"
+            f"a corpus must have a paper, got none from {counts['read']:,} records"
             f"{f' (dropped: {reasons})' if reasons else ''}",
-            "Check --input and --source, or accept an empty corpus with --allow-empty",
+            "Check the input; mdcr corpus --allow-empty accepts an empty corpus",
         )
     runs = run_files(scratch, [part["runs"] for part in extracted])
     order = order_papers(runs, scratch, SHARD_ROWS, resources.memory // 2)

@@ -48,7 +48,9 @@ def drawing() -> Iterator[Any]:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise InputError("figures need matplotlib, which is not installed", "pip install matplotlib") from error
+        raise InputError(
+            "figures need matplotlib, which is not installed", "pip install 'mdcr-pipeline[plot]'"
+        ) from error
     defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
     with mpl.rc_context({**defaults, **_STYLE}):
         yield Figure

@@ -91,7 +91,9 @@ class Beir(Limits):
         grades = _first(self._judgements(), "judgement", "grade", judgements)
         judged = {query for query, _ in grades}
         if not judged and not self.allow_empty:
-            raise InputError(f"{self._qrels()} holds no judgement", "Fetch it again, or accept it with --allow-empty")
+            raise InputError(
+                f"{self._qrels()} holds no judgement", "Fetch it again; mdcr corpus --allow-empty accepts it"
+            )
         texts = _first(self._query_texts(path, judged, queries), "query", "text", queries)
         missing = sorted(judged - texts.keys())
         if missing:

@@ -74,7 +74,7 @@ def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]
     """
     with path.open("rb") as handle:
         if not handle.read(_BLOCK).strip(b"\0"):
-            raise EmptyFileError(f"{path} holds no data", "Fetch it again, or accept it with --allow-empty")
+            raise EmptyFileError(f"{path} holds no data", "Fetch it again; mdcr corpus --allow-empty accepts it")
     if path.suffix != ".gz":
         with path.open("rb") as handle:
             while block := handle.read(_BLOCK):

@@ -21,6 +21,7 @@ from pipeline.report.page.parts import Browser
 from pipeline.report.tables import Column, Line, Table
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
+from pipeline.stages.systems import parse_systems
 from pipeline.stages.tune import tune_task
 
 if TYPE_CHECKING:
@@ -38,6 +39,19 @@ def evaluation_batches(
         yield tuning_tasks(workspace, corpus, selection)
     found = evaluations(workspace, corpus, selection, systems, **settings)
     yield [score for evaluation in found for score in evaluation.scores]
+
+
+def check_baseline(baseline: str, systems: str) -> None:
+    """Refuse a baseline that is none of the systems, before anything is made.
+
+    Raises:
+        InputError: it is none of them.
+    """
+    names = [each.name for each in parse_systems(systems)]
+    if baseline.partition(" (")[0] not in names:
+        raise InputError(
+            f"the baseline must be one of {', '.join(names)}, got {baseline!r}", f"Write --set baseline={names[0]}"
+        )
 
 
 def tuning_tasks(workspace: Workspace, corpus: str, selection: Selection) -> list[Task]:

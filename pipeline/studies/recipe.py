@@ -6,7 +6,7 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import InputError, nearest
@@ -29,8 +29,41 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
     values |= changes
     missing = [name for name, each in fields.items() if name not in values and each.default is dataclasses.MISSING]
     if missing:
-        raise InputError(f"the recipe {path} lacks {', '.join(missing)}", "Recipes are complete: add the settings")
-    return from_mapping(cls, values)
+        raise InputError(f"the recipe {path} lacks {', '.join(missing)}", "A recipe gives every setting: add them")
+    kinds = get_type_hints(cls)
+    return from_mapping(cls, {name: _typed(name, value, kinds.get(name)) for name, value in values.items()})
+
+
+def _typed(name: str, value: Any, kind: Any) -> Any:
+    """Return a setting's value if it is of the type of its field; a number may stand for a text.
+
+    Raises:
+        InputError: it is of another type.
+    """
+    if kind is str and type(value) is int:
+        return str(value)
+    if not _fits(value, kind):
+        origin, inner = get_origin(kind), get_args(kind)
+        lists, choices = "texts" if str in inner else "numbers", ", ".join(map(str, inner))
+        names = {int: "a whole number", bool: "true or false", Mapping: "a table", tuple: f"a list of {lists}"}
+        allowed = f"one of {choices}" if origin is Literal else names.get(origin or kind, "text")
+        raise InputError(
+            f"the setting {name} must be {allowed}, got {value!r}", "Change it in the recipe or with --set"
+        )
+    return value
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return value in inner
+    if origin is tuple:
+        return isinstance(value, list | tuple) and all(_fits(each, inner[0]) for each in value)
+    if origin is Mapping:
+        return isinstance(value, dict) and all(_fits(each, inner[1]) for each in value.values())
+    if kind is float:
+        return type(value) in (int, float)
+    return kind in (None, Any) or type(value) is kind
 
 
 def with_settings(pairs: list[str]) -> dict[str, Any]:

@@ -138,6 +138,14 @@ def test_an_option_that_a_command_does_not_take_is_refused(root: Path, words: st
     assert f"unrecognized arguments: {re.search('--.*', words)[0].removeprefix('--model lsa ')}" in result.stderr  # type: ignore[index]
 
 
+@pytest.mark.parametrize("words", ["--format xyz", "--sort xyz", "--json --format csv"])
+def test_a_table_that_cannot_be_printed_is_refused_before_the_work(root: Path, words: str) -> None:
+    before = tree(root)
+    result = mdcr(root, *flags(f"eval {POOL} --seed 77 --model bm25 {words}"))
+    assert ("xyz" in words) == ("xyz" in one_line_error(result))
+    assert tree(root) == before
+
+
 def tree(root: Path) -> dict[str, float]:
     return {str(path): path.lstat().st_mtime_ns for path in [root, *root.rglob("*")]}
 

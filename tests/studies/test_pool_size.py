@@ -26,7 +26,7 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
     assert {"index.html", "scores.md", "scores.csv", "scores.tex", "study.json"} <= written
     assert {"sizes-dataset-map.svg", "sizes-dataset-recall-at-30.pdf"} <= written
     record = json.loads((folder / "study.json").read_text())
-    assert record["recipe"]["queries"] == 10
+    assert record["recipe"]["queries"] == "10"
     assert len(record["sources"]) == 1 + 2 * 2
     rows = list(csv.DictReader((folder / "scores.csv").open()))
     evaluated = flags(
@@ -48,6 +48,18 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
         (["study", "pool_sise"], "pool_size"),
         (["study", "pool_size", "--set", "sampels=2"], "samples"),
         (["study", "pool_size", "--set", "samples"], "name=value"),
+        (["study", "pool_size", "--set", "seed=x"], "seed must be a whole number, got 'x'"),
+        (["study", "pool_size", "--set", "seed=true"], "seed must be a whole number, got True"),
+        (["study", "pool_size", "--set", "sizes=300"], "sizes must be a list"),
+        (["study", "pool_size", "--set", "sizes=[300]"], "sizes must be a list"),
+        (["study", "large_scale", "--set", "nested=1"], "nested must be true or false, got 1"),
+        (["study", "large_scale", "--set", "positives=all"], "positives must be one of corpus, prefiltered"),
+        (["study", "large_scale", "--set", "own=[1]"], "own must be a table"),
+        (["study", "large_scale", "--corpus", "tiny", "--set", "fields=5"], "'5'"),
+        (["study", "large_scale", "--corpus", "tiny", "--model", "lsa"], "baseline must be one of lsa, got 'bm25'"),
+        (["study", "mdcr_checks", "--corpus", "tiny", "--model", "lsa"], "baseline must be one of lsa, got 'bm25'"),
+        (["study", "mdcr_checks", "--model", "bm25", "--set", "rebuilds=0"], "rebuilds must be at least 1, got 0"),
+        (["study", "mdcr_checks", "--set", "differences=[true]"], "differences must be a list"),
         (["study", "pool_size", "--input", "somewhere"], "input"),
         (["study", "pool_size", "--recipe", "absent.toml"], "absent.toml"),
         (["study", "pool_size", "--corpus", "absent"], "absent"),

@@ -23,7 +23,7 @@ from pipeline.report.page.parts import Chart, Part
 from pipeline.report.plots import plots_of
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Findings, Study, StudyFigure, StudyTable
-from pipeline.studies.common import chosen_of, evaluation_batches, evaluations
+from pipeline.studies.common import check_baseline, chosen_of, evaluation_batches, evaluations
 from pipeline.studies.large_scale import by_query, by_rank, charts, published
 from pipeline.studies.large_scale.data import Ranked, marks_of, read
 from pipeline.studies.large_scale.leakage import training_papers
@@ -52,6 +52,7 @@ class Read(NamedTuple):
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the tasks that score every system on every pool, field by field, tunings of BM25 first."""
+    check_baseline(recipe.baseline, recipe.systems)
     for group in recipe.groups:
         yield from evaluation_batches(*_pools(workspace, recipe, group), depth=recipe.depth)
 

@@ -19,7 +19,7 @@ from pipeline.core.workspace import find_corpus
 from pipeline.measure.statistics import PERCENTILE_QUERIES, Floats, bootstrap_means
 from pipeline.report.tables import Figure, Value
 from pipeline.studies.base import Findings, Study, StudyTable
-from pipeline.studies.common import made, table_of
+from pipeline.studies.common import check_baseline, made, table_of
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import FieldRankings, benchmark_task
 from pipeline.studies.mdcr.evaluation import Ranked, opened, rank
@@ -82,6 +82,9 @@ class Measured:
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the tasks of the benchmark, then its large pools' scores and the rankings of all draws."""
+    check_baseline(recipe.baseline, recipe.systems)
+    if recipe.rebuilds < 1:
+        raise InputError(f"rebuilds must be at least 1, got {recipe.rebuilds}", "Write --set rebuilds=20")
     yield from study.batches(workspace, recipe)
     _, parts, wanted = _plan(workspace, recipe)
     yield [each for part in parts for each in _large(workspace, recipe, part)]
@@ -246,11 +249,6 @@ def power_table(found: Measured, baseline: str, differences: Sequence[float]) ->
 
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     """Return the four tables."""
-    if recipe.baseline not in recipe.config({}).systems or recipe.rebuilds < 1:
-        raise InputError(
-            f"baseline must be a system and rebuilds at least 1, got {recipe.baseline} and {recipe.rebuilds}",
-            "Correct the recipe",
-        )
     found, sources = measured(workspace, recipe)
     tables = [
         redraw_table(found, recipe.rebuilds),

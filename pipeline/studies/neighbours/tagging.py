@@ -77,7 +77,7 @@ def tags_task(corpus: Artifact) -> Task:
     try:
         version = importlib.metadata.version("HanTa")
     except importlib.metadata.PackageNotFoundError as error:
-        raise InputError("the tagger HanTa must be installed", "pip install mdcr-pipeline[neighbours]") from error
+        raise InputError("the tagger HanTa must be installed", "pip install 'mdcr-pipeline[neighbours]'") from error
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         opened = Corpus(inputs["corpus"])
