@@ -17,13 +17,9 @@ UNKNOWN: Interval = (np.nan, np.nan, np.nan)
 
 
 class Means(NamedTuple):
-    """The mean over groups of some rows.
+    """The mean over groups of each row, its bootstrap interval, and its resamples ``[rows, resamples]``.
 
-    Attributes:
-        value: float64 ``[rows]``.
-        low: lower end of the bootstrap interval over queries.
-        high: upper end.
-        draws: float64 ``[rows, resamples]``; all rows share the queries drawn.
+    All rows share the queries drawn.
     """
 
     value: Floats

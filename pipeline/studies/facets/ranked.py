@@ -58,14 +58,7 @@ class PairConfig:
 
 
 class Ranked(NamedTuple):
-    """One system on the pools of one facet.
-
-    Attributes:
-        system: its name.
-        form: :data:`FACET` or :data:`WHOLE`.
-        facet: the facet.
-        pool: the pools.
-        ranking: of what each query ranks.
+    """One system on the pools of one facet, asked as ``form`` (:data:`FACET` or :data:`WHOLE`) says.
 
     A contextual encoder with the form :data:`FACET` ranks the pools of whole papers by the facet's sentences alone.
     """

@@ -19,14 +19,7 @@ from pipeline.report.identity import Chosen
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """One pool with the rankings of all systems.
-
-    Attributes:
-        group: field, or ``dataset``.
-        pool: the pool.
-        qrels: its positives.
-        runs: rankings by system.
-    """
+    """One pool, of a field or ``dataset``, with its positives and the rankings of all systems."""
 
     group: str
     pool: Pool

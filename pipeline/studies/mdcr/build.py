@@ -59,14 +59,7 @@ class BenchmarkConfig:
 
 @dataclass(frozen=True)
 class FieldRankings:
-    """One field of one split.
-
-    Attributes:
-        split: ``val`` or ``test``.
-        field: its name.
-        pool: its field-level pool.
-        rankings: of that pool, by system.
-    """
+    """One field of one split, ``val`` or ``test``: its field-level pool, and the rankings of that pool by system."""
 
     split: str
     field: str

@@ -47,15 +47,7 @@ INDEXES = {"field": "all lists of a field", "corpus": "all lists", "query": "eac
 
 @dataclass(frozen=True)
 class Ranked:
-    """One system on one pool of lists.
-
-    Attributes:
-        field: of the pool.
-        system: its name in tables.
-        pool: the pool.
-        ranking: the task of the ranking, with every pair.
-        score: the task that scores it.
-    """
+    """One system on one pool of lists: the tasks of its ranking, with every pair, and of its score."""
 
     field: str
     system: str

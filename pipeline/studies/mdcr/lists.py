@@ -55,12 +55,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class ListsConfig(GivenPool):
-    """Settings of a pool of lists.
-
-    Attributes:
-        lists: what identifies the lists.
-        longest: candidates of a list at most.
-    """
+    """Settings of a pool of lists: their digest, and how many candidates the longest one has."""
 
     lists: str = ""
     longest: int = 0

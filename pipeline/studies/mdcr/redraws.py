@@ -27,13 +27,7 @@ MATCHED = "matched"
 
 
 class Draw(NamedTuple):
-    """One draw of the negatives.
-
-    Attributes:
-        name: of the draw; its types are ``NAME/TYPE``.
-        redraw: its number (:class:`pipeline.studies.mdcr.candidates.Drawing`).
-        systems: whose top negatives are drawn from.
-    """
+    """One draw of the negatives, with its number; its types are ``NAME/TYPE``, and ``systems`` give top negatives."""
 
     name: str
     redraw: int
