@@ -1,9 +1,10 @@
-"""Parts that studies share: evaluations with tuned BM25, reports of them, tables of frames."""
+"""Parts that studies share: evaluations with tuned BM25, reports of them, their charts as figures, tables of frames."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.api import Workspace
@@ -14,15 +15,17 @@ from pipeline.core.workspace import find_corpus
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
 from pipeline.report.choice import choose
+from pipeline.report.figures import draw
 from pipeline.report.identity import Chosen
 from pipeline.report.model import Report, ReportSettings
 from pipeline.report.page.browse import browser
-from pipeline.report.page.parts import Browser
+from pipeline.report.page.parts import Browser, Chart
 from pipeline.report.tables import Column, Line, Table
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import parse_systems
 from pipeline.stages.tune import tune_task
+from pipeline.studies.base import StudyFigure
 
 if TYPE_CHECKING:
     import polars as pl
@@ -98,6 +101,11 @@ def report_of(
 def browser_of(workspace: Workspace, evaluated: Sequence[Evaluation], report: Report) -> Browser:
     """Return the queries of a report of evaluations one by one, for its page."""
     return browser(chosen_of(workspace, evaluated), report.scored, report.measures, report.settings)
+
+
+def drawn(plots: Iterable[tuple[str, Chart, str]]) -> list[StudyFigure]:
+    """Return views of charts (:func:`pipeline.report.plots.plots_of`), which the page shows too, as figures."""
+    return [StudyFigure(name, partial(draw, chart=chart, view=view), charted=True) for name, chart, view in plots]
 
 
 def frame_of(report: Report) -> pl.DataFrame:

@@ -108,10 +108,7 @@ def _splits(recipe: Recipe) -> list[str]:
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     """Return tables 3 and 4, the figures that the papers print, and the queries one by one."""
     corpus, found = ranked(workspace, recipe)
-    chosen = []
-    for each in found:
-        score, ranking, pool = workspace.make([each.score, each.ranking, each.pool])
-        chosen.append(Chosen(each.system, (score,), ranking, pool, corpus))
+    chosen = [chosen_of(workspace, corpus, each) for each in found]
     # One at a time, so that no label says how long the lists of other fields are.
     scored = [each for one in chosen for each in collect.load([one])]
     baseline = recipe.baseline if recipe.baseline in {each.system for each in found} else None
@@ -129,6 +126,12 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     queries = browser(chosen, scored, MEASURES, settings, types=typed)
     sources = [corpus.name, *(pool.artifact.name for pool in pools.values())]
     return Findings(tables, sources=sources, parts=[*charts(report), *heats, types_heat(tables[1]), queries])
+
+
+def chosen_of(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> Chosen:
+    """Return what was scored of one system on one field, as reports take it."""
+    score, ranking, pool = workspace.make([ranked.score, ranked.ranking, ranked.pool])
+    return Chosen(ranked.system, (score,), ranking, pool, corpus)
 
 
 Values = Mapping[str, Mapping[str, Mapping[str, Floats]]]
