@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,7 @@ def tasks(found: Found, states: Mapping[str, State], made: Made) -> StudyTable:
             rows.append({**row, "seconds": cost})
         facts = f"{trained}, {states[entry.name]}, {each[0].items:,}, {np.mean(seconds):.0f} s"
         lines.append(Line(f"{entry.title}, {each[0].measure}", (*cells, facts)))
-    columns = [*(("", name) for name in found), ("", "trained, files, items, mean time")]
+    columns = [*found, "trained, files, items, mean time"]
     notes = ("Proximity and search rank by Euclidean distance, whatever the encoder's own distance.",)
     return _table("tasks", "tasks", "task", columns, lines, rows, notes)
 
@@ -111,7 +111,7 @@ def differences(found: Found, baseline: str, seed: int) -> StudyTable:
         mean, p, better = difference(found[name], found[baseline], seed)
         lines.append(Line(name, (_cell(mean), f"{p:.4f}", f"{better} of {mean.figures}")))
         rows.append({"system": name, "baseline": baseline, **_record(mean), "p": p, "better": better})
-    columns = [("", "difference"), ("", "p"), ("", "better")]
+    columns = ("difference", "p", "better")
     notes = ("p: paired permutation test over figures. Interval: bootstrap over test items.",)
     return _table("differences", f"differences from {baseline}", "system", columns, lines, rows, notes)
 
@@ -126,7 +126,7 @@ def correlated(found: Found) -> StudyTable:
         lines.append(Line(name, (near[0], f"{near[1]:.2f}") if near else (None, None)))
     subset = smallest_subset(found)
     notes = [f"The mean of {' and '.join(subset)} orders the systems like the mean of all."] if subset else []
-    columns = [("", "nearest"), ("", "correlation")]
+    columns = ("nearest", "correlation")
     return _table("correlations", "correlation of figures over systems", "figure", columns, lines, rows, notes)
 
 
@@ -137,7 +137,7 @@ def leaks(made: Mapping[str, Artifact]) -> StudyTable:
         for row in artifact.arrow("leaks.arrow").to_pylist():
             rows.append({"task": task, **row})
             lines.append(Line(task, (row["training"], *(f"{row[each]:,}" for each in ("papers", "ids", "titles")))))
-    columns = [("", each) for each in ("training data", "test papers", "in it by id", "by title alone")]
+    columns = ("training data", "test papers", "in it by id", "by title alone")
     return _table("leaks", "test papers in training data", "task", columns, lines, rows)
 
 
@@ -151,7 +151,7 @@ def counts(made: Made) -> StudyTable:
                 if (task, name) not in seen:
                     lines.append(Line(task, (name.replace("_", " "), f"{number:,}")))
                 seen.add((task, name))
-    return _table("counts", "what was read and left out", "task", [("", "count"), ("", "number")], lines, rows)
+    return _table("counts", "what was read and left out", "task", ("count", "number"), lines, rows)
 
 
 def heats(found: Found, confused: StudyTable | None, source: str) -> list[Part]:
@@ -173,12 +173,14 @@ def _table(
     name: str,
     title: str,
     corner: str,
-    columns: Iterable[tuple[str, str]],
+    columns: Sequence[str],
     lines: Sequence[Line],
     rows: Sequence[Row],
     notes: Sequence[str] = (),
 ) -> StudyTable:
-    shown = Table(f"SciRepEval: {title}", corner, tuple(Column(*each) for each in columns), tuple(lines), tuple(notes))
+    shown = Table(
+        f"SciRepEval: {title}", corner, tuple(Column("", each) for each in columns), tuple(lines), tuple(notes)
+    )
     return _study(name, shown, rows)
 
 
