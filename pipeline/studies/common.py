@@ -1,9 +1,10 @@
-"""Parts that studies share: evaluations with tuned BM25, reports of them, tables of frames."""
+"""Parts that studies share: evaluations with tuned BM25, reports of them, their charts as figures, tables of frames."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.api import Workspace
@@ -14,15 +15,17 @@ from pipeline.core.workspace import find_corpus
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
 from pipeline.report.choice import choose
+from pipeline.report.figures import draw
 from pipeline.report.identity import Chosen
 from pipeline.report.model import Report, ReportSettings
 from pipeline.report.page.browse import browser
-from pipeline.report.page.parts import Browser
+from pipeline.report.page.parts import Browser, Chart
 from pipeline.report.tables import Column, Line, Table
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import parse_systems
 from pipeline.stages.tune import tune_task
+from pipeline.studies.base import StudyFigure
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,12 +36,7 @@ def evaluation_batches(
 ) -> Iterator[list[Task]]:
     """Yield the tasks that score systems on pools: the tunings of BM25 first, if ``systems`` names ``bm25:tuned``.
 
-    Args:
-        workspace: where the corpus is.
-        corpus: its name.
-        selection: the pools.
-        systems: with commas.
-        **settings: of :meth:`pipeline.api.Workspace.evaluations`.
+    ``settings`` are those of :meth:`pipeline.api.Workspace.evaluations`.
     """
     if "bm25:tuned" in systems:
         yield tuning_tasks(workspace, corpus, selection)
@@ -105,6 +103,11 @@ def browser_of(workspace: Workspace, evaluated: Sequence[Evaluation], report: Re
     return browser(chosen_of(workspace, evaluated), report.scored, report.measures, report.settings)
 
 
+def drawn(plots: Iterable[tuple[str, Chart, str]]) -> list[StudyFigure]:
+    """Return views of charts (:func:`pipeline.report.plots.plots_of`), which the page shows too, as figures."""
+    return [StudyFigure(name, partial(draw, chart=chart, view=view), charted=True) for name, chart, view in plots]
+
+
 def frame_of(report: Report) -> pl.DataFrame:
     """Return the figures of a report, one row each, in full precision."""
     import polars as pl
@@ -118,15 +121,9 @@ def table_of(title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimal
     """Return a frame as a table: its first column labels the rows, numbers have a fixed number of decimals."""
 
     def text(value: Any) -> str | None:
-        if value is None:
-            return None
-        return (
-            f"{value:.{decimals}f}"
-            if isinstance(value, float)
-            else f"{value:,}"
-            if isinstance(value, int)
-            else str(value)
-        )
+        if isinstance(value, float):
+            return f"{value:.{decimals}f}"
+        return None if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
     first, *others = frame.columns
     lines = [Line(str(row[0]), tuple(map(text, row[1:]))) for row in frame.iter_rows()]

@@ -29,15 +29,7 @@ _OTHER = (1e-4, 100.0)
 
 
 class Estimate(NamedTuple):
-    """What the missing artifacts of one stage take.
-
-    Attributes:
-        stage: its name.
-        missing: artifacts to make.
-        seconds: estimated.
-        bytes: estimated.
-        basis: ``measured`` in this workspace, or ``assumed``.
-    """
+    """What the missing artifacts of one stage take, ``measured`` in this workspace or ``assumed``."""
 
     stage: str
     missing: int

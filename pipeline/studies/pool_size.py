@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from pipeline.api import Workspace, selection
 from pipeline.core.task import Task
-from pipeline.report.figures import draw
 from pipeline.report.page.of_report import charts
 from pipeline.report.plots import plots_of
 from pipeline.report.tables import build_tables
 from pipeline.stages.selection import Selection
-from pipeline.studies.base import Findings, Study, StudyFigure, StudyTable
-from pipeline.studies.common import browser_of, evaluation_batches, evaluations, frame_of, report_of
+from pipeline.studies.base import Findings, Study, StudyTable
+from pipeline.studies.common import browser_of, drawn, evaluation_batches, evaluations, frame_of, report_of
 
 
 @dataclass(frozen=True)
@@ -81,10 +79,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     (table,) = build_tables(report)
     return Findings(
         tables=[StudyTable("scores", table, frame_of(report))],
-        figures=[
-            StudyFigure(name, partial(draw, chart=chart, view=view), charted=True)
-            for name, chart, view in plots_of(report)
-        ],
+        figures=drawn(plots_of(report)),
         sources=[report.corpus, *report.pools],
         parts=[*charts(report), browser_of(workspace, evaluated, report)],
     )

@@ -13,12 +13,7 @@ from pipeline.core.errors import InputError, nearest
 
 
 def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
-    """Read a recipe; it must give every setting, and no other.
-
-    Args:
-        path: a TOML file with the fields of ``cls`` at its top level.
-        cls: frozen dataclass of the study's settings.
-        changes: settings that replace the file's.
+    """Read a recipe, a TOML file of all fields of ``cls`` and no other; ``changes`` replace settings.
 
     Raises:
         InputError: the file cannot be read or is not TOML, a setting is missing, unknown or of another type.

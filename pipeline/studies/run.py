@@ -48,13 +48,7 @@ def plan(workspace: Workspace, study: Study, recipe: Any) -> tuple[list[Step], s
 def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: Findings, output: Path | None) -> Path:
     """Write a study's page, tables (Markdown, CSV, LaTeX), figures, recipe and provenance, and return the folder.
 
-    Args:
-        workspace: where the study ran.
-        study: the study.
-        name: of the recipe.
-        recipe: its settings.
-        findings: what :func:`run` returned.
-        output: the folder; None: ``runs/reports/STUDY`` or ``runs/reports/STUDY-RECIPE``.
+    ``name`` is the recipe's. Without ``output`` the folder is ``runs/reports/STUDY`` or ``runs/reports/STUDY-RECIPE``.
     """
     own = study.name if name == study.name else f"{study.name}-{name}"
     folder = output or workspace.root / REPORTS / own

@@ -17,13 +17,9 @@ UNKNOWN: Interval = (np.nan, np.nan, np.nan)
 
 
 class Means(NamedTuple):
-    """The mean over groups of some rows.
+    """The mean over groups of each row, its bootstrap interval, and its resamples ``[rows, resamples]``.
 
-    Attributes:
-        value: float64 ``[rows]``.
-        low: lower end of the bootstrap interval over queries.
-        high: upper end.
-        draws: float64 ``[rows, resamples]``; all rows share the queries drawn.
+    All rows share the queries drawn.
     """
 
     value: Floats
@@ -37,11 +33,9 @@ class Means(NamedTuple):
 
 
 def mean_of_means(groups: Mapping[str, Floats], seed: int) -> Means:
-    """Return the mean over groups of the mean over queries; groups are resampled independently.
+    """Return the mean over groups of the mean over queries, values ``[rows, queries]``.
 
-    Args:
-        groups: values float64 ``[rows, queries]`` by group (a field, a fold); the name decides the draws.
-        seed: of the bootstrap.
+    Groups (fields, folds) are resampled independently; their names decide the draws.
     """
     draws = np.mean([bootstrap_means(each, seed=seed, item=name) for name, each in groups.items()], axis=0)
     means = np.mean([each.mean(axis=1) for each in groups.values()], axis=0)

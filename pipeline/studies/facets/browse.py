@@ -23,14 +23,7 @@ _Ranks = Mapping[str, Mapping[tuple[str, int], int]]
 
 
 def browser(pools: Mapping[str, Pool], collection: Collection, rankings: Rankings, values: pl.DataFrame) -> TextBrowser:
-    """Return the browser of a study's queries.
-
-    Args:
-        pools: whose queries are the sentences of a facet, by facet.
-        collection: the sentences of queries and candidates.
-        rankings: of every system.
-        values: of :func:`pipeline.studies.facets.scoring.values_of`.
-    """
+    """Return the browser of a study's queries; ``values`` are of :func:`pipeline.studies.facets.scoring.values_of`."""
     sentences, folds = collection.sentences, collection.folds
     readings: list[Reading] = []
     for facet, pool in pools.items():

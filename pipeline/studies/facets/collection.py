@@ -67,11 +67,7 @@ class CollectionConfig:
 
 @dataclass(frozen=True)
 class Collection:
-    """A published collection.
-
-    Attributes:
-        artifact: where it is.
-    """
+    """A published collection."""
 
     artifact: Artifact
 

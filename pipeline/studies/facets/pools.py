@@ -50,13 +50,9 @@ class FacetPool(GivenPool):
 
 
 def facet_pool_task(corpus: Artifact, facet: str, form: str, relevant: int | None) -> Task:
-    """Return the task that makes the pools of one facet.
+    """Return the task that makes the pools of one facet, asked as ``form`` (:data:`FACET` or :data:`WHOLE`) says.
 
-    Args:
-        corpus: with queries named ``PAPER_FACET`` and their judgements (:mod:`pipeline.sources.csfcube`).
-        facet: the facet.
-        form: :data:`FACET` or :data:`WHOLE`.
-        relevant: as :class:`FacetPool` has it.
+    The corpus has queries named ``PAPER_FACET`` and their judgements (:mod:`pipeline.sources.csfcube`).
 
     Raises:
         InputError: once run: no query is of that facet, or none has a relevant candidate.

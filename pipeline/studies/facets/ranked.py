@@ -58,14 +58,7 @@ class PairConfig:
 
 
 class Ranked(NamedTuple):
-    """One system on the pools of one facet.
-
-    Attributes:
-        system: its name.
-        form: :data:`FACET` or :data:`WHOLE`.
-        facet: the facet.
-        pool: the pools.
-        ranking: of what each query ranks.
+    """One system on the pools of one facet, asked as ``form`` (:data:`FACET` or :data:`WHOLE`) says.
 
     A contextual encoder with the form :data:`FACET` ranks the pools of whole papers by the facet's sentences alone.
     """
@@ -244,13 +237,7 @@ def pairs_task(
 ) -> Task:
     """Return the task that ranks a pool by scores of pairs.
 
-    Args:
-        slug: readable name.
-        config: what decides the ranking beside its inputs.
-        corpus: the corpus of the pool.
-        pool: what is ranked.
-        more: further inputs.
-        score_of: given the inputs and the pool, returns the scores of a query with candidates.
+    ``score_of``, given the inputs (``more`` among them) and the pool, returns the scores of a query with candidates.
     """
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:

@@ -40,12 +40,7 @@ def values_of(scores: Artifact, pool: Pool, form: str) -> pl.DataFrame:
 def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: int) -> pl.DataFrame:
     """Return means with 95% intervals: of each facet and of all, over folds (where there are any) and over queries.
 
-    All systems share the resamples of a mean.
-
-    Args:
-        values: of :func:`values_of`, all systems with the same queries.
-        folds: queries of each fold.
-        seed: of the resamples.
+    All systems have the same queries (:func:`values_of`), and share the resamples of a mean.
     """
     wide = values.pivot("query", index=["system", "form", "measure"], values="value", maintain_order=True)
     names = wide.select("system", "form", "measure")
@@ -81,14 +76,8 @@ def _groups(queries: Sequence[str]) -> dict[str, list[str]]:
 def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> pl.DataFrame:
     """Return how a measure differs between systems, over all queries of each facet and of all.
 
-    Every system is compared with the baseline, and each that ranks by the facet's sentences with itself by the whole
-    paper. Holm's correction is over the comparisons of one kind on one facet.
-
-    Args:
-        values: of :func:`values_of`.
-        measure: its name.
-        baseline: the system that the others are compared with; empty: the first.
-        seed: of the resamples and permutations.
+    Every system is compared with the baseline (empty: the first), and each that ranks by the facet's sentences with
+    itself by the whole paper. Holm's correction is over the comparisons of one kind on one facet.
     """
     wide = values.filter(measure=measure).pivot("query", index=["system", "form"], values="value", maintain_order=True)
     keys = wide.select("system", "form").rows()

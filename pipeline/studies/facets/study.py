@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 
@@ -64,22 +63,15 @@ class Recipe(CollectionRecipe):
             raise InputError("facets and shown must name something, and shown be of measures", "Mend the recipe")
 
 
-class Run(NamedTuple):
-    """A ranking, and the task that scores it."""
-
-    of: Ranked
-    scores: Task
-
-
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the corpus, then the scores of every system on every facet."""
     yield [recipe.corpus_task]
     corpus = recipe.made(workspace)
-    yield [collection_task(corpus, recipe.release), *(run.scores for run in runs(workspace, recipe, corpus))]
+    yield [collection_task(corpus, recipe.release), *(scores for _, scores in runs(workspace, recipe, corpus))]
 
 
-def runs(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Run]:
-    """Return every system on every facet, those of files last.
+def runs(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[tuple[Ranked, Task]]:
+    """Return every system on every facet, those of files last, each with the task that scores it.
 
     Raises:
         InputError: a system is unknown or none is the baseline, or the folder of ranked pools lacks a facet.
@@ -102,7 +94,7 @@ def runs(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Run]:
             f"the baseline must be one of {', '.join(names)}, got {recipe.baseline!r}", "Set it to '' for the first"
         )
     return [
-        Run(each, score_task(each.ranking, each.pool, corpus, system=each.system, sample=1, measures=recipe.measures))
+        (each, score_task(each.ranking, each.pool, corpus, system=each.system, sample=1, measures=recipe.measures))
         for each in found
     ]
 
@@ -114,13 +106,14 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     collection = Collection(workspace.runner.make(collection_task(corpus, recipe.release)))
     asked = [facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets]
     opened = {
-        task.id: Pool(workspace.runner.make(task), Corpus(corpus)) for task in (*asked, *(r.of.pool for r in found))
+        task.id: Pool(workspace.runner.make(task), Corpus(corpus))
+        for task in (*asked, *(each.pool for each, _ in found))
     }
     by_facet = {facet: opened[task.id] for facet, task in zip(recipe.facets, asked, strict=True)}
     values = pl.concat(
-        [values_of(workspace.runner.make(run.scores), opened[run.of.pool.id], run.of.form) for run in found]
+        [values_of(workspace.runner.make(scores), opened[each.pool.id], each.form) for each, scores in found]
     )
-    ranked = {run.of[:3]: (opened[run.of.pool.id], workspace.runner.make(run.of.ranking)) for run in found}
+    ranked = {each[:3]: (opened[each.pool.id], workspace.runner.make(each.ranking)) for each, _ in found}
     figures, tested = summaries(values, collection.folds, recipe.seed), recipe.shown[-1]
     tables = [
         *report.score_tables(figures, recipe.shown, by_facet),

@@ -14,11 +14,7 @@ REGULARISATION = 0.05
 
 
 def transport_score(query: npt.NDArray[np.floating], paper: npt.NDArray[np.floating]) -> float:
-    """Return the negated cost of moving a query's sentences to a paper's.
-
-    Args:
-        query: vectors ``[m, d]``.
-        paper: vectors ``[n, d]``.
+    """Return the negated cost of moving a query's sentences to a paper's, vectors ``[m, d]`` and ``[n, d]``.
 
     Raises:
         InputError: POT is not installed.

@@ -32,17 +32,7 @@ def apart(sizes: Sequence[int]) -> list[int]:
 
 
 def predict(sizes: Sequence[int], scores: Floats, at: Sequence[int], form: str) -> Floats:
-    """Fit a line by least squares through transformed scores, and return it at other sizes.
-
-    Args:
-        sizes: numbers of candidates, at least two.
-        scores: fractions, float64 ``[..., sizes]``.
-        at: where the curve is read.
-        form: one of :data:`FORMS`.
-
-    Returns:
-        Fractions, float64 ``[..., at]``.
-    """
+    """Fit a line by least squares through transformed scores, ``[..., sizes]``; return it at other sizes."""
     x, new = np.log(np.asarray(sizes, np.float64)), np.log(np.asarray(at, np.float64))
     bounded = np.clip(scores, _LEAST, 1 - _LEAST)
     y = np.log(bounded) - (np.log1p(-bounded) if form == "logit" else 0.0)
@@ -55,16 +45,7 @@ def predict(sizes: Sequence[int], scores: Floats, at: Sequence[int], form: str) 
 def extrapolate(
     sizes: Sequence[int], values: Floats, at: Sequence[int], form: str, seed: int, item: str = ""
 ) -> list[Interval]:
-    """Return the curve at some sizes with 95% percentile intervals over queries.
-
-    Args:
-        sizes: numbers of candidates.
-        values: of the same queries at each size, float64 ``[sizes, queries]``.
-        at: where the curve is read.
-        form: one of :data:`FORMS`.
-        seed: of the bootstrap.
-        item: what the queries are of.
-    """
+    """Return the curve at some sizes with 95% percentile intervals over queries; values are ``[sizes, queries]``."""
     means = bootstrap_means(values, seed=seed, item=item)
     low, high = np.quantile(predict(sizes, means.T, at, form), [0.025, 0.975], axis=0)
     return list(zip(predict(sizes, values.mean(axis=1), at, form).tolist(), low.tolist(), high.tolist(), strict=True))

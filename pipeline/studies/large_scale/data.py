@@ -19,14 +19,7 @@ from pipeline.report.identity import Chosen
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """One pool with the rankings of all systems.
-
-    Attributes:
-        group: field, or ``dataset``.
-        pool: the pool.
-        qrels: its positives.
-        runs: rankings by system.
-    """
+    """One pool, of a field or ``dataset``, with its positives and the rankings of all systems."""
 
     group: str
     pool: Pool
@@ -63,10 +56,15 @@ def restricted_qrels(qrels: Qrels, kept: Mask) -> Qrels:
     return Qrels(_offsets(qrels.offsets, kept), qrels.rows[kept], qrels.grades[kept])
 
 
-def means_by_query(values: npt.NDArray[Any], query: npt.NDArray[np.int64], queries: int) -> Floats:
-    """Return the mean of a value over the positives of each query, float64 ``[queries]``; NaN without positives."""
+def means_by_query(values: npt.NDArray[Any], qrels: Qrels) -> Floats:
+    """Return the mean of a value over the positives of each query, float64 ``[queries]``; NaN without any.
+
+    Positives whose value is NaN are left out.
+    """
+    known, queries = ~np.isnan(values), len(qrels.offsets) - 1
+    query = query_of(qrels.offsets)[known]
     counts = np.bincount(query, minlength=queries)
-    sums = np.bincount(query, values.astype(np.float64), queries)
+    sums = np.bincount(query, values[known].astype(np.float64), queries)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 

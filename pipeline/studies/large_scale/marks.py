@@ -51,14 +51,7 @@ def strata(attributes: Attributes, rows: npt.NDArray[np.integer]) -> npt.NDArray
 def match(
     attributes: Attributes, positives: npt.NDArray[np.integer], candidates: npt.NDArray[np.integer], seed: int
 ) -> Matched:
-    """Match each positive with one negative of its stratum; those without one are left out.
-
-    Args:
-        attributes: columns of the corpus.
-        positives: rows of the positives, each once.
-        candidates: rows of all candidates.
-        seed: of the draw.
-    """
+    """Match each positive with one negative of its stratum; those without one are left out. All are rows of papers."""
     negatives = np.setdiff1d(candidates, positives)
     kept, own = _paired(attributes, positives, negatives, seed)
     chance = priorities(attributes["key"][negatives], seed, "matched", "all")

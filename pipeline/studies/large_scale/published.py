@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import polars as pl
 
@@ -37,11 +36,8 @@ NOTES = (
 def published(system: str, field: str | None, size: int | None, measure: str) -> float | None:
     """Return a published figure, a fraction, or None.
 
-    Args:
-        system: label of a row; BM25 is published as tuned.
-        field: a field, None (dataset level) or ``AVG``, the average of all 19 fields.
-        size: candidates. Without it, or in a field whose published pool holds all papers, it is not compared.
-        measure: one of :data:`MEASURES`.
+    BM25 is published as tuned. The field ``AVG`` is the average of all 19. Without a size, or in a field whose
+    published pool holds all papers, the size is not compared.
     """
     if field is not None and field not in (AVERAGE, *_WHOLE) and size not in (None, _POOL):
         return None
@@ -69,18 +65,15 @@ def tables(
 ) -> Iterator[StudyTable]:
     """Yield table 1 for each family of sizes, and tables 2, 7 and 8 for each family of fields, with notes of each.
 
-    Args:
-        report: the figures.
-        notes_of: notes below the tables of a family.
-        compared: whether published figures stand beside them; those of made-up papers compare with none.
+    Figures of made-up papers are not ``compared`` with published ones.
     """
     frame = with_published(report, compared=compared)
-    figures = _rows(frame, ["system", "field", "size", "measure", "value", "published"])
+    figures = frame.select("system", "field", "size", "measure", "value", "published").iter_rows()
     cells = {tuple(key): Beside(value, beside) for *key, value, beside in figures}
     for family in report.families:
         by_size = family.kind == "sizes"
         places: list[tuple[str | None, int | None]] = [*family.setups, *([] if by_size else [(AVERAGE, family.size)])]
-        own = frame.filter(pl.Series([place in places for place in _rows(frame, ["field", "size"])]))
+        own = frame.filter(pl.Series([place in places for place in frame.select("field", "size").iter_rows()]))
         notes = (*(NOTES if compared else ()), *notes_of(family))
         if by_size:
             heads = [(place, measure) for place in places for measure in MEASURES]
@@ -110,15 +103,11 @@ def with_published(report: Report, *, compared: bool = True) -> pl.DataFrame:
     whole = {f.size for f in report.families if f.kind == "fields" and len(f.setups) == len(MAG_FIELDS)}
     figures = [
         None if not compared or (field == AVERAGE and size not in whole) else published(system, field, size, measure)
-        for system, field, size, measure in _rows(own, ["system", "field", "size", "measure"])
+        for system, field, size, measure in own.select("system", "field", "size", "measure").iter_rows()
     ]
     return own.with_columns(published=pl.Series(figures, dtype=pl.Float64)).with_columns(
         difference=pl.col("value") - pl.col("published")
     )
-
-
-def _rows(frame: pl.DataFrame, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    yield from frame.select(columns).iter_rows()
 
 
 def _name(family: Family) -> str:

@@ -31,8 +31,7 @@ def ranks_of(run: Run, qrels: Qrels) -> Integers:
 
 def recall_by_depth(ranks: Integers, qrels: Qrels, depths: Sequence[int]) -> Floats:
     """Return the share of each query's positives at ranks up to each depth, float64 ``[depths, queries]``."""
-    query, queries = query_of(qrels.offsets), len(qrels.offsets) - 1
-    return np.stack([means_by_query((ranks > 0) & (ranks <= depth), query, queries) for depth in depths])
+    return np.stack([means_by_query((ranks > 0) & (ranks <= depth), qrels) for depth in depths])
 
 
 def loss(ranks: Integers, qrels: Qrels) -> Floats:
@@ -71,16 +70,10 @@ def loss_by_band(ranks: Integers, qrels: Qrels) -> Floats:
 def recall_by_class(ranks: Integers, qrels: Qrels, classes: Integers, count: int, cutoff: int) -> Floats:
     """Return the recall at a cutoff of the positives of each class, float64 ``[classes, queries]``; NaN without any.
 
-    Args:
-        ranks: as :func:`ranks_of`.
-        qrels: the positives.
-        classes: class of each positive, from 0.
-        count: number of classes.
-        cutoff: ranks that count.
+    ``ranks`` and ``classes``, from 0 to ``count`` - 1, are of each positive.
     """
-    query, queries = query_of(qrels.offsets), len(qrels.offsets) - 1
     found = (ranks > 0) & (ranks <= cutoff)
-    return np.stack([means_by_query(found[classes == each], query[classes == each], queries) for each in range(count)])
+    return np.stack([means_by_query(np.where(classes == each, found, np.nan), qrels) for each in range(count)])
 
 
 def thirds(counts: npt.NDArray[np.integer]) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -13,7 +12,6 @@ from pipeline.corpus.marks import sentence
 from pipeline.report.aggregate import summarise
 from pipeline.report.averaging import Averaged, Key, average
 from pipeline.report.collect import load
-from pipeline.report.figures import draw
 from pipeline.report.identity import Chosen
 from pipeline.report.model import Family, Report, ReportSettings, Scored, Setup
 from pipeline.report.page.browse import browser
@@ -23,7 +21,7 @@ from pipeline.report.page.parts import Chart, Part
 from pipeline.report.plots import plots_of
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Findings, Study, StudyFigure, StudyTable
-from pipeline.studies.common import check_baseline, chosen_of, evaluation_batches, evaluations
+from pipeline.studies.common import check_baseline, chosen_of, drawn, evaluation_batches, evaluations
 from pipeline.studies.large_scale import by_query, by_rank, charts, published
 from pipeline.studies.large_scale.data import Ranked, marks_of, read
 from pipeline.studies.large_scale.leakage import training_papers
@@ -90,7 +88,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     sources = dict.fromkeys(name for report in found.reports for name in (report.corpus, *report.pools))
     own = list(_charts(found, tables, seed, ", ".join(sources)))
     parts = list(_parts(found, own, recipe.settings))
-    return Findings(tables, list(_figures(found, own)), list(sources), parts=parts)
+    return Findings(tables, _figures(found, own), list(sources), parts=parts)
 
 
 def _read(workspace: Workspace, recipe: Recipe) -> Read:
@@ -131,12 +129,11 @@ def _charts(found: Read, tables: Sequence[StudyTable], seed: int, source: str) -
     yield "recall-by-depth", charts.recall(recall, source)
 
 
-def _figures(found: Read, own: Sequence[tuple[str, Chart]]) -> Iterator[StudyFigure]:
-    """Yield MAP by size and by field, then every view of this study's charts."""
-    drawn = [plot for report in found.reports for plot in plots_of(report) if plot[2] == "MAP"]
-    drawn += [(f"{name}-{view}".lower().replace(" ", "-"), chart, view) for name, chart in own for view in chart.views]
-    for name, chart, view in drawn:
-        yield StudyFigure(name, partial(draw, chart=chart, view=view), charted=True)
+def _figures(found: Read, own: Sequence[tuple[str, Chart]]) -> list[StudyFigure]:
+    """Return MAP by size and by field, then every view of this study's charts."""
+    plots = [plot for report in found.reports for plot in plots_of(report) if plot[2] == "MAP"]
+    plots += [(f"{name}-{view}".lower().replace(" ", "-"), chart, view) for name, chart in own for view in chart.views]
+    return drawn(plots)
 
 
 def _parts(found: Read, own: Sequence[tuple[str, Chart]], settings: ReportSettings) -> Iterator[Part]:

@@ -15,13 +15,7 @@ ENOUGH = 0.1
 
 
 class Components(NamedTuple):
-    """Variance components of a query's value on one sample, estimated by analysis of variance.
-
-    Attributes:
-        queries: between queries.
-        samples: between samples.
-        rest: between samples, query by query.
-    """
+    """Variance components of a query's value on one sample; the rest is between samples, query by query."""
 
     queries: float
     samples: float

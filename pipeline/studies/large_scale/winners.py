@@ -32,17 +32,15 @@ def facts(ranked: Ranked) -> dict[str, Floats]:
     - with abstract: share of the positives that have one.
     """
     pool, qrels = ranked.pool, ranked.qrels
-    attributes, query, queries = pool.corpus.attributes, query_of(qrels.offsets), ranked.queries
-    rows = pool.query_rows
+    attributes, rows = pool.corpus.attributes, pool.query_rows
     years = attributes["year"][qrels.rows].astype(np.float64)
-    dated = years != NO_YEAR
-    age = attributes["year"][rows[query]] - years
+    age = attributes["year"][rows[query_of(qrels.offsets)]] - np.where(years == NO_YEAR, np.nan, years)
     return {
         "length": (attributes["title_chars"][rows] + attributes["abstract_chars"][rows]).astype(np.float64),
         "positives": qrels.positives().astype(np.float64),
-        "age": means_by_query(age[dated], query[dated], queries),
-        "shared words": means_by_query(shared_words(ranked), query, queries),
-        "with abstract": means_by_query(attributes["abstract_chars"][qrels.rows] > 0, query, queries),
+        "age": means_by_query(age, qrels),
+        "shared words": means_by_query(shared_words(ranked), qrels),
+        "with abstract": means_by_query(attributes["abstract_chars"][qrels.rows] > 0, qrels),
     }
 
 

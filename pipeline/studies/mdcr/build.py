@@ -59,14 +59,7 @@ class BenchmarkConfig:
 
 @dataclass(frozen=True)
 class FieldRankings:
-    """One field of one split.
-
-    Attributes:
-        split: ``val`` or ``test``.
-        field: its name.
-        pool: its field-level pool.
-        rankings: of that pool, by system.
-    """
+    """One field of one split, ``val`` or ``test``: its field-level pool, and the rankings of that pool by system."""
 
     split: str
     field: str
@@ -79,11 +72,6 @@ def benchmark_task(corpus: Artifact, parts: Sequence[FieldRankings], config: Ben
 
     Its artifact has the two files of each split in the published layout. A validation query of one field that is a test
     query of another is left out and counted.
-
-    Args:
-        corpus: the corpus of the pools.
-        parts: a pool and its rankings for each split and field.
-        config: what else decides it.
     """
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
     for part in parts:
@@ -105,17 +93,18 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
         place: {name: drawer.top_negatives(inputs["/".join([*place, name])], pool) for name in config.systems}
         for place, pool in pools.items()
     }
-    jaccard = mean_jaccard({name: _of_split(tops, name, "test") for name in config.systems})
+    tested = [own for (split, _), own in tops.items() if split == "test"]
+    jaccard = mean_jaccard({name: [rows for own in tested for rows in own[name]] for name in config.systems})
     chosen = config.model_negatives or least_alike(jaccard, config.systems, NEGATIVE_SYSTEMS)
     counts: Counter[str] = Counter()
-    tested = np.concatenate([pool.query_rows for (split, _), pool in pools.items() if split == "test"])
+    test_rows = np.concatenate([pool.query_rows for (split, _), pool in pools.items() if split == "test"])
     with Progress(len(places), "benchmark", "fields") as progress:
         for split in dict.fromkeys(split for split, _ in places):
             lists: dict[str, Any] = {}
             used: list[Rows] = []
             for place in (place for place in places if place[0] == split):
                 pool, own = pools[place], {name: tops[place][name] for name in chosen}
-                kept = np.ones(len(pool.query_rows), bool) if split == "test" else ~np.isin(pool.query_rows, tested)
+                kept = np.ones(len(pool.query_rows), bool) if split == "test" else ~np.isin(pool.query_rows, test_rows)
                 every = drawer.draw(pool, split, own, drawer.most_cited(place[1]))
                 drawn = list(itertools.compress(every, kept))
                 ids = itertools.compress(pool.query_ids(), kept)
@@ -146,10 +135,6 @@ def _younger(corpus: Corpus, pool: Pool, drawn: Sequence[Mapping[str, Rows]]) ->
     """Return how many positives are younger than the queries; protocol 2 keeps them."""
     year = corpus.attributes["year"]
     return sum(int(np.count_nonzero(year[each[TRUE]] > pool.artifact.manifest.config["year"])) for each in drawn)
-
-
-def _of_split(tops: Mapping[tuple[str, str], Mapping[str, list[Rows]]], system: str, split: str) -> list[Rows]:
-    return list(itertools.chain.from_iterable(own[system] for place, own in tops.items() if place[0] == split))
 
 
 def _named(corpus: Corpus, drawn: Sequence[Mapping[str, Rows]]) -> list[dict[str, list[str]]]:

@@ -49,11 +49,7 @@ class Drawing:
 
 
 def mean_jaccard(tops: Mapping[str, Sequence[Rows]]) -> dict[tuple[str, str], float]:
-    """Return the Jaccard index of each two systems' top negatives, mean over queries.
-
-    Args:
-        tops: top negatives of each query, by system.
-    """
+    """Return the Jaccard index of each two systems' top negatives of each query, mean over queries."""
     found = {}
     for first, second in itertools.combinations(tops, 2):
         values = []
@@ -124,13 +120,8 @@ class Drawer:
     ) -> Iterator[dict[str, Rows]]:
         """Yield the candidates of each query of a pool by type, in order: true, the systems, graph, most cited, random.
 
-        No paper stands twice for a query, and no negative is cited by it, is the query, or has its title.
-
-        Args:
-            pool: the field-level pool of the queries.
-            split: name of the split, part of the seed.
-            tops: top negatives of each query, by system (:meth:`top_negatives`).
-            popular: what :meth:`most_cited` returned for the field.
+        No paper stands twice for a query, and no negative is cited by it, is the query, or has its title. The split is
+        part of the seed. ``tops`` are of :meth:`top_negatives`, by system; ``popular`` of :meth:`most_cited`.
         """
         drawing, corpus = self._drawing, self._corpus
         judged_query, judged_row = _judged(pool)
@@ -218,21 +209,10 @@ def graph_candidates(
     count: int,
     chance: np.random.Generator,
 ) -> Rows:
-    """Return up to ``count`` papers near a query in the citation graph.
+    """Return up to ``count`` papers near a query in the citation graph, in order of visits.
 
     Cited papers are visited by descending overlap (:func:`by_overlap`); each gives the eligible papers that it cites or
     that cite it and that the query does not cite. The last visited one gives a random subset.
-
-    Args:
-        outgoing: the papers each paper cites.
-        incoming: the papers that cite each paper.
-        query: row of the query.
-        eligible: which of some rows may be candidates, bool ``[rows]``.
-        count: candidates wanted.
-        chance: the generator of this query.
-
-    Returns:
-        int64 ``[at most count]``, in order of visits.
     """
     visited, _ = by_overlap(outgoing, query)
     taken = np.union1d(visited, query)

@@ -141,12 +141,7 @@ def _precisions(scores: Artifact) -> Floats:
 
 
 def tau(one: Floats, other: Floats) -> Floats:
-    """Return Kendall's tau of two orders, float64 ``[...]``; a pair that is tied in one of them counts 0.
-
-    Args:
-        one: values of the systems, ``[systems, ...]``.
-        other: likewise.
-    """
+    """Return Kendall's tau of two orders of ``[systems, ...]``; a pair that is tied in one of them counts 0."""
     pairs = list(itertools.combinations(range(len(one)), 2))
     agreeing = [np.sign(one[a] - one[b]) * np.sign(other[a] - other[b]) for a, b in pairs]
     found: Floats = np.mean(agreeing, axis=0)

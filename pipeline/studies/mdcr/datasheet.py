@@ -26,13 +26,7 @@ _LIMITS = (
 
 
 def datasheet(benchmark: Artifact, corpus: Artifact, recipe: Mapping[str, Any]) -> str:
-    """Return the datasheet of a benchmark in Markdown.
-
-    Args:
-        benchmark: artifact of the stage ``benchmark``.
-        corpus: the corpus it was made from.
-        recipe: settings of the study.
-    """
+    """Return the datasheet of a benchmark in Markdown; ``recipe`` has the settings of the study."""
     counts, source = benchmark.manifest.counts, corpus.manifest.config["source"]
     systems = ", ".join(counts["model_negatives"])
     types = ", ".join([*counts["model_negatives"], GRAPH, MOST_CITED, RANDOM])

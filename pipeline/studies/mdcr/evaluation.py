@@ -47,15 +47,7 @@ INDEXES = {"field": "all lists of a field", "corpus": "all lists", "query": "eac
 
 @dataclass(frozen=True)
 class Ranked:
-    """One system on one pool of lists.
-
-    Attributes:
-        field: of the pool.
-        system: its name in tables.
-        pool: the pool.
-        ranking: the task of the ranking, with every pair.
-        score: the task that scores it.
-    """
+    """One system on one pool of lists: the tasks of its ranking, with every pair, and of its score."""
 
     field: str
     system: str
@@ -110,13 +102,8 @@ def rank(
 ) -> list[Ranked]:
     """Return each system on each pool of lists, pool by pool. Nothing is made.
 
-    Args:
-        workspace: where the corpus is.
-        corpus: of the pools.
-        pools: pools of lists.
-        systems: with commas.
-        index: whose documents BM25 counts (:data:`INDEXES`).
-        validation: the pool of validation queries of each field, for weighted sums.
+    ``index`` says whose documents BM25 counts (:data:`INDEXES`). ``validation`` has the pool of validation queries of
+    each field, for weighted sums.
 
     Raises:
         InputError: a system or the index is unknown.
@@ -168,12 +155,7 @@ class CompleteConfig:
 def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], system: Bm25, depth: int) -> Task:
     """Return the task that ranks each list by BM25 with an index that is not the field's.
 
-    Args:
-        corpus: of the pools.
-        pool: what is ranked.
-        counted: pools whose candidates give document frequencies and lengths; none: each list gives its own.
-        system: has k1 and b.
-        depth: entries a query.
+    The candidates of the pools ``counted`` give document frequencies and lengths; without any, each list gives its own.
     """
     names = [f"counted{number}" for number in range(len(counted))]
 

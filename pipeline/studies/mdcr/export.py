@@ -53,12 +53,6 @@ def _task(folder: Path) -> AbsTaskRetrieval:
 def export_folders(workspace: Workspace, folder: Path, split: str, output: Path) -> Iterator[Path]:
     """Write a BEIR folder for each field, with the candidates of each query, and the tasks that ``mteb`` runs.
 
-    Args:
-        workspace: where the benchmark's corpus and pools are made.
-        folder: the benchmark.
-        split: ``val`` or ``test``.
-        output: where the folders go.
-
     Yields:
         The folder of each field, then the file of the tasks.
     """

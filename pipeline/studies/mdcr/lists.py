@@ -55,12 +55,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class ListsConfig(GivenPool):
-    """Settings of a pool of lists.
-
-    Attributes:
-        lists: what identifies the lists.
-        longest: candidates of a list at most.
-    """
+    """Settings of a pool of lists: their digest, and how many candidates the longest one has."""
 
     lists: str = ""
     longest: int = 0
@@ -101,11 +96,7 @@ class Lists:
         return np.unique(pairs(self.query[kept], self.row[kept]))
 
     def values(self, ranking: Ranking, measures: Sequence[str], types: Container[str] | None = None) -> Floats:
-        """Return measures of a ranking of complete lists, restricted to some types and ``true``.
-
-        Returns:
-            Fractions, float64 ``[measures, queries]``.
-        """
+        """Return measures of a ranking of complete lists, of some types and ``true``: ``[measures, queries]``."""
         queries = len(self.pool.query_rows)
         kept: Mask = np.isin(pairs(ranking.query, ranking.row), self.pairs(types))
         offsets = np.concatenate([[0], np.cumsum(np.bincount(ranking.query[kept], minlength=queries))])
@@ -114,14 +105,7 @@ class Lists:
 
 
 def lists_pool_task(corpus: Artifact, field: str, split: str, lists: OfField) -> Task:
-    """Return the task of the pool of one field of a benchmark.
-
-    Args:
-        corpus: has all papers of the lists.
-        field: as the benchmark names it.
-        split: ``val`` or ``test``.
-        lists: candidate ids by query id and candidate type.
-    """
+    """Return the task of the pool of one field of a benchmark; the corpus has all papers of the lists."""
     config = ListsConfig(
         field=field,
         size=len(set().union(*map(candidates_of, lists.values()))),
@@ -156,13 +140,8 @@ def write_lists_pool(
 ) -> Counts:
     """Write a pool whose queries exclude every candidate that is not in their own list; return its counts.
 
-    Args:
-        out: where the tables go.
-        field: of the queries.
-        query_rows: rows of the queries, rising.
-        query: position of each entry's query.
-        row: its candidate; one of type ``true`` is a positive.
-        types: its type.
+    ``query_rows`` rise. Each entry has the position of its ``query``, its candidate (``row``) and its type; those of
+    type ``true`` are positives.
     """
     candidates = np.unique(row)
     foreign = np.ones((len(query_rows), len(candidates)), bool)
@@ -186,13 +165,7 @@ def write_lists_pool(
 
 
 def in_order(packed: np.ndarray, scores: np.ndarray, queries: int) -> Ranking:
-    """Return the ranking of some pairs in the one total order.
-
-    Args:
-        packed: uint64 ``[n]``, query and row (:func:`pipeline.measure.inputs.pairs`).
-        scores: float32 ``[n]``, finite; higher is better.
-        queries: number of queries.
-    """
+    """Return the ranking of some pairs (:func:`pipeline.measure.inputs.pairs`) in the one total order."""
     query = (packed >> np.uint64(32)).astype(np.int64)
     order = np.lexsort(((packed & np.uint64(0xFFFFFFFF)).astype(np.int64), scores, -query))[::-1]
     rows = packed[order].astype(np.uint32)

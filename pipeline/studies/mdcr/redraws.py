@@ -27,13 +27,7 @@ MATCHED = "matched"
 
 
 class Draw(NamedTuple):
-    """One draw of the negatives.
-
-    Attributes:
-        name: of the draw; its types are ``NAME/TYPE``.
-        redraw: its number (:class:`pipeline.studies.mdcr.candidates.Drawing`).
-        systems: whose top negatives are drawn from.
-    """
+    """One draw of the negatives, with its number; its types are ``NAME/TYPE``, and ``systems`` give top negatives."""
 
     name: str
     redraw: int
@@ -53,14 +47,7 @@ def draws(chosen: Sequence[str], systems: Sequence[str], rebuilds: int) -> list[
 
 
 def draws_pool_task(corpus: Artifact, part: FieldRankings, drawing: Drawing, wanted: Sequence[Draw]) -> Task:
-    """Return the task of the pool with all draws of one field; positives are the same in all.
-
-    Args:
-        corpus: the corpus of the field's pool.
-        part: the field's pool and its rankings by every system.
-        drawing: of the benchmark.
-        wanted: the draws.
-    """
+    """Return the task of the pool with all draws of one field; positives are the same in all."""
     own = {field.name: getattr(part.pool.config, field.name) for field in dataclasses.fields(part.pool.config)}
     config = ListsConfig(
         **own,

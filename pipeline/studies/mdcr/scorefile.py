@@ -53,17 +53,9 @@ def read_scores(path: Path, lists: Lists) -> dict[str, float]:
 
 
 def score(lists: Lists, score_of: Mapping[str, float]) -> pl.DataFrame:
-    """Return the measures of every field and their mean over fields, as trec_eval defines them.
+    """Return the measures of every field, and their mean over fields in the last row, as trec_eval defines them.
 
     Scores are compared as float32; ties are in falling order of candidate id. A query of several fields counts in each.
-
-    Args:
-        lists: of the benchmark.
-        score_of: what :func:`read_scores` returned.
-
-    Returns:
-        A row for each field and one for :data:`pipeline.report.model.AVERAGE`: ``field``, ``queries`` and the measures,
-        fractions.
     """
     rows: list[dict[str, Any]] = []
     for field, queries in lists.items():

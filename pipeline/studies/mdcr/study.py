@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -107,11 +108,11 @@ def field_rankings(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRank
             f"a benchmark must have a field with enough papers, got none ({next(iter(left_out.values()), 'no field')})",
             "Ask for fewer queries or another year",
         )
-    parts = [
-        FieldRankings(split, field, of_split[split], _rankings(workspace, of_split[split], recipe))
-        for split in SPLITS
-        for field, of_split in pools.items()
-    ]
+    parts = []
+    for split, (field, of_split) in itertools.product(SPLITS, pools.items()):
+        evaluated = workspace.evaluations(of_split[split], recipe.systems, depth=recipe.depth)
+        rankings = zip(system_names(recipe.systems), (each.ranking for each in evaluated), strict=True)
+        parts.append(FieldRankings(split, field, of_split[split], dict(rankings)))
     return parts, left_out
 
 
@@ -120,13 +121,8 @@ def field_pools(
 ) -> tuple[dict[str, dict[str, Task]], dict[str, str]]:
     """Return the pool of each split of the fields that have enough queries, and why each other field is left out.
 
-    A field whose cited papers are fewer than the size takes them all, as the paper does for Art, History and
-    Philosophy. Nothing is made.
-
-    Args:
-        workspace: published pools are not checked again.
-        corpus: where the papers are.
-        selections: of one field, one size, one sample and split ``test`` each.
+    A selection is of one field, one size, one sample and split ``test``. A field whose cited papers are fewer than the
+    size takes them all, as the paper does for Art, History and Philosophy. Nothing is made.
     """
     opened = Corpus(corpus)
     found, left_out = {}, {}
@@ -161,11 +157,6 @@ def _check(corpus: Corpus, test: PoolConfig, val: PoolConfig) -> None:
     kept = prefilter(corpus.attributes, test.prefilter)[0]
     rows = choose_queries(corpus, test, kept, np.empty(0, np.int64)).rows
     choose_queries(corpus, val, kept, rows.astype(np.int64))
-
-
-def _rankings(workspace: Workspace, pool: Task, recipe: Recipe) -> dict[str, Task]:
-    evaluated = workspace.evaluations(pool, recipe.systems, depth=recipe.depth)
-    return dict(zip(system_names(recipe.systems), (each.ranking for each in evaluated), strict=True))
 
 
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:

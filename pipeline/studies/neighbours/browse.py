@@ -43,13 +43,9 @@ def drawn(artifact: Artifact, seed: int) -> Rows:
 
 
 def readings_of(name: str, artifact: Artifact, originals: Rows, values: pl.DataFrame) -> Iterator[Reading]:
-    """Yield each neighbour of some papers, with what was deleted, inserted and moved.
+    """Yield each neighbour of some papers of a set, with what was deleted, inserted and moved.
 
-    Args:
-        name: of the set.
-        artifact: its corpus of neighbours.
-        originals: rows of the papers.
-        values: of :func:`values.values_of`, with a column ``system``.
+    ``values`` are of :func:`values.values_of`, with a column ``system``.
     """
     corpus, members = Corpus(artifact), Members.read(artifact)
     found = {(row, each, system, measure): value for row, each, measure, value, system in values.iter_rows()}

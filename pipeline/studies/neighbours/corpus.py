@@ -43,13 +43,7 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class NeighboursConfig:
-    """Settings of a corpus of neighbours.
-
-    Attributes:
-        papers: papers whose neighbours are made, or ``all``.
-        classes: names of the classes.
-        seed: of the choice of papers, and of every random edit.
-    """
+    """Settings of a corpus of neighbours: of how many papers, classes by name, and the seed of every random choice."""
 
     papers: int | Literal["all"] = 2_000
     classes: tuple[str, ...] = tuple(CLASSES)
@@ -178,14 +172,7 @@ def own_class(paper_id: str) -> str:
 
 
 class Members(NamedTuple):
-    """Rows of a corpus of neighbours.
-
-    Attributes:
-        originals: rows of the originals, rising.
-        rows: rows of titles and neighbours, rising.
-        of: row of the original of each.
-        names: class of each.
-    """
+    """Rising rows of a corpus of neighbours: of originals; of titles and neighbours, each with original and class."""
 
     originals: Rows
     rows: Rows

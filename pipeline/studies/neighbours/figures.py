@@ -30,10 +30,7 @@ _CENTRES = (BINS[:-1] + BINS[1:]) / 2
 def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> Heat:
     """Return classes by systems, a view for each measure: means over the corpora, then each corpus.
 
-    Args:
-        title: heading.
-        values: ``corpus``, ``system``, ``name``, ``measure`` and ``value`` in percent.
-        measures: in order.
+    ``values`` has ``corpus``, ``system``, ``name``, ``measure`` and ``value`` in percent.
     """
     systems, names = values["system"].unique(maintain_order=True).to_list(), in_order(values["name"])
     corpora = values["corpus"].unique(maintain_order=True).to_list()

@@ -60,12 +60,6 @@ def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mo
 
     The mean of each dimension over the candidates is subtracted, and the result divided by its standard deviation over
     the candidates, if that is not zero.
-
-    Args:
-        corpus: the corpus of the pool.
-        pool: whose candidates decide mean and deviation.
-        vectors: what embeds the pool.
-        model: the encoder, of one vector a paper.
     """
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
@@ -93,13 +87,7 @@ def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mo
 
 
 def similarity_task(corpus: Artifact, vectors: Task | Artifact, model: Model) -> Task:
-    """Return the task that describes the cosines within each class of a corpus of neighbours (section 6.1).
-
-    Args:
-        corpus: the corpus of neighbours.
-        vectors: what embeds its originals and neighbours.
-        model: the encoder, of one vector a paper.
-    """
+    """Return the task that describes the cosines within each class of a corpus of neighbours (section 6.1)."""
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         store, members = store_of(inputs["vectors"]), Members.read(inputs["corpus"])
@@ -157,15 +145,7 @@ def overlap(ranking: Artifact, pool: Pool, depth: int) -> tuple[npt.NDArray[np.i
     """Return the share of the nearest neighbours that each neighbour of a class has in common with its original.
 
     Of both, the ``depth`` nearest other vectors count (AOP, section 6.3). Where each is the other's first neighbour, at
-    most ``depth - 1`` can be common.
-
-    Args:
-        ranking: a ranking of the pool, at least ``depth`` deep.
-        pool: a pool of the kind ``overlap``.
-        depth: nearest neighbours that count.
-
-    Returns:
-        Rows of the originals, rising, and float64 fractions.
+    most ``depth - 1`` can be common. The shares are of the originals' rows, which rise.
     """
     entries = read_ranking(ranking)
     near = entries.rank <= depth

@@ -57,10 +57,7 @@ class NeighbourClass:
     def neighbour(self, paper: Paper, paper_id: str, seed: int) -> Text:
         """Return what the class makes of a paper: its own text, where the class finds nothing to change.
 
-        Args:
-            paper: the paper.
-            paper_id: its id; with seed and class it decides every random choice.
-            seed: the user's seed.
+        Id, seed and class decide every random choice.
         """
         rng = generator(seed, f"neighbour {self.name}", paper_id)
         title = self.title(paper.title, paper, rng) if self.title else paper.title.text

@@ -105,15 +105,9 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A system on a pool.
+    """A system on a pool: its ranking and scores (none of an overlap).
 
-    Attributes:
-        pool: the pool.
-        system: the system's name.
-        ranking: what ranks.
-        scores: what scores; none of an overlap.
-        model: the encoder, if the system is one, with its own vectors.
-        vectors: what embeds the pool's papers, of an encoder.
+    An encoder has a model, unless its vectors are standardised, and what embeds the pool's papers.
     """
 
     pool: Task

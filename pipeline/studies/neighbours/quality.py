@@ -15,12 +15,9 @@ FEWEST = 3
 
 
 def read_quality(file: str, systems: list[str]) -> dict[str, float]:
-    """Return the mean value of each system in a CSV file.
+    """Return the mean value of each system of the study in a CSV file with the columns ``system`` and ``value``.
 
-    Args:
-        file: has the columns ``system`` and ``value``; with a column ``measure``, as ``mdcr show --format csv`` writes
-            it, the rows of MAP count.
-        systems: those of the study.
+    With a column ``measure``, as ``mdcr show --format csv`` writes it, the rows of MAP count.
 
     Raises:
         InputError: the file cannot be read, or has fewer than :data:`FEWEST` of the systems.
@@ -45,9 +42,7 @@ def read_quality(file: str, systems: list[str]) -> dict[str, float]:
 def brittleness(classes: pl.DataFrame, measure: str) -> dict[str, float]:
     """Return what each system's highly and partially similar neighbours lack to 100% in a measure, in percent.
 
-    Args:
-        classes: ``system``, ``category``, ``measure`` and ``value`` in percent; classes and corpora count alike.
-        measure: such as ``NN1_Ret``: then the share that does not find its paper first.
+    Classes and corpora count alike. Of ``NN1_Ret`` it is the share that does not find its paper first.
     """
     found = classes.filter(pl.col("measure") == measure, ~pl.col("category").str.ends_with("DS"))
     means = found.group_by("system", maintain_order=True).agg(100 - pl.col("value").mean())

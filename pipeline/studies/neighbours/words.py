@@ -35,12 +35,7 @@ def is_english(abstract: str) -> bool:
 
 @dataclass(frozen=True)
 class Words:
-    """A text with the tags of its tokens.
-
-    Attributes:
-        text: the text.
-        tags: one letter for each of its :func:`tokens`.
-    """
+    """A text with one letter for each of its :func:`tokens`."""
 
     text: str
     tags: str
@@ -84,13 +79,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper whose neighbours are made.
-
-    Attributes:
-        title: its title.
-        abstract: its abstract.
-        frequency: how often each noun phrase occurs in the abstracts of the corpus.
-    """
+    """A paper whose neighbours are made, with how often the corpus's abstracts have each noun phrase."""
 
     title: Words
     abstract: Words

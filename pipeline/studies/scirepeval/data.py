@@ -36,12 +36,7 @@ _RATED = 10
 
 @dataclass(frozen=True)
 class Labels:
-    """Labelled papers.
-
-    Attributes:
-        keys: key of each paper.
-        values: float64 ``[papers]`` of regression; else the tuple of labels of each paper, one where a paper has one.
-    """
+    """Papers by key, with numbers (float64 ``[papers]``) of regression, else the labels of each, mostly one."""
 
     keys: tuple[str, ...]
     values: npt.NDArray[np.float64] | tuple[tuple[str, ...], ...]

@@ -59,14 +59,10 @@ class Mean(NamedTuple):
 
 
 def outcomes(entry: Entry, figures: Sequence[tuple[str, float, Floats, int]]) -> list[Outcome]:
-    """Return the figures of a task as they count: each measure of a ranking task on its own, others averaged.
+    """Return the figures of a task, (name, value, draws, items) each, as they count.
 
-    Few-shot rows are averaged with the row of all training papers (appendix A.3), and the four figures of reviewer
-    matching (appendix A.2).
-
-    Args:
-        entry: the task.
-        figures: (name, value, draws, items) of each.
+    Each measure of a ranking task counts on its own. Few-shot rows are averaged with the row of all training papers
+    (appendix A.3), and the four figures of reviewer matching (appendix A.2).
     """
     if len(figures) == 1 or entry.kind in ("proximity", "search", "triplets"):
         return [Outcome(entry, *figure) for figure in figures]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from pipeline.studies.scirepeval.outcomes import (
     smallest_subset,
 )
 from pipeline.studies.scirepeval.tasks import FORMATS
+from pipeline.studies.tables import grid
 
 Made = Mapping[tuple[str, str], Artifact]
 """The figures of each task and system."""
@@ -33,22 +35,15 @@ Row = dict[str, Any]
 
 
 def averages(found: Found, published: Mapping[str, str], states: Mapping[str, State]) -> StudyTable:
-    """Return the averages beside the published ones (table 2).
-
-    Args:
-        found: the figures.
-        published: the system whose published figures are those of each system.
-        states: whether each task is whole or a sample.
-    """
-    lines, rows = [], []
+    """Return the averages beside the published ones (table 2), those of the system that ``published`` names."""
+    rows, measured, beside = [], dict[tuple[str, Column], Value](), dict[tuple[str, Column], Value]()
     for name, figures in found.items():
         reference = registry.published(published.get(name, name))
-        printed = [reference.get(f"scirepeval.{group}") for group in GROUPS]
-        own = [average(figures, group) for group in GROUPS]
-        lines.append(Line(name, (*map(_cell, own), *(None if each is None else f"{each:.1f}" for each in printed))))
-        for group, mean, each in zip(GROUPS, own, printed, strict=True):
-            rows.append({"system": name, "group": group, "published": each, **_record(mean)})
-    columns = [(which, group) for which in ("measured", "published") for group in GROUPS]
+        for group in GROUPS:
+            mean, printed = average(figures, group), reference.get(f"scirepeval.{group}")
+            measured[name, Column("measured", group)] = _cell(mean)
+            beside[name, Column("published", group)] = None if printed is None else f"{printed:.1f}"
+            rows.append({"system": name, "group": group, "published": printed, **_record(mean)})
     inner, outer, _ = (mean.figures if (mean := average(next(iter(found.values())), group)) else 0 for group in GROUPS)
     notes = [
         f"Means of {inner} in-train and {outer} out-of-train figures; the published ones are of 7 and 20.",
@@ -56,7 +51,7 @@ def averages(found: Found, published: Mapping[str, str], states: Mapping[str, St
     ]
     if sample := [name for name, state in states.items() if state == "sample"]:
         notes.append(f"Samples of training data, not comparable with published figures: {', '.join(sample)}.")
-    return _table("averages", "averages over tasks", "system", columns, lines, rows, notes)
+    return _study("averages", grid("SciRepEval: averages over tasks", "system", measured | beside, notes), rows)
 
 
 def tasks(found: Found, states: Mapping[str, State], made: Made) -> StudyTable:
@@ -75,45 +70,38 @@ def tasks(found: Found, states: Mapping[str, State], made: Made) -> StudyTable:
             rows.append({**row, "seconds": cost})
         facts = f"{trained}, {states[entry.name]}, {each[0].items:,}, {np.mean(seconds):.0f} s"
         lines.append(Line(f"{entry.title}, {each[0].measure}", (*cells, facts)))
-    columns = [*(("", name) for name in found), ("", "trained, files, items, mean time")]
+    columns = [*found, "trained, files, items, mean time"]
     notes = ("Proximity and search rank by Euclidean distance, whatever the encoder's own distance.",)
     return _table("tasks", "tasks", "task", columns, lines, rows, notes)
 
 
 def formats(found: Found) -> StudyTable:
     """Return the averages by format."""
-    places = [(group, kind) for group in GROUPS[:2] for kind in FORMATS]
-    lines, rows = [], []
-    for name, figures in found.items():
-        means = [average(figures, *place) for place in places]
-        lines.append(Line(name, tuple(map(_cell, means))))
-        for (group, kind), mean in zip(places, means, strict=True):
-            rows.append({"system": name, "group": group, "format": kind, **_record(mean)})
-    return _table("formats", "averages by format", "system", places, lines, rows)
+    rows, cells = [], dict[tuple[str, Column], Value]()
+    for name, group, kind in itertools.product(found, GROUPS[:2], FORMATS):
+        mean = average(found[name], group, kind)
+        cells[name, Column(group, kind)] = _cell(mean)
+        rows.append({"system": name, "group": group, "format": kind, **_record(mean)})
+    return _study("formats", grid("SciRepEval: averages by format", "system", cells, ()), rows)
 
 
 def codes(found: Found, columns: Mapping[str, str]) -> StudyTable:
     """Return every format's tasks on the vectors of every format's encoder, beside the published figures (table 3).
 
-    Args:
-        found: the figures of each encoder.
-        columns: the encoder of each format, and of ad-hoc queries.
+    ``columns`` has the encoder of each format, and of ad-hoc queries.
     """
-    lines, rows = [], []
-    for group in GROUPS[:2]:
-        for kind in FORMATS:
-            cells: list[Value] = []
-            for code, name in columns.items():
-                printed = registry.published(name).get(f"scirepeval-codes.{group}-{kind}")
-                mean = average(found[name], group, kind)
-                rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **_record(mean)})
-                cells.append(Beside(mean.value, None if printed is None else printed / 100) if mean else None)
-            lines.append(Line(f"{kind}, {group}", tuple(cells)))
+    rows, cells = [], dict[tuple[str, str], Value]()
+    for group, kind, (code, name) in itertools.product(GROUPS[:2], FORMATS, columns.items()):
+        printed = registry.published(name).get(f"scirepeval-codes.{group}-{kind}")
+        mean = average(found[name], group, kind)
+        rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **_record(mean)})
+        beside = None if printed is None else printed / 100
+        cells[f"{kind}, {group}", code] = Beside(mean.value, beside) if mean else None
     note = (
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
         "to the published figure, which is of one task a row."
     )
-    return _table("codes", "confusion of formats", "tasks", [("", code) for code in columns], lines, rows, (note,))
+    return _study("codes", grid("SciRepEval: confusion of formats", "tasks", cells, (note,)), rows)
 
 
 def differences(found: Found, baseline: str, seed: int) -> StudyTable:
@@ -123,7 +111,7 @@ def differences(found: Found, baseline: str, seed: int) -> StudyTable:
         mean, p, better = difference(found[name], found[baseline], seed)
         lines.append(Line(name, (_cell(mean), f"{p:.4f}", f"{better} of {mean.figures}")))
         rows.append({"system": name, "baseline": baseline, **_record(mean), "p": p, "better": better})
-    columns = [("", "difference"), ("", "p"), ("", "better")]
+    columns = ("difference", "p", "better")
     notes = ("p: paired permutation test over figures. Interval: bootstrap over test items.",)
     return _table("differences", f"differences from {baseline}", "system", columns, lines, rows, notes)
 
@@ -138,7 +126,7 @@ def correlated(found: Found) -> StudyTable:
         lines.append(Line(name, (near[0], f"{near[1]:.2f}") if near else (None, None)))
     subset = smallest_subset(found)
     notes = [f"The mean of {' and '.join(subset)} orders the systems like the mean of all."] if subset else []
-    columns = [("", "nearest"), ("", "correlation")]
+    columns = ("nearest", "correlation")
     return _table("correlations", "correlation of figures over systems", "figure", columns, lines, rows, notes)
 
 
@@ -149,7 +137,7 @@ def leaks(made: Mapping[str, Artifact]) -> StudyTable:
         for row in artifact.arrow("leaks.arrow").to_pylist():
             rows.append({"task": task, **row})
             lines.append(Line(task, (row["training"], *(f"{row[each]:,}" for each in ("papers", "ids", "titles")))))
-    columns = [("", each) for each in ("training data", "test papers", "in it by id", "by title alone")]
+    columns = ("training data", "test papers", "in it by id", "by title alone")
     return _table("leaks", "test papers in training data", "task", columns, lines, rows)
 
 
@@ -163,7 +151,7 @@ def counts(made: Made) -> StudyTable:
                 if (task, name) not in seen:
                     lines.append(Line(task, (name.replace("_", " "), f"{number:,}")))
                 seen.add((task, name))
-    return _table("counts", "what was read and left out", "task", [("", "count"), ("", "number")], lines, rows)
+    return _table("counts", "what was read and left out", "task", ("count", "number"), lines, rows)
 
 
 def heats(found: Found, confused: StudyTable | None, source: str) -> list[Part]:
@@ -185,12 +173,18 @@ def _table(
     name: str,
     title: str,
     corner: str,
-    columns: Iterable[tuple[str, str]],
+    columns: Sequence[str],
     lines: Sequence[Line],
     rows: Sequence[Row],
     notes: Sequence[str] = (),
 ) -> StudyTable:
-    shown = Table(f"SciRepEval: {title}", corner, tuple(Column(*each) for each in columns), tuple(lines), tuple(notes))
+    shown = Table(
+        f"SciRepEval: {title}", corner, tuple(Column("", each) for each in columns), tuple(lines), tuple(notes)
+    )
+    return _study(name, shown, rows)
+
+
+def _study(name: str, shown: Table, rows: Sequence[Row]) -> StudyTable:
     return StudyTable(name, shown, pl.DataFrame(rows, infer_schema_length=None))
 
 
