@@ -26,6 +26,7 @@ def page() -> str:
     text = re.sub(r":[a-z]+:`~?(?:pipeline\.)?([^`]+)`", r"`\1`", text)
     text = re.sub(r"(?<!`)``([^`]+)``(?!`)", r"`\1`", text)
     text = re.sub(r"<code>(.*?)</code>", lambda found: "`" + re.sub(_LINK, r"\1", found[1]) + "`", text)
+    text = re.sub(r"\]\(#([\w.]+)\)", lambda found: f"](#{found[1].replace('.', '').lower()})", text)  # as GitHub does
     return text.rstrip() + "\n"
 
 
