@@ -84,7 +84,7 @@ $(VENV)/.bench: $(VENV)/.dev
 	@$(PIP) -e ".[$(FAISS),offline-model,specter2,neighbours,facets,plot,dev,bench]"
 	@touch $@
 
-demo: $(VENV)/.installed  ## the main job on a synthetic corpus: pools, indexes, rankings, a results table
+demo: $(VENV)/.installed  ## run the whole pipeline on a synthetic corpus and print a results table
 	@$(MDCR) corpus --source synthetic --corpus demo --papers 50k --seed 13
 	@$(MDCR) eval --corpus demo --year 2019 --size 10k,25k --queries 200 --samples 2 --seed 13 --model bm25,lsa
 
@@ -101,7 +101,7 @@ notebooks: $(VENV)/.installed  ## open the notebooks in JupyterLab
 	@$(PIP) -e ".[$(FAISS),notebook]"
 	$(BIN)/jupyter lab notebooks
 
-torture: $(VENV)/.dev  ## kill, flip bits, feed hostile input: KILLS=200
+torture: $(VENV)/.dev  ## test against kills, flipped bits and hostile input: KILLS=200
 	MDCR_KILLS=$(or $(KILLS),200) $(BIN)/pytest tests/faults -n 2 --dist load
 
 check: $(VENV)/.dev  ## lint, types and import rules
@@ -114,7 +114,7 @@ format: $(VENV)/.dev  ## format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.bench  ## speed beside peers, in one run: PART=retrieve|corpus|encode|score QUICK=1
+bench: $(VENV)/.bench  ## compare speed with other libraries: PART=retrieve|corpus|encode|score QUICK=1
 	$(BIN)/python bench/$(PART).py $(if $(QUICK),--quick)
 
 fetch: ## download a release: SOURCE RELEASE SNAPSHOT OUTPUT; the key of S2AG: $S2_API_KEY or API_KEY_FILE
@@ -122,18 +122,18 @@ corpus: ## build a corpus: SOURCE INPUT CORPUS
 pool: ## draw queries, candidates and qrels: FIELD SIZE YEAR QUERIES SAMPLES SEED
 tune: ## choose k1 and b of BM25 on validation queries: FIELD YEAR SIZE SEED
 embed index search: ## embed the pools, build their indexes, rank their candidates: MODEL
-score eval: ## score rankings; eval: whatever of the chain is missing, then the table
+score eval: ## score rankings and print a table; eval: first make what is missing: MODEL
 submit: ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval NODES GPUS PARTITION TIME
-jobs: ## what was submitted: progress, papers a second, failures
+jobs: ## show submitted jobs: progress, papers per second, failures
 benchmark: ## build the MDCR benchmark from field-level rankings: CORPUS YEAR MODEL (docs/mdcr.md)
 export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores|vectors|benchmark FORMAT OUTPUT MODEL
-report show: ## write tables and plots of what was scored; print them (WHAT=corpora, pools, ...)
-compare: ## compare two systems, query by query: MODEL=bm25,scincl FIELD SIZE YEAR
-models: ## the encoders known, and what of them is here (WHAT=scincl: all of one; WHAT=lock: write their commits)
-plan: ## time, disk and memory of embedding, from a probe of seconds: MODEL SIZE
-doctor: ## what this machine has, and what is missing
-study: ## run an experiment of the papers, with its tables and figures; without a name: list them: STUDY
-gc: ## list what no named corpus needs, with sizes; remove it with DELETE=1
+report show: ## write tables and plots of all scores; show: print them (WHAT=corpora, pools, ...)
+compare: ## compare two systems query by query: MODEL=bm25,scincl FIELD SIZE YEAR
+models: ## list encoders and what is on this machine (WHAT=scincl: details; WHAT=lock: write their commits)
+plan: ## estimate time, disk and memory of embedding by a short probe: MODEL SIZE
+doctor: ## show what this machine has and what is missing
+study: ## run an experiment, with its tables and figures; without STUDY: list them
+gc: ## list files that no named corpus needs; DELETE=1 removes them
 $(COMMANDS): $(VENV)/.installed
 	@$(MDCR) $(if $(filter benchmark,$@),study mdcr,$@)
 

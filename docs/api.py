@@ -26,6 +26,13 @@ def page() -> str:
     text = re.sub(r":[a-z]+:`~?(?:pipeline\.)?([^`]+)`", r"`\1`", text)
     text = re.sub(r"(?<!`)``([^`]+)``(?!`)", r"`\1`", text)
     text = re.sub(r"<code>(.*?)</code>", lambda found: "`" + re.sub(_LINK, r"\1", found[1]) + "`", text)
+    headings = set(re.findall(r"^#+ `(.*)`$", text, re.MULTILINE))
+
+    def link(found: re.Match[str]) -> str:
+        """Return a link as GitHub names headings; without a heading, its text."""
+        return f"[{found[1]}](#{found[2].replace('.', '').lower()})" if found[2] in headings else found[1]
+
+    text = re.sub(r"\[([^\]]*)\]\(#([\w.]+)\)", link, text)
     return text.rstrip() + "\n"
 
 

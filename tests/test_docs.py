@@ -1,14 +1,71 @@
-"""Pages of the documentation that are made from the code."""
+"""Pages of the documentation: the one made from the code, and the links and commands of the others."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from pipeline.cli import from_make
+from pipeline.cli.arguments import parser
+
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = parser()[1]
+TOOLS = {"--requeue", "--nv", "--exclude"}
+"""Options of other tools."""
 
 
 def test_the_page_of_the_python_interface_is_that_of_the_code() -> None:
     made = subprocess.run([sys.executable, ROOT / "docs/api.py"], capture_output=True, text=True, check=True)
     assert made.stdout == (ROOT / "docs/api.md").read_text(), "run make docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for path, heading in re.findall(r"\]\((?!\w+://)([^)#]*)#?([^)]*)\)", page.read_text()):
+        linked = page.parent / path if path else page
+        assert linked.exists(), path
+        titles = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE) if heading else []
+        assert not heading or heading in [re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in titles]
+
+
+def commands(page: Path, tool: str) -> Iterator[tuple[str, str]]:
+    """Yield the commands of a tool on a page: first word and the rest."""
+    fenced, plain = re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.S | re.M), page.read_text()
+    lines = re.sub(r"\\\n\s*", " ", "".join(fenced)).replace("&& ", "\n").splitlines()
+    spans = [span for line in plain.splitlines() if "| error" not in line for span in re.findall("`([^`]+)`", line)]
+    for words in re.findall(rf"^{tool} ([a-z].*)", "\n".join([*lines, *spans]), re.M):
+        first, _, rest = re.split(r"\s+#", words)[0].partition(" ")
+        yield first, rest
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_options_exist(page: Path) -> None:
+    for name, rest in commands(page, "mdcr"):
+        assert set(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest)) <= {*COMMANDS[name]._option_string_actions}, (name, rest)
+    every = {option for each in COMMANDS.values() for option in each._option_string_actions} | TOOLS
+    assert set(re.findall(r"`(--[a-z][a-z-]+)", page.read_text())) <= every
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_goals_and_variables_of_make_exist(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    own = {*re.findall(r"\w+", re.findall(r"^MAKE_OWN := (.*)", makefile, re.MULTILINE)[0])}
+    goals = {word for line in re.findall(r"^([a-z ]+):", makefile, re.MULTILINE) for word in line.split()}
+    for first, rest in commands(page, "make"):
+        named = [word for word in (first, *rest.split()) if re.fullmatch("[a-z]+", word)]
+        assert {*named} <= goals, (first, rest)
+        takes = own.union(*(from_make.variables(name, COMMANDS[name]) for name in named if name in COMMANDS))
+        takes |= {*from_make.variables("study", COMMANDS["study"])} if first == "benchmark" else set()
+        assert set(re.findall(r"(?<!\S)([A-Z][A-Z0-9_]+)=", rest)) <= takes, (first, rest)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_recipes_and_studies_exist(page: Path) -> None:
+    for path in re.findall(r"runs/recipes/([a-z_0-9]+\.toml)", page.read_text()):
+        assert (ROOT / "runs/recipes" / path).is_file(), path

@@ -30,8 +30,8 @@ _POOLS: dict[str, dict[str, Any]] = {
     "nested": {"action": "store_true", "default": None, "help": "smaller pools are subsets of larger ones"},
     "exclude": {"type": Path, "action": "append", "metavar": "FILE", "help": "ids that may not be queries"},
     "citation-direction": {"help": "outbound (default), inbound or total"},
-    "min-citations": {"type": int, "help": "of a paper that takes part (default: 3)"},
-    "min-abstract-chars": {"type": int, "help": "of a paper that takes part (default: 30)"},
+    "min-citations": {"type": int, "help": "citations a paper must have to enter pools (default: 3)"},
+    "min-abstract-chars": {"type": int, "help": "characters its abstract must have (default: 30)"},
     "positives": {"help": "corpus (default: every cited paper with a title) or prefiltered"},
     "keep-same-title": {"action": "store_true", "default": None, "help": "keep candidates with the query's own title"},
 }
@@ -46,8 +46,8 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     top = argparse.ArgumentParser(
         prog="mdcr",
         allow_abbrev=False,
-        description="How well does an article encoder retrieve, among millions of papers, beside a tuned BM25?",
-        epilog="The chain: corpus -> pool -> embed -> index -> search -> score -> report; eval runs what is missing.",
+        description="Evaluate scientific-article encoders on citation recommendation, on pools of up to millions.",
+        epilog="The chain: corpus -> pool -> embed -> index -> search -> score -> report; eval makes what is missing.",
     )
     top.add_argument("--version", action="version", version=f"mdcr {pipeline.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -69,14 +69,14 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
         command.add_argument(
             "--slice",
             metavar="I/N",
-            help="make part I (from 0) of N, publish nothing; before: plan; whole: what waits for no parts",
+            help="make slice I of N (from 0) without publishing; plan: list the units first; whole: what has no units",
         )
     tune = _command(commands, "tune", "choose k1 and b of BM25 on validation queries (90 points)", on_cpu)
     _selection(tune, drawn=False)
     _strict(tune)
     for name, what in (
         ("score", "score the rankings of the pools"),
-        ("eval", "run whatever of the chain is missing, and print the table"),
+        ("eval", "make whatever is missing, and print the table"),
     ):
         command = _command(commands, name, what)
         about = "run of another tool: TREC, .json, .lz4 or .parquet (docs/interchange.md); may be repeated"
@@ -86,15 +86,15 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
         _benchmark(command)
     on_machine = "memory workers device repair"
     _batch(_command(commands, "submit", "submit what is missing as Slurm jobs", f"{on_machine} dry-run"))
-    collecting = "verify and publish what slices made, and submit what they lost"
+    collecting = "verify and publish the output of slices, and resubmit what is missing"
     _batch(_command(commands, "collect", collecting, f"{on_machine} verbose json"))
-    _command(commands, "jobs", "show what was submitted: progress, failures", "json")
+    _command(commands, "jobs", "show submitted jobs: progress, failures", "json")
 
     _export(_command(commands, "export", "write pools, rankings or scores for other tools"))
-    report = _command(commands, "report", "write the tables and plots of what was scored", "dry-run json")
+    report = _command(commands, "report", "write tables and plots of all scores", "dry-run json")
     report.add_argument("--output", type=Path, help="folder for the files (default: runs/reports)")
     of_show = "memory workers device json"
-    show = _command(commands, "show", "print what there is: scores, corpora, pools, artifacts", of_show)
+    show = _command(commands, "show", "print scores, corpora, pools or artifacts", of_show)
     kinds = "table (default), corpora, corpus, pools, artifacts, vectors, fields or measures"
     show.add_argument("what", nargs="?", default="table", help=kinds)
     show.add_argument("--output", type=Path, help="corpus: folder to write its figures into")
@@ -112,8 +112,8 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     compare.add_argument("--output", type=Path, help="folder for its page (default: one in runs/reports)")
     _choosing(compare, systems=False)
 
-    study = _command(commands, "study", "run an experiment: make what it needs, write its tables and figures")
-    study.add_argument("name", nargs="?", help="name of the study; none: list them")
+    study = _command(commands, "study", "run an experiment and write its tables and figures")
+    study.add_argument("name", nargs="?", help="name of the study (default: list them)")
     study.add_argument("--recipe", type=Path, help="TOML file with its settings (default: runs/recipes/NAME.toml)")
     study.add_argument("--corpus", help="corpus in place of the recipe's")
     study.add_argument("--model", help="systems in place of the recipe's")
@@ -121,7 +121,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     study.add_argument("--input", type=Path, help="folder in place of the recipe's")
     study.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting's value")
     study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
-    study.add_argument("--list", action="store_true", help="show what its input holds, and stop")
+    study.add_argument("--list", action="store_true", help="list what the input folder contains, and stop")
 
     estimate = "estimate time, disk and memory of embedding, from a short probe"
     plan = _command(commands, "plan", estimate, "memory workers device json")
@@ -131,7 +131,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     about = "list (default); the name of one, for its details; or lock: write all commits to models.lock"
     models.add_argument("action", nargs="?", default="list", help=about)
     _command(commands, "doctor", "report what this machine has, and what is missing", "json")
-    gc = _command(commands, "gc", "list what no named corpus needs, with sizes; remove it with --delete", "json")
+    gc = _command(commands, "gc", "list files that no named corpus needs; remove them with --delete", "json")
     gc.add_argument("--delete", action="store_true", help="remove it (default: list it)")
     return top, commands.choices
 
@@ -151,9 +151,9 @@ def _command(
     flags = {
         "repair": "verify what is there and rebuild damaged files",
         "dry-run": "print what would be made, and make nothing",
-        "verbose": "the time of each step, and rates",
-        "json": "results as JSON on standard output",
-        "quiet": "no progress and no messages, but errors and what is left out",
+        "verbose": "print the time of each step, and rates",
+        "json": "print results as JSON",
+        "quiet": "print only errors and what is left out",
     }
     taken = [*takes.split(), "quiet"]
     for option, settings in (
@@ -187,7 +187,7 @@ def _corpus(command: argparse.ArgumentParser) -> None:
     command.add_argument("--corpus", help="name to give it (default: the source's)")
     command.add_argument("--engine", default="local", help="local (default), or ray: read the parts on a Ray cluster")
     command.add_argument("--ray-address", help="cluster of --engine ray (default: auto, else local)")
-    group = command.add_argument_group("papers that stand there more than once")
+    group = command.add_argument_group("duplicate papers")
     group.add_argument("--duplicates", default="keep", help="keep (default), drop, or merge with their citations")
     group.add_argument("--duplicates-by", help="doi, title (and year), or both (default)")
     group = command.add_argument_group("options of some sources")
@@ -199,9 +199,7 @@ def _corpus(command: argparse.ArgumentParser) -> None:
 
 
 def _strict(command: argparse.ArgumentParser) -> None:
-    about = (
-        "stop where --field all finds a field with too few papers, or wsum no validation queries, instead of going on"
-    )
+    about = "fail if a field has too few papers, or wsum no validation queries, instead of leaving it out"
     command.add_argument("--strict", action="store_true", help=about)
 
 

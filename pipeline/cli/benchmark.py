@@ -73,7 +73,9 @@ def _score_file(options: argparse.Namespace, split: str) -> None:
     from pipeline.studies.mdcr.lists import MEASURES
 
     if options.model is not None or options.export_scores is not None:
-        raise InputError("--scores must go without --model and --export-scores", "Score files or systems, not both")
+        raise InputError(
+            "--scores cannot be combined with --model or --export-scores", "Score files or systems, not both"
+        )
     lists = read_lists(options.benchmark, split)
     frame = scorefile.score(lists, scorefile.read_scores(options.scores, lists))
     if options.json:

@@ -65,7 +65,7 @@ def print_scores(
 def print_table(root: Path, options: argparse.Namespace) -> None:
     """Print the scores that the options choose, or compare them with a golden table (``--check``)."""
     if options.check and (options.json or options.format or options.sort):
-        raise InputError("--check must stand without --json, --format and --sort", "It prints no table")
+        raise InputError("--check cannot be combined with --json, --format or --sort", "It prints no table")
     if options.tolerance is not None and not options.check:
         raise InputError("--tolerance must go with --check", "Name the golden table: --check CSV")
     _checked_format(options)  # before scores are looked for
@@ -163,7 +163,7 @@ def _checked_format(options: argparse.Namespace) -> str | None:
     if output is not None:
         check_format(output)
         if options.json:
-            raise InputError("--format must stand without --json", "Give one of them")
+            raise InputError("--format cannot be combined with --json", "Give one of them")
     return output
 
 

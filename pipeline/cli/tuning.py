@@ -25,7 +25,7 @@ def tune(options: argparse.Namespace) -> None:
     selected = dataclasses.replace(read.selection(options), split="validation", samples=1)
     if Corpus(corpus).has_query_texts() and selected.is_default:
         raise InputError(
-            f"{corpus.name} brings its own queries, and none of them are for validation",
+            f"{corpus.name} has its own queries, and none of them are for validation",
             "Give --year to tune on citations, or fix the parameters: --model bm25:k1=1.2,b=0.75",
         )
     if selected.queries == "all":

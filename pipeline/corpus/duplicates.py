@@ -38,7 +38,7 @@ class DuplicatesConfig:
             raise InputError(f"--duplicates {self.action!r} is unknown", "Choose keep, drop or merge")
         for rule in self.rules:
             if rule not in RULES:
-                raise InputError(f"duplicates cannot be told by {rule!r}", nearest(rule, RULES))
+                raise InputError(f"duplicates cannot be identified by {rule!r}", nearest(rule, RULES))
 
 
 class Groups(NamedTuple):

@@ -326,7 +326,7 @@ def _numbers(file: VectorFile, places: Places, vectors: npt.NDArray[Any]) -> Mat
 
 def _wrong(file: VectorFile, place: int, what: str, expected: str, got: object) -> InputError:
     return InputError(
-        f"the {what} at {file.path}:{place} must be {expected}, got {got}", "Mend it, or remove it from the file"
+        f"the {what} at {file.path}:{place} must be {expected}, got {got}", "Correct it, or remove it from the file"
     )
 
 

@@ -232,7 +232,7 @@ def read_judged(path: Path, needed: str | None = None) -> Judged:
             wrong = [value for value in values if value not in (NOT_JUDGED, 0, 1, 2, 3)]
             if wrong:
                 raise InputError(
-                    f"a grade of query {query} of {path} must be -1 (none) to 3, got {wrong[0]!r}", f"Mend {name}"
+                    f"a grade of query {query} of {path} must be -1 (none) to 3, got {wrong[0]!r}", f"Correct {name}"
                 )
         read[query] = {"cands": papers, **grades}
     return read
@@ -243,5 +243,5 @@ def _pairs(path: Path, what: str) -> Iterator[tuple[int, str, str]]:
     for number, line in read_lines(path) if path.is_file() else ():
         columns = (line or b"").decode("utf-8", "replace").split()
         if len(columns) != 2:
-            raise InputError(f"{path}:{number} must be {what}, got {len(columns)} columns", "Mend the line")
+            raise InputError(f"{path}:{number} must be {what}, got {len(columns)} columns", "Correct the line")
         yield number, columns[0], columns[1]

@@ -146,7 +146,7 @@ def _check_missing_positives(text: str, pool: Task | Artifact) -> None:
     if text == "count" and config_of(pool)["queries_are"] == "papers":
         raise InputError(
             f"the queries of {slug_of(pool)} are papers, whose positives are all in the collection",
-            "Leave --missing-positives out; it is for releases that bring their own judgements",
+            "Leave --missing-positives out; it is for releases with their own judgements",
         )
 
 

@@ -81,7 +81,10 @@ def test_a_key_on_the_command_line_is_refused_and_none_is_shown(tmp_path: Path) 
         ("corpus --source openalex --input . --fields-from mag", "OpenAlex has no fields from 'mag'"),
         ("corpus --source jsonl --input . --columns id=key", "--columns maps 'id', which is not a column"),
         ("corpus --source synthetic --duplicates dorp", "--duplicates 'dorp' is unknown"),
-        ("corpus --source synthetic --duplicates drop --duplicates-by isbn", "duplicates cannot be told by 'isbn'"),
+        (
+            "corpus --source synthetic --duplicates drop --duplicates-by isbn",
+            "duplicates cannot be identified by 'isbn'",
+        ),
         ("show corpus", "there are 0 corpora"),
     ],
 )

@@ -59,6 +59,8 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
         (["study", "large_scale", "--corpus", "tiny", "--model", "lsa"], "baseline must be one of lsa, got 'bm25'"),
         (["study", "mdcr_checks", "--corpus", "tiny", "--model", "lsa"], "baseline must be one of lsa, got 'bm25'"),
         (["study", "mdcr_checks", "--model", "bm25", "--set", "rebuilds=0"], "rebuilds must be at least 1, got 0"),
+        (["study", "scirepeval", "--set", "edition=26"], "edition must be 24 or 25, got 26"),
+        (["study", "scirepeval", "--set", "resamples=0"], "resamples must be at least 1, got 0"),
         (["study", "mdcr_checks", "--set", "differences=[true]"], "differences must be a list"),
         (["study", "pool_size", "--input", "somewhere"], "input"),
         (["study", "pool_size", "--recipe", "absent.toml"], "absent.toml"),

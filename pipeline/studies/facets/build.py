@@ -62,9 +62,9 @@ class Recipe(CollectionRecipe):
 
     def __post_init__(self) -> None:
         if min(self.size, self.annotators, self.depth) < 1:
-            raise InputError("size, depth and annotators must be at least 1", "Mend the recipe")
+            raise InputError("size, depth and annotators must be at least 1", "Correct the recipe")
         if not system_names(f"{self.systems},{self.whole}"):
-            raise InputError("systems or whole must name a system, got none", "Mend the recipe")
+            raise InputError("systems or whole must name a system, got none", "Correct the recipe")
 
 
 @dataclass(frozen=True)

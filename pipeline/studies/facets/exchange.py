@@ -54,7 +54,9 @@ def _file_scores(pool: Pool, path: Path) -> Score:
     try:
         lists = msgspec.json.decode(path.read_bytes(), type=dict[str, list[tuple[str | int, float]]])
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise InputError(f"{path} must be ranked pools, a list of [id, score] a query ({error})", "Mend it") from error
+        raise InputError(
+            f"{path} must be ranked pools, a list of [id, score] a query ({error})", "Correct it"
+        ) from error
     places: list[dict[int, int]] = []
     for query, rows in zip(facet_query_ids(pool), ranked_rows(pool), strict=True):
         paper = query.rpartition("_")[0]

@@ -60,7 +60,10 @@ class Recipe(CollectionRecipe):
         for facet in self.facets:
             checked_facet(facet, "the recipe")
         if not self.facets or not self.shown or not set(self.shown) <= set(self.measures):
-            raise InputError("facets and shown must name something, and shown be of measures", "Mend the recipe")
+            raise InputError(
+                "facets and shown must not be empty, and every measure of shown must be in measures",
+                "Correct the recipe",
+            )
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:

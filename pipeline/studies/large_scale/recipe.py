@@ -66,7 +66,9 @@ class Recipe:
         found = (*((DATASET,) if DATASET in named else ()), *(parse_fields(others or None)))
         for name, settings in self.own.items():
             if name not in found:
-                raise InputError(f"own settings must be of one of {', '.join(found)}, got {name!r}", "Mend the recipe")
+                raise InputError(
+                    f"own settings must be of one of {', '.join(found)}, got {name!r}", "Correct the recipe"
+                )
             for key in settings:
                 if key not in _OWN:
                     raise InputError(f"a setting of {name} must be one of {', '.join(_OWN)}, got {key!r}",

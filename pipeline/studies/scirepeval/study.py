@@ -62,6 +62,12 @@ class Recipe:
     seed: int
     resamples: int
 
+    def __post_init__(self) -> None:
+        if self.edition not in (24, 25):
+            raise InputError(f"edition must be 24 or 25, got {self.edition}", "Correct the recipe")
+        if self.resamples < 1:
+            raise InputError(f"resamples must be at least 1, got {self.resamples}", "Correct the recipe")
+
     @property
     def folder(self) -> Folder:
         """The published files."""

@@ -266,7 +266,7 @@ def spoil_ranked(change: Callable[[dict[str, list[list[object]]]], object]) -> C
         (lambda f: (f / "test-pid2pool-mine-own-method-ranked.json").unlink(), "", "must rank facet method by own"),
         (lambda f: edit(f / "evaluation_splits.json", {"method": {"fold1_test": ["7_method"]}}), "", "query 7_method"),
         (lambda f: None, 'facets=["methods"]', "got 'methods'"),
-        (lambda f: None, 'shown=["map"]', "shown be of measures"),
+        (lambda f: None, 'shown=["map"]', "every measure of shown must be in measures"),
         (lambda f: None, "relevant=4", "no query .* of grade 4"),
         (lambda f: None, 'systems="ot(lsa)"', "lsa must have several vectors a paper, got one"),
         (lambda f: None, 'systems="ot(bm25)"', "must name an encoder, got bm25"),
