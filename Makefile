@@ -88,10 +88,10 @@ demo: $(VENV)/.installed  ## run the whole pipeline on a synthetic corpus and pr
 	@$(MDCR) corpus --source synthetic --corpus demo --papers 50k --seed 13
 	@$(MDCR) eval --corpus demo --year 2019 --size 10k,25k --queries 200 --samples 2 --seed 13 --model bm25,lsa
 
-# Lint and types run beside the tests; what they say is printed behind them.
+# Lint and types run beside the tests; what they say is printed behind them. Tests of Slurm and Ray wait, hence three workers.
 test quick: $(VENV)/.dev  ## lint, types and tests; quick: no Slurm, no Ray, no kills, nothing slow
 	@said=$$(mktemp); $(MAKE) --no-print-directory check >$$said 2>&1 & check=$$!; \
-	$(BIN)/pytest -n 2 $(if $(filter quick,$@),-m "not (slurm or ray or kill or slow)"); tests=$$?; \
+	$(BIN)/pytest -n 3 $(if $(filter quick,$@),-m "not (slurm or ray or kill or slow)"); tests=$$?; \
 	wait $$check; checked=$$?; cat $$said; rm $$said; exit $$((tests || checked))
 
 docs: $(VENV)/.dev  ## write docs/api.md from the docstrings of the Python interface
