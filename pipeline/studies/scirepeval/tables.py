@@ -44,9 +44,11 @@ def averages(found: Found, published: Mapping[str, str], states: Mapping[str, St
             measured[name, Column("measured", group)] = _cell(mean)
             beside[name, Column("published", group)] = None if printed is None else f"{printed:.1f}"
             rows.append({"system": name, "group": group, "published": printed, **_record(mean)})
+    if not any(beside.values()):
+        beside = {}
     inner, outer, _ = (mean.figures if (mean := average(next(iter(found.values())), group)) else 0 for group in GROUPS)
     notes = [
-        f"Means of {inner} in-train and {outer} out-of-train figures; the published ones are of 7 and 20.",
+        f"Means of {inner} in-train and {outer} out-of-train figures; of the whole benchmark 7 and 20.",
         "Intervals: 95%, bootstrap over test items, repetitions of few-shot rows, or blocks of S2AND.",
     ]
     if sample := [name for name, state in states.items() if state == "sample"]:
