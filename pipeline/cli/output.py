@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +19,10 @@ def print_json(values: Mapping[str, Any]) -> None:
 
 
 def print_rows(what: str, rows: Sequence[Mapping[str, Any]], options: argparse.Namespace) -> None:
-    """Print rows as a table, or as JSON under their name; a row may lack columns."""
+    """Print rows as a table, or as JSON under their name; a row may lack columns.
+
+    On a terminal the last column is wrapped.
+    """
     if options.json:
         print_json({what: list(rows)})
         return
@@ -28,9 +34,14 @@ def print_rows(what: str, rows: Sequence[Mapping[str, Any]], options: argparse.N
     widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
     first = [next(row[name] for row in rows if name in row) for name in names]
     numeric = [isinstance(value, int | float) and not isinstance(value, bool) for value in first]
+    before = sum(widths[:-1]) + 2 * len(widths[:-1])
+    left = max(shutil.get_terminal_size().columns, 80) - before if sys.stdout.isatty() else widths[-1]
     for line in lines:
-        shown = (t.rjust(w) if n else t.ljust(w) for t, w, n in zip(line, widths, numeric, strict=True))
-        print("  ".join(shown).rstrip())
+        *cells, last = (t.rjust(w) if n else t.ljust(w) for t, w, n in zip(line, widths, numeric, strict=True))
+        wrapped = textwrap.wrap(last, max(left, 30), break_long_words=False) or [""]
+        print("  ".join([*cells, wrapped[0]] if wrapped[0] else cells).rstrip())
+        for rest in wrapped[1:]:
+            print(" " * before + rest)
 
 
 def print_made(kind: str, made: Sequence[Artifact], options: argparse.Namespace) -> None:
