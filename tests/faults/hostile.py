@@ -156,7 +156,7 @@ GZIP: list[tuple[str, bytes, Mapping[str, int] | None, str]] = [
     ("with zeros behind it", _TWO + bytes(512), {}, ""),
     ("of two members", _TWO, {}, ""),
     ("of an empty member", gzip.compress(b""), None, ""),
-    ("of bad lines alone", gzip.compress(b"{\n{\n"), None, "no paper"),
+    ("of bad lines alone", gzip.compress(b"{\n{\n"), None, "must have a paper"),
 ]
 
 _CORPUS = line({"_id": "d1", "title": "T", "text": "one"}) + line({"_id": "d2", "text": "two"})
@@ -247,7 +247,7 @@ _TABLE = pa.table({"paper_id": ["1", "2", "3"], "title": ["a", "b", "c"]})
 # Parquet files: what is counted, or said.
 PARQUET: list[tuple[str, Files | Callable[[Path], None], Mapping[str, int] | None, str]] = [
     ("a title that is no UTF-8", _parquet(_TABLE.set_column(1, "title", _bad_text())), {"bad_utf8": 1}, ""),
-    ("titles that are numbers", _parquet(_TABLE.set_column(1, "title", [[1, 2, 3]])), None, "no paper"),
+    ("titles that are numbers", _parquet(_TABLE.set_column(1, "title", [[1, 2, 3]])), None, "must have a paper"),
     ("a null id", _parquet(_TABLE.set_column(0, "paper_id", [["1", None, "3"]])), {"no_paper_id": 1}, ""),
     ("infinite years", _parquet(_TABLE.append_column("year", [[2019.0, float("inf"), 2020.0]])), {"wrong_type": 1}, ""),
     ("no column of ids", _parquet(_TABLE.rename_columns(["id", "title"])), None, "paper_id"),
