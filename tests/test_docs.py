@@ -47,7 +47,10 @@ def commands(page: Path, tool: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_and_options_exist(page: Path) -> None:
     for name, rest in commands(page, "mdcr"):
-        assert set(re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", rest)) <= {*COMMANDS[name]._option_string_actions}, (name, rest)
+        assert set(re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", rest)) <= {*COMMANDS[name]._option_string_actions}, (
+            name,
+            rest,
+        )
     every = {option for each in COMMANDS.values() for option in each._option_string_actions} | TOOLS
     assert set(re.findall(r"`(--[a-z][a-z0-9-]+)", page.read_text())) <= every
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.measure.statistics import Floats, paired_permutation
-from pipeline.report.figures import COLOURS, WIDTH
+from pipeline.report.figures import WIDTH
+from pipeline.report.page.parts import Chart, Series
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry
 from pipeline.studies.statistics import percentiles
 
@@ -151,22 +152,13 @@ def draw_correlations(figure_class: Any, found: Found) -> Any:
     return figure
 
 
-def draw_gains(figure_class: Any, found: Found, baseline: str, seed: int) -> Any:
-    """What each system gains over the baseline in each format: bars with 95% intervals."""
-    figure = figure_class(figsize=(WIDTH, 2.8), layout="constrained")
-    axes = figure.subplots()
-    others = [name for name in found if name != baseline]
-    width = 0.8 / len(others)
-    for number, name in enumerate(others):
-        for place, kind in enumerate(FORMATS):
-            if average(found[name], kind=kind) is None:
-                continue
-            mean = difference(found[name], found[baseline], seed, kind)[0]
-            error = [[max(0.0, 100 * (mean.value - mean.low))], [max(0.0, 100 * (mean.high - mean.value))]]
-            at = place + (number - (len(others) - 1) / 2) * width
-            axes.bar(at, 100 * mean.value, width, yerr=error, error_kw={"lw": 0.8}, color=COLOURS[number % 8])
-    axes.axhline(0, color="black", lw=0.6)
-    axes.set_xticks(range(len(FORMATS)), FORMATS)
-    axes.set_ylabel(f"difference from {baseline} (points)")
-    axes.legend(handles=[axes.bar(0, 0, color=COLOURS[n % 8], label=name) for n, name in enumerate(others)])
-    return figure
+def gains(found: Found, baseline: str, seed: int, provenance: str) -> Chart:
+    """Return what each system gains over the baseline in each format, with 95% intervals."""
+    series = []
+    for name in found:
+        places = [place for place, kind in enumerate(FORMATS) if average(found[name], kind=kind) is not None]
+        if name != baseline:
+            means = [difference(found[name], found[baseline], seed, FORMATS[place])[0] for place in places]
+            series.append(Series(name, places, *zip(*((m.value, m.low, m.high) for m in means), strict=True)))
+    title = f"Gain over {baseline} by format"
+    return Chart(title, "", "points", {"difference": series}, categories=FORMATS, provenance=provenance)

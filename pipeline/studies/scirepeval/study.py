@@ -15,12 +15,13 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
 from pipeline.encode import registry
+from pipeline.report.page.parts import Chart
 from pipeline.stages.corpus import corpus_task
 from pipeline.studies.base import Findings, Study, StudyFigure
-from pipeline.studies.common import made
+from pipeline.studies.common import drawn, made
 from pipeline.studies.scirepeval import tables
 from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.outcomes import LEAST_SYSTEMS, Outcome, draw_correlations, draw_gains, outcomes
+from pipeline.studies.scirepeval.outcomes import LEAST_SYSTEMS, Outcome, draw_correlations, gains, outcomes
 from pipeline.studies.scirepeval.steps import (
     Encoders,
     TaskPapers,
@@ -209,19 +210,20 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     published = {name: row.get("published", name) for name, row in rows.items()}
     published |= {each: "" for name, each in published.items() if name != each and each not in rows}
     shown = [tables.averages(found, published, states), tables.tasks(found, states, made), tables.formats(found)]
-    drawn, confused = [], None
+    sources = [corpus.name, *(artifact.name for artifact in (*every.values(), *leaks.values()))]
+    figured, charts, confused = list[StudyFigure](), list[Chart](), None
     if recipe.columns:
         confused = tables.codes({name[1:]: figures[name] for name in figures if name not in found}, recipe.columns)
         shown.append(confused)
     if len(found) > 1:
         shown.append(tables.differences(found, recipe.compared, recipe.seed))
-        drawn.append(StudyFigure("gains", partial(draw_gains, found=found, baseline=recipe.compared, seed=recipe.seed)))
+        charts.append(gains(found, recipe.compared, recipe.seed, ", ".join(sources)))
+        figured += drawn([("gains", charts[0], "difference")])
     if len(found) >= LEAST_SYSTEMS:
         shown.append(tables.correlated(found))
-        drawn.append(StudyFigure("correlations", partial(draw_correlations, found=found)))
+        figured.append(StudyFigure("correlations", partial(draw_correlations, found=found)))
     shown += [tables.leaks(leaks), tables.counts(made)]
-    sources = [corpus.name, *(artifact.name for artifact in (*every.values(), *leaks.values()))]
-    return Findings(shown, drawn, sources, parts=tables.heats(found, confused, ", ".join(sources)))
+    return Findings(shown, figured, sources, parts=[*charts, *tables.heats(found, confused, ", ".join(sources))])
 
 
 STUDY = Study("scirepeval", "24 tasks in four formats", Recipe, batches, findings, listing)
