@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from huggingface_hub.utils import reset_sessions
 
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.studies.scirepeval.published import write
@@ -72,6 +73,7 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[tuple[str, type[Hub]]]:
+    reset_sessions()  # one that another test opened offline stays offline
     handler = type("Handler", (Hub,), {"root": write(tmp_path / "held"), "breaks": Counter(), "requests": Counter()})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
