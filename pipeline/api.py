@@ -229,7 +229,7 @@ class Workspace:
         """
         from pipeline.encode.export import open_vectors
 
-        store = Path(self._embedding(pool, system, precision).room).name  # of one corpus, encoder and revision
+        store = Path(self._embedding(pool, system, precision).folder).name  # of one corpus, encoder and revision
         path = self.root / EXPORTS / f"{pool.name}-{store}.npy"
         return open_vectors(path if path.is_file() else self.write_vectors(pool, system, path, precision=precision))
 

@@ -56,7 +56,7 @@ class Runner:
 
     def path(self, task: Task) -> Path:
         """Return the folder a task's artifact has or will have."""
-        return self.root / task.room / task.name
+        return task.path(self.root)
 
     def work_folder(self, task: Task) -> Path:
         """Return the folder a task's artifact is made in."""

@@ -36,7 +36,7 @@ from pipeline.core.workspace import (
 UNTOUCHED_DAYS = 1.0
 """Days without a change after which unfinished work counts as given up: slices on other machines hold no lock."""
 
-_ROOMS = (SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, POOLS, CORPORA)
+_FOLDERS = (SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, POOLS, CORPORA)
 """Rooms of artifacts, users of others first."""
 
 _STORES = (VECTORS, TERMS)
@@ -81,40 +81,47 @@ def unused(root: Path) -> list[Unused]:
     An artifact is kept if its corpus has a name or is an input of one that has, if its pool and (scores) its ranking
     are kept, and if no newer version replaces it. Artifacts with damaged manifests, which ``--repair`` mends, stay too.
     """
-    rooms = [*_ROOMS[:-2], *(f"{name}/{each.name}" for name in _STORES for each in _folders(root / name)), *_ROOMS[-2:]]
-    artifacts = {room: list(published(root / room)) for room in rooms}
+    parents = [
+        *_FOLDERS[:-2],
+        *(f"{name}/{each.name}" for name in _STORES for each in _folders(root / name)),
+        *_FOLDERS[-2:],
+    ]
+    artifacts = {parent: list(published(root / parent)) for parent in parents}
     everything = [artifact for each in artifacts.values() for artifact in each]
     by_id = {artifact.id: artifact for artifact in everything}
-    there = {folder.name[-SHORT_ID:] for room in rooms for folder in _folders(root / room)}
+    there = {folder.name[-SHORT_ID:] for parent in parents for folder in _folders(root / parent)}
     alive = _corpora(root, by_id)
     newest: dict[str, int] = {}
     for artifact in everything:
         newest[_alike(artifact)] = max(newest.get(_alike(artifact), 0), artifact.manifest.stage_version)
     gone: dict[str, str] = {}
-    for room in reversed(rooms):  # inputs first
-        for artifact in artifacts[room]:
-            why = _why(artifact, room, alive, there, gone)
+    for parent in reversed(parents):  # inputs first
+        for artifact in artifacts[parent]:
+            why = _why(artifact, parent, alive, there, gone)
             if not why and artifact.manifest.stage_version < newest[_alike(artifact)]:
                 why = f"version {newest[_alike(artifact)]} replaces it"
             if why:
                 gone[artifact.id] = why
     found = [
         Unused(artifact.path, gone[artifact.id])
-        for room in rooms
-        for artifact in artifacts[room]
+        for parent in parents
+        for artifact in artifacts[parent]
         if artifact.id in gone and not artifact.path.is_symlink()
     ]
-    return [*found, *(Unused(path, "unfinished, untouched for a day") for room in rooms for path in _left(root / room))]
+    return [
+        *found,
+        *(Unused(path, "unfinished, untouched for a day") for parent in parents for path in _left(root / parent)),
+    ]
 
 
-def _why(artifact: Artifact, room: str, alive: set[str], there: set[str], gone: dict[str, str]) -> str:
+def _why(artifact: Artifact, parent: str, alive: set[str], there: set[str], gone: dict[str, str]) -> str:
     """Return why an artifact can go; empty: it is kept."""
     inputs = artifact.manifest.inputs
-    if room == CORPORA:
+    if parent == CORPORA:
         return "" if artifact.id in alive else "its corpus has no name"
     if "corpus" in inputs and inputs["corpus"] not in alive and inputs["corpus"][:SHORT_ID] in there:
         return "its corpus has no name"
-    for name in ("corpus",) if room.startswith(_STORES) else ("corpus", "pool", "ranking"):
+    for name in ("corpus",) if parent.startswith(_STORES) else ("corpus", "pool", "ranking"):
         each = inputs.get(name)
         if each is not None and (each in gone or each[:SHORT_ID] not in there):
             return f"its {name} is gone or goes"
@@ -136,14 +143,14 @@ def _alike(artifact: Artifact) -> str:
     return repr((manifest.stage, sorted(manifest.inputs.items()), manifest.config))
 
 
-def _folders(room: Path) -> list[Path]:
-    return sorted(each for each in room.glob("[!.]*") if each.is_dir())
+def _folders(parent: Path) -> list[Path]:
+    return sorted(each for each in parent.glob("[!.]*") if each.is_dir())
 
 
-def _left(room: Path) -> Iterator[Path]:
+def _left(parent: Path) -> Iterator[Path]:
     """Yield the folders of unfinished work that nobody holds and nobody has touched for a day."""
     for suffix in ("partial", "repair"):
-        for folder in sorted(room.glob(f".*.{suffix}")):
+        for folder in sorted(parent.glob(f".*.{suffix}")):
             newest = max(each.stat().st_mtime for each in (folder, *folder.rglob("*")))
             lock = folder.with_name(f"{folder.name.removesuffix(suffix)}lock")
             if newest < time.time() - UNTOUCHED_DAYS * 86_400 and not _held(lock):
@@ -163,8 +170,8 @@ def _held(lock: Path) -> bool:
 
 def _refuse_busy(root: Path) -> None:
     """Refuse to remove anything while a process builds something here, or the jobs of a batch may."""
-    for room in (*_ROOMS, *_STORES):
-        for lock in sorted((root / room).rglob(".*.lock")):
+    for parent in (*_FOLDERS, *_STORES):
+        for lock in sorted((root / parent).rglob(".*.lock")):
             if _held(lock):
                 raise InputError(f"a process is working at {lock}", "Run it again when that has ended")
     for batch in Batch.all(root):

@@ -25,7 +25,7 @@ _OPTIONS: dict[str, set[str]] = {
 """Options that have an effect, by what is shown; those of tables are all but :data:`_NOT_OF_TABLES`."""
 _NOT_OF_TABLES = {"output", "spot"}
 
-_ROOMS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
+_FOLDERS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
 
 
 def show(options: argparse.Namespace) -> None:
@@ -112,14 +112,14 @@ def _pools(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _artifacts(root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
-    rooms = [*_ROOMS, *(f"{VECTORS}/{f.name}" for f in sorted((root / VECTORS).glob("[!.]*")))]
-    return [_artifact(room, artifact) for room in rooms for artifact in published(root / room)]
+    parents = [*_FOLDERS, *(f"{VECTORS}/{f.name}" for f in sorted((root / VECTORS).glob("[!.]*")))]
+    return [_artifact(parent, artifact) for parent in parents for artifact in published(root / parent)]
 
 
-def _artifact(room: str, artifact: Artifact) -> dict[str, Any]:
+def _artifact(parent: str, artifact: Artifact) -> dict[str, Any]:
     size = sum(output.bytes for output in artifact.manifest.outputs)
     return {
-        "artifact": f"{room}/{artifact.name}",
+        "artifact": f"{parent}/{artifact.name}",
         "stage": artifact.manifest.stage,
         "MB": round(size / 1e6, 1),
         "seconds": artifact.manifest.provenance["wall_seconds"],

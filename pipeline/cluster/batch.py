@@ -224,7 +224,7 @@ def _planned(batch: Batch, settings: SlurmSettings, state: ChainState) -> Round:
         work={folder: each.units for folder, each in folders.items()},
         stages={folder: each.task.stage for folder, each in folders.items()},
         whole_jobs={},
-        whole={f"{task.room}/{task.name}": whole_job(task) or "" for task in state.whole},
+        whole={f"{task.folder}/{task.name}": whole_job(task) or "" for task in state.whole},
     )
 
 

@@ -26,7 +26,7 @@ def refuse(root: Path, targets: Iterable[Task], own: Batch | None = None) -> Non
     """
     batches = [each for each in Batch.all(root) if each.rounds and not each.finished]
     batches = [each for each in batches if own is None or each.folder != own.folder]
-    folders = (f"{task.room}/{task.name}" for task in with_inputs(targets if batches else ()))
+    folders = (f"{task.folder}/{task.name}" for task in with_inputs(targets if batches else ()))
     missing = {folder for folder in folders if not (root / folder / MANIFEST).is_file()}
     for batch in batches:
         shared = sorted(missing & batch.rounds[-1].artifacts)

@@ -86,7 +86,7 @@ def resume(
         if runner.published(task):
             continue
         sequential = task.units is not None and task.units.sequential
-        waits = sequential and any(each.task.room == task.room for each in pending)
+        waits = sequential and any(each.task.folder == task.folder for each in pending)
         heavy = light and task.units is None and task.stage not in _LIGHT
         if whole and whole_job(task):
             own.append(task)

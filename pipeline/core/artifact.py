@@ -107,11 +107,11 @@ def matches(folder: Path, output: Output) -> bool:
     return _stamp(path)[1] == output.bytes and files.sha256(path) == output.sha256
 
 
-def published(room: Path) -> Iterable[Artifact]:
-    """Yield the artifacts below ``room``, in order of name; a damaged manifest is left out with a warning."""
-    if not room.is_dir():
+def published(parent: Path) -> Iterable[Artifact]:
+    """Yield the artifacts below ``parent``, in order of name; a damaged manifest is left out with a warning."""
+    if not parent.is_dir():
         return
-    for folder in sorted(room.iterdir()):
+    for folder in sorted(parent.iterdir()):
         if not folder.name.startswith(".") and (folder / MANIFEST).is_file():
             try:
                 yield Artifact.open(folder)

@@ -1,4 +1,4 @@
-"""The Arrow schema of every table that passes between rooms."""
+"""The Arrow schema of every table that passes between stages."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pipeline.core.artifact import Artifact
@@ -45,7 +46,7 @@ class Sharded(Protocol):
 
     @property
     def sequential(self) -> bool:
-        """Whether a task can be planned only after earlier tasks of its room are published."""
+        """Whether a task can be planned only after earlier tasks of its folder are published."""
 
     @property
     def accelerated(self) -> bool:
@@ -77,7 +78,7 @@ class Task:
     Attributes:
         stage: name of the stage.
         version: raised when the stage's code changes what it writes.
-        room: folder below the workspace, such as ``corpora/pools``.
+        folder: below the workspace, such as ``corpora/pools``.
         slug: the readable part of the folder name.
         config: frozen dataclass with everything that decides the content.
         inputs: artifacts, or tasks that make them, by name.
@@ -90,7 +91,7 @@ class Task:
 
     stage: str
     version: int
-    room: str
+    folder: str
     slug: str
     config: Any
     inputs: Mapping[str, Task | Artifact]
@@ -113,3 +114,7 @@ class Task:
     def name(self) -> str:
         """Folder name: slug and short identity."""
         return folder_name(self.slug, self.id)
+
+    def path(self, root: Path) -> Path:
+        """Return where the artifact lies in a workspace, whether it is made or not."""
+        return root / self.folder / self.name

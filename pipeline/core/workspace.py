@@ -1,4 +1,4 @@
-"""The rooms of a workspace, and the names users give their corpora."""
+"""The folders of a workspace, and the names users give their corpora."""
 
 from __future__ import annotations
 

@@ -113,8 +113,8 @@ def choose_pools(root: Path, choice: Choice) -> list[Artifact]:
 
 def scored(root: Path) -> list[Chosen]:
     """Return everything that was scored in a workspace; scores whose pool or ranking is gone are left out."""
-    rooms = (POOLS, RANKINGS, CORPORA)
-    pools, rankings, corpora = ({each.id: each for each in published(root / room)} for room in rooms)
+    parents = (POOLS, RANKINGS, CORPORA)
+    pools, rankings, corpora = ({each.id: each for each in published(root / parent)} for parent in parents)
     together: dict[tuple[str, str, str], list[Artifact]] = {}
     for artifact in sorted(published(root / SCORES), key=published_at, reverse=True):
         inputs = artifact.manifest.inputs
@@ -134,10 +134,10 @@ def scored(root: Path) -> list[Chosen]:
     return [each for each in found if each.measures]
 
 
-def _lost(room: Path, identity: str) -> str:
-    """Return why an artifact of a room cannot be read."""
-    folder = next(room.glob(f"[!.]*-{identity[:SHORT_ID]}"), None)
-    return f"{folder / MANIFEST} is damaged" if folder else f"{room} has no artifact {identity[:SHORT_ID]} any more"
+def _lost(parent: Path, identity: str) -> str:
+    """Return why an artifact of a folder cannot be read."""
+    folder = next(parent.glob(f"[!.]*-{identity[:SHORT_ID]}"), None)
+    return f"{folder / MANIFEST} is damaged" if folder else f"{parent} has no artifact {identity[:SHORT_ID]} any more"
 
 
 def require_measures(chosen: Iterable[Chosen], measures: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from pipeline.sources.base import find_files, refuse_unfinished, require_files
 
 _PLACES = ("data/parquet/works", "data/jsonl/works", "data/works", "legacy-data/works")
 _MERGED = ("data/merged_ids/works", "legacy-data/merged_ids/works")
-_ROOMS = ("data", "legacy-data", "jsonl", "parquet", "works")
+_LEVELS = ("data", "legacy-data", "jsonl", "parquet", "works")
 _MANIFESTS = ("manifest.json", "manifest")
 
 
@@ -53,7 +53,7 @@ class Layout:
             raise InputError(f"{folder} holds the works twice: {listed}", "Give one of the two with --input")
         works, suffix = found[0]
         roots = [folder]
-        while roots[-1].name in _ROOMS:
+        while roots[-1].name in _LEVELS:
             roots.append(roots[-1].parent)
         refuse_unfinished(roots[-1])
         merged = {path for root in roots for place in _MERGED for path in (root / place).glob("[!.]*.csv*")}

@@ -106,7 +106,7 @@ def stored_terms_tasks(root: Path, corpus: Artifact) -> list[Task]:
         return []
     roles: tuple[Role, ...] = ("paper", "query")
     tasks = [_terms_task(corpus, pool, role) for role in roles for pool in published(root / POOLS)]
-    return [task for task in tasks if (root / task.room / task.name / MANIFEST).exists()]
+    return [task for task in tasks if (task.path(root) / MANIFEST).exists()]
 
 
 def index_of(segment: Artifact) -> ForwardIndex:
@@ -117,9 +117,9 @@ def index_of(segment: Artifact) -> ForwardIndex:
 def _terms_task(corpus: Artifact, pool: Task | Artifact, role: Role) -> Task:
     config = TermsConfig(*installed_analyzer(), role)
     identity = digest({"version": _TERMS_VERSION, "corpus": corpus.id, "config": config})
-    room = f"{TERMS}/{corpus.manifest.slug}{'' if role == 'paper' else f'-{role}'}-{identity[:SHORT_ID]}"
+    folder = f"{TERMS}/{corpus.manifest.slug}{'' if role == 'paper' else f'-{role}'}-{identity[:SHORT_ID]}"
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
-    return Task("terms", _TERMS_VERSION, room, slug_of(pool), config, inputs, functools.partial(_analyse, role))
+    return Task("terms", _TERMS_VERSION, folder, slug_of(pool), config, inputs, functools.partial(_analyse, role))
 
 
 def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> Counts:

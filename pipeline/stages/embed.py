@@ -100,19 +100,19 @@ def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper
     """
     models = {each.spec: each for each in (model, passage_model(model))}.values()
     tasks = [_embed_task(corpus, pool, each, role) for pool in published(root / POOLS) for each in models]
-    return [task for task in tasks if (root / task.room / task.name / MANIFEST).exists()]
+    return [task for task in tasks if (task.path(root) / MANIFEST).exists()]
 
 
 def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Role) -> Task:
     """Return the task of a pool's segment; vectors made elsewhere are one segment for all pools."""
-    room, config = f"{VECTORS}/{store_folder(corpus, model, role)}", EmbedConfig(model.spec, role)
+    folder, config = f"{VECTORS}/{store_folder(corpus, model, role)}", EmbedConfig(model.spec, role)
     if model.place:
-        return Task("embed", _VERSION, room, "all", config, {"corpus": corpus}, units=Import(model, role))
+        return Task("embed", _VERSION, folder, "all", config, {"corpus": corpus}, units=Import(model, role))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
     fit = fit_task(corpus, model)
     if fit is not None:
         inputs["fit"] = fit
-    return Task("embed", _VERSION, room, slug_of(pool), config, inputs, units=Embedding(model, role))
+    return Task("embed", _VERSION, folder, slug_of(pool), config, inputs, units=Embedding(model, role))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pipeline.core.schema import WEIGHTS
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
-from pipeline.core.workspace import WEIGHTS as ROOM
+from pipeline.core.workspace import WEIGHTS as FOLDER
 from pipeline.measure import inputs as measured
 from pipeline.measure.engines import evaluate
 from pipeline.measure.measures import parse_measures
@@ -78,7 +78,7 @@ def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts:
         return {"queries": len(scored), "points": len(points), "weights": weights, "map": values[best]}
 
     inputs = _inputs(corpus, pool, rankings)
-    return Task("weigh", 1, ROOM, f"wsum-{slug_of(pool)}", WeighConfig(parts, depth, STEP), inputs, run)
+    return Task("weigh", 1, FOLDER, f"wsum-{slug_of(pool)}", WeighConfig(parts, depth, STEP), inputs, run)
 
 
 def fusion_task(

@@ -17,7 +17,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.schema import JUDGEMENTS, SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import SCORES as ROOM
+from pipeline.core.workspace import SCORES as FOLDER
 from pipeline.corpus.pool import Pool
 from pipeline.measure.candidates import check_candidates
 from pipeline.measure.engines import check_engine, evaluate
@@ -134,7 +134,7 @@ def score_task(
         }
 
     inputs: dict[str, Task | Artifact] = {"ranking": ranking, "pool": pool, "corpus": corpus}
-    return Task("score", 1, ROOM, f"{_folder_name(system)}-{slug_of(pool)}", config, inputs, run)
+    return Task("score", 1, FOLDER, f"{_folder_name(system)}-{slug_of(pool)}", config, inputs, run)
 
 
 def _check_missing_positives(text: str, pool: Task | Artifact) -> None:

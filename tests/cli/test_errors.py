@@ -62,7 +62,7 @@ def test_several_corpora_need_a_name(tmp_path: Path) -> None:
     assert "Name one with --corpus: c1, c2" in one_line_error(mdcr(tmp_path, "pool"))
 
 
-ROOMS = (POOLS, RANKINGS, SCORES)
+FOLDERS = (POOLS, RANKINGS, SCORES)
 EVAL = flags("eval --size 900 --queries 20 --samples 1 --model lsa --measures map")
 
 
@@ -101,9 +101,9 @@ def test_damaged_manifests_of_a_chain_are_repaired_and_others_stop_nothing(own: 
     value = mdcr_json(own, *EVAL)["rows"][0]["value"]
     other = [*EVAL, "--seed", "3"]
     mdcr_json(own, *other)
-    manifests = {each.path / MANIFEST for room in ROOMS for each in published(own / room)}
+    manifests = {each.path / MANIFEST for folder in FOLDERS for each in published(own / folder)}
     mdcr_json(own, *EVAL, "--seed", "4")
-    unneeded = {each.path / MANIFEST for room in ROOMS for each in published(own / room)} - manifests
+    unneeded = {each.path / MANIFEST for folder in FOLDERS for each in published(own / folder)} - manifests
     for path in unneeded - set((own / "indexes").rglob(MANIFEST)):
         path.write_bytes(b"\xff")
     assert mdcr_json(own, *EVAL)["rows"][0]["value"] == value

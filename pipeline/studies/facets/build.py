@@ -35,7 +35,7 @@ from pipeline.studies.facets.collection import CollectionRecipe, collection_task
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids, without_text
 from pipeline.studies.facets.ranked import rankings
 
-ROOM = "corpora/facet-pools"
+FOLDER = "corpora/facet-pools"
 CITED = "cited"
 _FILE = "pools.json"
 
@@ -111,7 +111,7 @@ def _pools_task(workspace: Workspace, recipe: Recipe) -> Task:
             files.write_text(path, json.dumps(pools))
         return counts
 
-    return Task("facet-pools", 2, ROOM, corpus.manifest.slug, config, inputs, run)
+    return Task("facet-pools", 2, FOLDER, corpus.manifest.slug, config, inputs, run)
 
 
 def _build(inputs: Inputs, config: BuildConfig) -> tuple[dict[str, Any], Counts]:

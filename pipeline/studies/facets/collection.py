@@ -26,7 +26,7 @@ from pipeline.studies.common import made
 if TYPE_CHECKING:
     from pipeline.api import Workspace
 
-ROOM = "corpora/facets"
+FOLDER = "corpora/facets"
 SPLITS = "evaluation_splits.json"
 _FILE = "facets.json"
 
@@ -114,7 +114,7 @@ def collection_task(corpus: Artifact, release: Csfcube) -> Task:
         return {"queries": len(asked), "papers": len(documents), "folds": len(folds)}
 
     config = CollectionConfig({**release.identity()["files"], **more})
-    return Task("facets", 2, ROOM, corpus.manifest.slug, config, {"corpus": corpus}, run)
+    return Task("facets", 2, FOLDER, corpus.manifest.slug, config, {"corpus": corpus}, run)
 
 
 def _folds(release: Csfcube, queries: set[str]) -> dict[str, list[str]]:

@@ -23,7 +23,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.studies.mdcr.candidates import GRAPH, Drawer, Drawing, Rows, least_alike, mean_jaccard
 from pipeline.studies.mdcr.layout import TRUE, file_names, write_lists, write_paper
 
-ROOM = "corpora/benchmarks"
+FOLDER = "corpora/benchmarks"
 NEGATIVE_SYSTEMS = 3
 
 _BLOCK = 65_536
@@ -82,7 +82,7 @@ def benchmark_task(corpus: Artifact, parts: Sequence[FieldRankings], config: Ben
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         return _build(inputs, places, config, out)
 
-    return Task("benchmark", 1, ROOM, f"mdcr-{corpus.manifest.slug}", config, inputs, run)
+    return Task("benchmark", 1, FOLDER, f"mdcr-{corpus.manifest.slug}", config, inputs, run)
 
 
 def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkConfig, out: Workdir) -> Counts:

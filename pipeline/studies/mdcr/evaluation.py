@@ -128,7 +128,7 @@ def rank(
             complete = complete_task(corpus, pool, ranking, system)
             name = evaluation.scores[0].config.system
             scored = score_task(complete, pool, corpus, system=name, sample=1, measures=MEASURES)
-            found.append(Ranked(pool.config.field, name, pool, complete, dataclasses.replace(scored, room=SCORES)))
+            found.append(Ranked(pool.config.field, name, pool, complete, dataclasses.replace(scored, folder=SCORES)))
     return found
 
 

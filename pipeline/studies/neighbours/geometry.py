@@ -82,8 +82,8 @@ def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mo
         return {"papers": len(rows), "candidates": count, "dimension": store.dimension}
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "vectors": vectors}
-    room = f"{STANDARDISED}/{model.slug}-{slug_of(pool)}-{pool.id[:12]}"
-    return Task("standardise", 1, room, model.slug, GeometryConfig(model.spec), inputs, run)
+    folder = f"{STANDARDISED}/{model.slug}-{slug_of(pool)}-{pool.id[:12]}"
+    return Task("standardise", 1, folder, model.slug, GeometryConfig(model.spec), inputs, run)
 
 
 def similarity_task(corpus: Artifact, vectors: Task | Artifact, model: Model) -> Task:

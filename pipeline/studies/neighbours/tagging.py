@@ -40,7 +40,7 @@ from pipeline.studies.neighbours.words import (
     tokens,
 )
 
-ROOM = "corpora/tags"
+FOLDER = "corpora/tags"
 
 TAGS = pa.schema([pa.field("title", pa.large_string()), pa.field("abstract", pa.large_string())])
 """Tags of a corpus shard, ``tags-00000.arrow``, in row order; null for a paper without an English abstract."""
@@ -96,7 +96,7 @@ def tags_task(corpus: Artifact) -> Task:
         return _count_phrases(opened, out)
 
     config = TagsConfig(f"HanTa {version}")
-    return Task("tags", 1, ROOM, corpus.manifest.slug, config, {"corpus": corpus}, run)
+    return Task("tags", 1, FOLDER, corpus.manifest.slug, config, {"corpus": corpus}, run)
 
 
 def _tag_block(corpus: Path, rows: range) -> list[tuple[str, str] | None]:

@@ -44,7 +44,7 @@ FIGURES = pa.schema(
 LEAKS = pa.schema([("training", pa.string()), ("papers", pa.int64()), ("ids", pa.int64()), ("titles", pa.int64())])
 """By training data: test papers, those in it by id, and those by title alone."""
 
-ROOM = "runs/scirepeval"
+FOLDER = "runs/scirepeval"
 Encoders = Mapping[Format, Model]
 _BLOCK = 8_192
 
@@ -206,8 +206,8 @@ def figures_task(
         out.arrow("figures.arrow", pa.Table.from_pylist(rows, schema=FIGURES), FIGURES)
         return {**counts, "figures": len(figures)}
 
-    slug = f"{entry.name}-{vectors['paper'].room.rpartition('/')[2].rpartition('-')[0]}"
-    return Task("scirepeval", 1, ROOM, slug, config, inputs, run)
+    slug = f"{entry.name}-{vectors['paper'].folder.rpartition('/')[2].rpartition('-')[0]}"
+    return Task("scirepeval", 1, FOLDER, slug, config, inputs, run)
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def leaks_task(corpus: Artifact, folder: Folder, entry: Entry, lists: Mapping[st
         out.arrow("leaks.arrow", pa.Table.from_pylist(found, schema=LEAKS), LEAKS)
         return {"sources": len(rows)}
 
-    return Task("scirepeval-leaks", 1, ROOM, f"{entry.name}-leaks", config, {"corpus": corpus}, run)
+    return Task("scirepeval-leaks", 1, FOLDER, f"{entry.name}-leaks", config, {"corpus": corpus}, run)
 
 
 class Vectors:
