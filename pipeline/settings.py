@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
-from pipeline.core.config import from_mapping
 from pipeline.corpus.prefilter import PrefilterConfig
-from pipeline.stages.pool import exclusions
-from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
-
-if TYPE_CHECKING:
-    from pipeline.report.choice import Choice
-
-Names = str | Sequence[str]
-"""One name, several separated by commas, or a list of them."""
+from pipeline.stages.selection import Names, Selection, joined, parse_count_or_all, parse_fields, parse_sizes
 
 
 def selection(
@@ -70,34 +62,3 @@ def selection(
         prefilter=PrefilterConfig(min_abstract_chars, min_citations, citation_direction),
         exclude=tuple(Path(file) for file in exclude),
     )
-
-
-def choice(**settings: Any) -> Choice:
-    """Read the settings of a choice as users type them; None restricts nothing.
-
-    Raises:
-        InputError: a setting or value is unknown.
-    """
-    from pipeline.measure.measures import parse_measures
-    from pipeline.report.choice import Choice
-    from pipeline.stages.systems import parse_precision, stored_names
-
-    exact = ("auto", "faiss", "ray")  # the same rankings
-    readers: dict[str, tuple[str, Callable[[Any], Any]]] = {
-        "field": ("fields", lambda names: parse_fields(joined(names))),
-        "size": ("sizes", lambda names: parse_sizes(joined(names))),
-        "queries": ("queries", lambda count: parse_count_or_all(str(count), "--queries")),
-        "exclude": ("exclude", exclusions),
-        "systems": ("systems", lambda names: stored_names(joined(names))),
-        "precision": ("precision", parse_precision),
-        "engine": ("engine", lambda name: "exact" if name in exact else name),
-        "measures": ("measures", lambda names: tuple(map(str, parse_measures(joined(names))))),
-    }
-    given = {name: value for name, value in settings.items() if value is not None}
-    read = {name: readers.get(name, (name, lambda value: value)) for name in given}
-    return from_mapping(Choice, {field: parse(given[name]) for name, (field, parse) in read.items()})
-
-
-def joined(names: int | Names) -> str:
-    """Return names as one text, separated by commas."""
-    return str(names) if isinstance(names, str | int) else ",".join(names)

@@ -19,6 +19,7 @@ from pipeline.core.workspace import EXPORTS, POOLS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange import frames, pools, rankings
+from pipeline.scores.store import EXPORTED
 from pipeline.stages.systems import system_names
 
 _CHOOSING = ("corpus", *(name for name in read.POOLS if name != "exclude"), "depth")
@@ -88,7 +89,7 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     if options.dry_run:
         say(f"{len(frame):,} scores would be written to {path}")
         return
-    frames.write_frame(path, frame, options.format)
+    frames.write_frame(path, frame.select(EXPORTED), options.format)
     yield path
 
 

@@ -14,7 +14,7 @@ from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, FITS, LUCENE, POOLS, RANKINGS, SCORES, VECTORS, corpus_names, find_corpus
-from pipeline.report.choice import choose_pools
+from pipeline.scores.choose import choose_pools
 
 _OPTIONS: dict[str, set[str]] = {
     "corpora": {"corpus"},
@@ -59,8 +59,8 @@ def _refuse_unused(options: argparse.Namespace) -> None:
 def _show_corpus(root: Path, options: argparse.Namespace) -> None:
     """Print the profile of one corpus, and draw its figures into ``--output``."""
     from pipeline.corpus.reader import Corpus
-    from pipeline.report.profile import profile
-    from pipeline.report.profile_text import render_profile, save_profile_plots
+    from pipeline.scores.profile import profile
+    from pipeline.scores.profile_text import render_profile, save_profile_plots
 
     artifact = find_corpus(root, options.corpus)
     name = options.corpus or corpus_names(root)[0]
@@ -107,7 +107,7 @@ def _pools(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
             **{name: artifact.manifest.config[name] for name in ("year", "split", "seed", "sample")},
             **{name: artifact.manifest.counts[name] for name in ("queries", "candidates", "positives")},
         }
-        for artifact in choose_pools(root, results.choice_of(options))
+        for artifact in choose_pools(root, **results.choice_of(options))
     ]
 
 

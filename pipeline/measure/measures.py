@@ -185,6 +185,11 @@ class Measure:
         return MEASURES[self.name].label + self._suffix
 
     @property
+    def higher_is_better(self) -> bool:
+        """Whether a higher value is better."""
+        return True
+
+    @property
     def order(self) -> tuple[int, ...]:
         """Sort key: canonical order of names, then rising grade and cutoff, uncut first."""
         return list(MEASURES).index(self.name), self.relevant, self.cutoff or 0, self.share or 0

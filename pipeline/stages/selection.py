@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -108,3 +109,12 @@ def parse_sizes(text: str | None) -> tuple[Count, ...]:
     """Read ``--size``: one or several with commas."""
     parts = [part for part in (text or "").split(",") if part.strip()]
     return tuple(dict.fromkeys(parse_count_or_all(part, "--size") for part in parts))
+
+
+Names = str | Sequence[str]
+"""One name, several separated by commas, or a list of them."""
+
+
+def joined(names: int | Names) -> str:
+    """Return names as one text, separated by commas."""
+    return str(names) if isinstance(names, str | int) else ",".join(names)

@@ -14,10 +14,10 @@ from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.workspace import REPORTS
-from pipeline.report.figures import FORMATS, drawing, save
-from pipeline.report.page.index import write_index, write_page
-from pipeline.report.page.parts import Image, Page, TablePart
-from pipeline.report.render import render_table
+from pipeline.scores.figures import FORMATS, drawing, save
+from pipeline.scores.page.index import write_index, write_page
+from pipeline.scores.page.parts import Image, Page, TablePart
+from pipeline.scores.render import render_table
 from pipeline.runner import Step
 from pipeline.studies.base import Findings, Study
 

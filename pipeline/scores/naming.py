@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from pipeline.core.config import digest, format_count
 from pipeline.core.workspace import CORPORA, corpus_names
-from pipeline.report.caption import unusual
-from pipeline.report.choice import Choice, option
-from pipeline.report.identity import Chosen
+from pipeline.scores.caption import unusual
+from pipeline.scores.choose import option
 
 _LONGEST = 120
 
@@ -22,31 +24,34 @@ _IN_KIND = {
 """Settings of a choice that the kind of pool names, whether they were chosen or not."""
 
 
-def folder_names(root: Path, groups: Sequence[Sequence[Chosen]], choice: Choice, told: Sequence[str]) -> list[str]:
-    """Return a folder name for each table: corpus and kind of pool, then what was chosen.
+def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], told: Sequence[str]) -> dict[str, str]:
+    """Return a folder name for each kind of pool: corpus and kind, then what was chosen.
 
-    ``told`` is what else decides the tables.
+    Args:
+        root: the workspace.
+        runs: labelled rankings.
+        chosen: as given to :func:`pipeline.scores.choose.choose`.
+        told: what else decides the tables.
     """
-    named: dict[str, str] = {}
+    corpus_name: dict[str, str] = {}
     for name in corpus_names(root):
         folder = (root / CORPORA / f"{name}.name").read_text(encoding="utf-8", errors="replace").strip()
-        named.setdefault(folder, name)
-    chosen = [
+        corpus_name.setdefault(folder, name)
+    parts = [
         _part(option(name)[2:], value)
-        for name, value in vars(choice).items()
+        for name, value in chosen.items()
         if value is not None and name not in _IN_KIND
     ]
-    names: list[str] = []
-    for group in groups:
-        corpus = group[0].corpus_name
-        name = _cut("_".join([named.get(corpus, corpus), *_kind(group[0]), *chosen, *map(_plain, told)]))
-        same = sum(name == other or other.startswith(f"{name}_table-") for other in names)
-        names.append(f"{name}_table-{same + 1}" if same else name)
+    names: dict[str, str] = {}
+    for run in runs.unique("kind", keep="first", maintain_order=True).iter_rows(named=True):
+        corpus = corpus_name.get(run["corpus"], run["corpus"])
+        name = _cut("_".join([corpus, *_kind(json.loads(run["pool_settings"])), *parts, *map(_plain, told)]))
+        same = sum(name == other or other.startswith(f"{name}_table-") for other in names.values())
+        names[run["kind"]] = f"{name}_table-{same + 1}" if same else name
     return names
 
 
-def _kind(chosen: Chosen) -> list[str]:
-    config = chosen.pool.manifest.config
+def _kind(config: Mapping[str, Any]) -> list[str]:
     parts = [str(config["year"])] if config.get("year") else []
     parts += ["validation"] if config.get("split") == "validation" else []
     parts += [_part("queries", config["queries"])] if "queries" in config else []

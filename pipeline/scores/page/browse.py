@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
+from pipeline.core.artifact import Artifact
 from pipeline.core.config import format_count
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import pairs, places
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
-from pipeline.report.caption import DATASET
-from pipeline.report.identity import Chosen
-from pipeline.report.model import ReportSettings, Scored
-from pipeline.report.page.parts import NO_PAPER, Browser, Papers, QueryPool
-from pipeline.report.tables import label_of
+from pipeline.scores.caption import DATASET
+from pipeline.scores.page.parts import NO_PAPER, Browser, Papers, QueryPool
+from pipeline.scores.store import artifact, opened_pool
+from pipeline.scores.summary import Draws
+from pipeline.scores.tables import label_of
 
 TOP = 10
 """Entries of each ranking that a page shows; positives have their ranks at any depth."""
 
-_Side = tuple[Chosen, Scored]
 _Rows = npt.NDArray[np.int64]
 
 
@@ -51,91 +52,89 @@ class Typed(NamedTuple):
 
 
 def browser(
-    chosen: Sequence[Chosen],
-    scored: Sequence[Scored],
+    runs: pl.DataFrame,
+    scores: pl.DataFrame,
     measures: Sequence[str],
-    settings: ReportSettings,
+    draws: Draws = Draws(),
     top: int = TOP,
     types: Mapping[str, Typed] | None = None,
 ) -> Browser:
-    """Return the browser of one table's rankings.
+    """Return the browser of the rankings of one kind of pool.
 
     It holds one pool a field, and one at the dataset level: of those that most systems ranked the largest, its first
     sample. Pools whose corpus is gone are left out.
 
     Args:
-        chosen: what stands in the table.
-        scored: the scores of each of them, as :func:`pipeline.report.collect.load` returns them.
+        runs: rankings, columns :data:`pipeline.scores.store.RUNS`.
+        scores: their scores.
         measures: canonical names of the values shown.
-        settings: what decides the intervals of differences.
+        draws: what decides the intervals of differences.
         top: entries of each ranking.
-        types: the candidates of each pool by the pool's id, where they have types; rankings have all of them.
+        types: the candidates of each pool by the pool's name, where they have types; rankings have all of them.
     """
-    by_pool: dict[str, list[_Side]] = {}
-    corpora: dict[str, Corpus] = {}
-    for each, values in zip(chosen, scored, strict=True):
-        if each.corpus is not None:
-            by_pool.setdefault(each.pool.id, []).append((each, values))
-            corpora.setdefault(values.pool.corpus, Corpus(each.corpus))
-    kept: dict[str | None, list[_Side]] = {}
-    for sides in by_pool.values():
-        field = sides[0][1].pool.setup.field
-        if field not in kept or _worth(sides) > _worth(kept[field]):
-            kept[field] = sides
-    pools = []
-    for sides in kept.values():
-        typed = (types or {}).get(sides[0][0].pool.id)
-        pools.append(query_pool(sides, measures, settings, top, corpora[sides[0][1].pool.corpus], typed))
-    left = len(by_pool) - len(pools)
+    by_pool = runs.partition_by("pool", maintain_order=True)
+    opened = [(own, pool) for own in by_pool if (pool := opened_pool(own.row(0, named=True))) is not None]
+    kept: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
+    for own, pool in opened:
+        field = own["field"][0]
+        if field not in kept or _worth(own) > _worth(kept[field][0]):
+            kept[field] = (own, pool)
+    seed = draws.seed_of(runs)
+    pools = [
+        _query_pool(own, pool, scores.filter(pool=own["pool"][0]), measures, draws, seed, top, (types or {}).get(own["pool"][0]))
+        for own, pool in kept.values()
+    ]
     shown = (
         "Every candidate of each query, with its types"
         if types
         else f"The first {top} entries of each ranking, and the rank of every positive"
     )
-    which = f" Of {len(by_pool)} pools, the largest of each field in its first sample." if left else ""
+    left = len(opened) - len(pools)
+    which = f" Of {len(opened)} pools, the largest of each field in its first sample." if left else ""
     return Browser("Queries", pools, f"{shown}.{which}")
 
 
-def _worth(sides: Sequence[_Side]) -> tuple[int, int, int]:
-    pool = sides[0][1].pool
-    return len(sides), pool.setup.size, -pool.sample
+def _worth(runs: pl.DataFrame) -> tuple[int, int, int]:
+    return len(runs), int(runs["size"][0]), -int(runs["sample"][0])
 
 
-def query_pool(
-    sides: Sequence[_Side],
+def _query_pool(
+    runs: pl.DataFrame,
+    pool: Pool,
+    scores: pl.DataFrame,
     measures: Sequence[str],
-    settings: ReportSettings,
+    draws: Draws,
+    seed: int,
     top: int,
-    corpus: Corpus,
-    typed: Typed | None = None,
+    typed: Typed | None,
 ) -> QueryPool:
     """Return what a page shows of the rankings of one pool (:func:`browser`)."""
-    chosen, scored = sides[0]
-    pool = Pool(chosen.pool, corpus)
-    count, field = len(pool.query_rows), scored.pool.setup.field
+    count, field, labels = len(pool.query_rows), runs["field"][0], runs["label"].to_list()
     query, row, types = _positives(pool) if typed is None else typed.listed()
-    ranks = np.zeros((len(sides), len(row)), np.uint32)
-    best = np.full((len(sides), count, top if typed is None else 0), -1, np.int64)
-    for number, (each, _) in enumerate(sides):
-        ranks[number], best[number] = _read(each, pairs(query, row), count, best.shape[2])
+    ranks = np.zeros((len(runs), len(row)), np.uint32)
+    best = np.full((len(runs), count, top if typed is None else 0), -1, np.int64)
+    for number, run in enumerate(runs.iter_rows(named=True)):
+        ranks[number], best[number] = _read(artifact(run, "ranking"), pairs(query, row), count, best.shape[2])
     named, positions = np.unique(np.concatenate([row, best[best >= 0]]), return_inverse=True)
     numbers = np.full(best.shape, NO_PAPER, np.uint32)
     numbers[best >= 0] = positions[len(row) :]
-    values = np.stack([_values([values for _, values in sides], name, count) for name in measures])
+    values = _values(scores, labels, measures, count)
+    rankings = {f"ranking of {label}": ranking for label, ranking in runs.select("label", "ranking").iter_rows()}
+    first = runs.row(0, named=True)
     return QueryPool(
-        label=(field or DATASET) + (f", {format_count(scored.pool.setup.size)}" if typed is None else ""),
-        systems=[values.system for _, values in sides],
+        label=(field or DATASET) + (f", {format_count(first['size'])}" if typed is None else ""),
+        systems=labels,
         measures=[label_of(name) for name in measures],
         queries=_queries(pool),
-        papers=_papers(corpus, named),
+        papers=_papers(pool.corpus, named),
         offsets=np.searchsorted(query, np.arange(count + 1)).astype(np.uint32),
         listed=positions[: len(row)].astype(np.uint32),
         ranks=ranks,
         top=numbers,
         values=values,
-        intervals=_intervals(values, settings, field or ""),
-        level=settings.level,
-        facts=_facts(sides),
+        intervals=_intervals(values, draws, seed, field or ""),
+        level=draws.level,
+        facts={"corpus": first["corpus"], "pool": first["pool"], "pool settings": first["pool_settings"], **rankings},
         kinds={} if typed is None else typed.kinds,
         types=types,
     )
@@ -150,8 +149,8 @@ def _positives(pool: Pool) -> tuple[_Rows, _Rows, npt.NDArray[np.uint32]]:
     return query[order], row[order], np.empty(0, np.uint32)
 
 
-def _intervals(values: npt.NDArray[np.float64], settings: ReportSettings, field: str) -> npt.NDArray[np.float32]:
-    """Return the interval of the mean difference of each two systems, as :func:`pipeline.report.compare.compare`.
+def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: str) -> npt.NDArray[np.float32]:
+    """Return the interval of the mean difference of each two systems, as :func:`pipeline.scores.compare.compare`.
 
     Returns:
         float32 ``[measures, pairs, 2]``; NaN: a measure or all but one query were not scored.
@@ -164,16 +163,16 @@ def _intervals(values: npt.NDArray[np.float64], settings: ReportSettings, field:
         both = whole[first] & whole[second]
         if interval_kind(scored.shape[1]) == "none" or not both.any():
             continue
-        draws = bootstrap_means(np.nan_to_num(scored), seed=settings.seed, item=field, resamples=settings.resamples)
+        means = bootstrap_means(np.nan_to_num(scored), seed=seed, item=field, resamples=draws.resamples)
         a, b = first[both], second[both]
-        ends = confidence_interval(draws[b] - draws[a], scored[b] - scored[a], level=settings.level)
+        ends = confidence_interval(means[b] - means[a], scored[b] - scored[a], level=draws.level)
         found[place, both] = np.stack(ends, axis=1)
     return found
 
 
-def _read(chosen: Chosen, judged: npt.NDArray[Any], queries: int, top: int) -> tuple[npt.NDArray[np.uint32], _Rows]:
+def _read(ranking: Artifact, judged: npt.NDArray[Any], queries: int, top: int) -> tuple[npt.NDArray[np.uint32], _Rows]:
     """Return the rank of each judged pair (0: none), and the rows of the best entries, -1 where there are fewer."""
-    table = chosen.ranking.arrow("ranking.arrow")
+    table = ranking.arrow("ranking.arrow")
     query, row, rank = (table.column(name).to_numpy().astype(np.int64) for name in ("query", "row", "rank"))
     ranks = np.zeros(len(judged), np.uint32)
     place = places(pairs(query, row), judged)
@@ -184,14 +183,15 @@ def _read(chosen: Chosen, judged: npt.NDArray[Any], queries: int, top: int) -> t
     return ranks, best
 
 
-def _values(scored: Iterable[Scored], measure: str, queries: int) -> npt.NDArray[np.float64]:
-    rows = []
-    for each in scored:
-        values = np.full(queries, np.nan)
-        if measure in each.measures:
-            values[each.queries] = each.values[each.measures.index(measure)]
-        rows.append(values)
-    return np.stack(rows)
+def _values(
+    scores: pl.DataFrame, labels: Sequence[str], measures: Sequence[str], queries: int
+) -> npt.NDArray[np.float64]:
+    """Return float64 ``[measures, systems, queries]``; NaN: not scored."""
+    values = np.full((len(measures), len(labels), queries), np.nan)
+    for (measure, label), part in scores.group_by("measure", "label"):
+        if measure in measures:
+            values[measures.index(measure), labels.index(label), part["query"].to_numpy()] = part["value"].to_numpy()
+    return values
 
 
 def _queries(pool: Pool) -> Papers:
@@ -205,10 +205,3 @@ def _papers(corpus: Corpus, rows: npt.NDArray[Any]) -> Papers:
     table = corpus.take(rows, ["paper_id", "title", "year"])
     years = np.maximum(table.column("year").fill_null(0).to_numpy(), 0).astype(np.int16)
     return Papers(table.column("paper_id").to_pylist(), table.column("title").to_pylist(), years)
-
-
-def _facts(sides: Sequence[_Side]) -> Mapping[str, str]:
-    chosen, scored = sides[0]
-    known = {"corpus": chosen.corpus_name, "pool": chosen.pool.name}
-    rankings = {f"ranking of {values.system}": each.ranking.name for each, values in sides}
-    return {**known, "pool settings": str(scored.identity["pool_settings"]), **rankings}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.report.figures import FORMATS, WIDTH, drawing, save
+from pipeline.scores.figures import FORMATS, WIDTH, drawing, save
 
 _WIDTH = 100
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from pipeline.report.tables import Beside, Column, Figure, Table, Value, blocks, groups, percent
+from pipeline.scores.tables import Beside, Column, Figure, Table, Value, blocks, groups, percent
 
 _GAP = "  "
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"

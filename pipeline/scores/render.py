@@ -1,4 +1,4 @@
-"""A report in the format a user asks for; Markdown here, the others in modules of their own."""
+"""A table in the format a user asks for; Markdown here, the others in modules of their own."""
 
 from __future__ import annotations
 
@@ -6,22 +6,10 @@ import re
 from collections.abc import Sequence
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.report import latex, longcsv, terminal
-from pipeline.report.model import Report
-from pipeline.report.tables import Column, Figure, Table, Value, build_tables, percent
+from pipeline.scores import latex, terminal
+from pipeline.scores.tables import Column, Figure, Table, Value, percent
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
-
-
-def render(report: Report, output: str = "terminal", *, width: int = 100, ansi: bool = False) -> str:
-    """Return a report as text that ends with a line break.
-
-    A terminal has lines of ``width`` characters, and bold where it takes ``ansi`` codes.
-    """
-    check_format(output)
-    if output == "csv":
-        return longcsv.render(report)
-    return "\n".join(render_table(table, output, width=width, ansi=ansi) for table in build_tables(report))
 
 
 def render_table(table: Table, output: str = "terminal", *, width: int = 100, ansi: bool = False) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.report.page.parts import QueryPool, Spans, TextBrowser
+from pipeline.scores.page.parts import QueryPool, Spans, TextBrowser
 
 _KINDS = {"uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "int16": "Int16", "float32": "Float32"}
 """Kinds of numbers, and the JavaScript array of each (its name without ``Array``)."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
-from pipeline.report.page.parts import Chart, Series
+from pipeline.scores.page.parts import Chart, Series
 
 FORMATS = ("svg", "pdf", "png")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")

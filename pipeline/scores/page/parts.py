@@ -1,4 +1,4 @@
-"""What a page consists of. A report or a study gives parts; :func:`pipeline.report.page.write.as_html` sets them.
+"""What a page consists of. A report or a study gives parts; :func:`pipeline.scores.page.write.as_html` sets them.
 
 Any text may come from a paper: parts hold plain text, and whoever sets it escapes it.
 """
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.report.tables import Table
+from pipeline.scores.tables import Table
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Leaderboard:
 
     Attributes:
         title: heading.
-        records: of :func:`pipeline.report.longcsv.records`, without figures of single samples.
+        records: of :func:`pipeline.scores.longcsv.records`, without figures of single samples.
         measures: canonical names, in order.
         alpha: figures whose adjusted p-value is below it are marked.
         files: downloads, text by suffix.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.report.tables import Beside, Figure, Table, Value, blocks, groups, percent
+from pipeline.scores.tables import Beside, Figure, Table, Value, blocks, groups, percent
 
 _COLUMNS = 4
 """Columns that fit on a page with their intervals; more are split into blocks below each other."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
 from typing import Any
+
+import polars as pl
 
 from pipeline.core.config import canonical, format_count
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.measure.statistics import interval_kind
-from pipeline.report.model import Family, PoolFacts, Report, Scored
+from pipeline.scores.summary import AVERAGE
 
 DATASET = "dataset level"
 
@@ -16,23 +19,34 @@ _SHARED = ("positives", "drop_same_title", "nested", "citation_direction", "min_
 """Rules of the pools that notes state."""
 
 
-def title(report: Report, family: Family) -> str:
-    """Return the title of a table: what the pools it shows have in common, and every rule that is not the usual one."""
-    pools = [each.pool for each in report.within(family)]
-    config = flat(pools[0].settings)
-    depths = sorted({each.depth for each in report.within(family)})
+def title(table: pl.DataFrame, runs: pl.DataFrame) -> str:
+    """Return the title of a table: what the pools it shows have in common, and every rule that is not the usual one.
+
+    Args:
+        table: the rows of one table of a summary.
+        runs: the rankings behind it.
+    """
+    settings = json.loads(runs["pool_settings"][0])
+    config, depths = flat(settings), sorted(set(runs["depth"]))
     told = [str(config["year"])] if config.get("year") else []
     told += [f"{config['queries']} queries"] if config.get("queries") else []
     told += [f"seed {config['seed']}"] if "seed" in config else []
     told += [f"top {depths[0]:,}"] if len(depths) == 1 else []
-    told += unusual(pools[0].settings)
-    if family.kind == "fields":
-        what = "Retrieval by field" + ("" if family.size is None else f", {format_count(family.size)} candidates")
+    told += unusual(settings)
+    if table["over"][0] == "fields":
+        size = common_size(table)
+        what = "Retrieval by field" + ("" if size is None else f", {format_count(size)} candidates")
     else:
-        what = f"Retrieval by pool size, {family.setups[0].field or DATASET}"
+        what = f"Retrieval by pool size, {table['field'][0] or DATASET}"
     if config.get("split") == "validation":
         what = f"Validation queries: {what[0].lower()}{what[1:]}"
     return f"{what} ({', '.join(told)})" if told else what
+
+
+def common_size(table: pl.DataFrame) -> int | None:
+    """Return the number of candidates if it is the same in all pools of a table."""
+    sizes = table.filter(pl.col("field").ne_missing(AVERAGE))["size"].unique()
+    return int(sizes[0]) if len(sizes) == 1 else None
 
 
 def unusual(settings: Mapping[str, Any]) -> list[str]:
@@ -55,22 +69,19 @@ def _rule(name: str, value: Any) -> str:
     return f"{name.replace('_', ' ')} {str(value).lower() if isinstance(value, bool) else value}"
 
 
-def provenance(report: Report, scored: Sequence[Scored]) -> str:
+def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return what figures were made from, and with which settings."""
-    settings = report.settings
-    pools = sorted({each.pool.name: each.pool for each in scored}.values(), key=_place)
-    config = flat(pools[0].settings)
-    kinds = " or ".join(sorted({interval_kind(len(each.queries)) for each in scored}))
+    pools = runs.unique("pool", keep="first", maintain_order=True)
+    pools = pools.sort(pl.col("field").fill_null(""), "size", "sample", maintain_order=True)
+    config = flat(json.loads(pools["pool_settings"][0]))
+    scored = pools["queries"] - pools["queries_without_positive"]
+    kinds = " or ".join(sorted({interval_kind(count) for count in scored}))
     rules = [_rule(name, config[name]) for name in ("year", "split", *_SHARED) if name in config]
-    seeds = sorted({each.settings["seed"] for each in pools if "seed" in each.settings})
-    drawn = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
+    seeds = pools["seed"].drop_nulls().unique().sort()
+    drawn = f", drawn with seed {', '.join(map(str, seeds))}" if len(seeds) else ""
     stated = f" and the rules {', '.join(rules)}" if drawn and rules else ""
     return (
-        f"Provenance: corpus {report.corpus}; pools {', '.join(each.name for each in pools)}{drawn}{stated}; ties: "
-        f"score descending, then paper id descending; bootstrap over queries: {settings.resamples:,} resamples, "
-        f"{settings.level:.0%} {kinds} interval, seed {settings.seed}."
+        f"Provenance: corpus {pools['corpus'][0]}; pools {', '.join(pools['pool'])}{drawn}{stated}; ties: "
+        f"score descending, then paper id descending; bootstrap over queries: {summary['resamples'][0]:,} resamples, "
+        f"{summary['level'][0]:.0%} {kinds} interval, seed {summary['bootstrap_seed'][0]}."
     )
-
-
-def _place(pool: PoolFacts) -> tuple[str, int, int]:
-    return pool.setup.field or "", pool.setup.size, pool.sample

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from pipeline.core import files
-from pipeline.report.page.parts import Page
-from pipeline.report.page.write import as_html, as_index
+from pipeline.scores.page.parts import Page
+from pipeline.scores.page.write import as_html, as_index
 
 NAME = "index.html"
 

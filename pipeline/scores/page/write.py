@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline.core.config import format_count
-from pipeline.report.caption import DATASET
-from pipeline.report.page.pack import pack, pack_pool, pack_texts
-from pipeline.report.page.parts import (
+from pipeline.scores.caption import DATASET
+from pipeline.scores.page.pack import pack, pack_pool, pack_texts
+from pipeline.scores.page.parts import (
     Browser,
     Chart,
     Heat,
@@ -28,7 +28,7 @@ from pipeline.report.page.parts import (
     TablePart,
     TextBrowser,
 )
-from pipeline.report.tables import Beside, Figure, Table, Value, groups, label_of, percent
+from pipeline.scores.tables import Beside, Figure, Table, Value, groups, label_of, percent
 
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.report.figures import COLOURS, FORMATS, WIDTH, drawing, save
-from pipeline.report.profile import QUANTILES, Profile, share
+from pipeline.scores.figures import COLOURS, FORMATS, WIDTH, drawing, save
+from pipeline.scores.profile import QUANTILES, Profile, share
 
 _RECENT = 20
 _BAR = 24
