@@ -36,7 +36,7 @@ def by_size(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
         title=f"Score against pool size ({'mean over fields' if field == AVERAGE else field})",
         x_label="candidates",
         unit="%",
-        views=views(table.with_columns(pl.col("size").cast(pl.Float64).alias("x"))),
+        views=views(table.with_columns(pl.col("size").alias("x"))),
         log=True,
         ticks={size: format_count(size) for size in sizes},
         provenance=provenance(table, runs),
@@ -46,7 +46,7 @@ def by_size(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
 def by_field(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
     """Return each measure by field: a dot with its interval for each system."""
     fields = list(table["field"].unique(maintain_order=True))
-    place = pl.col("field").replace_strict({name: float(n) for n, name in enumerate(fields)}, return_dtype=pl.Float64)
+    place = pl.col("field").replace_strict({name: n for n, name in enumerate(fields)}, return_dtype=pl.Int64)
     return Chart(
         title=f"Score by field{_at(table)}",
         x_label="",

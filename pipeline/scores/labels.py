@@ -15,16 +15,22 @@ _SPELLED = {"compute": "precision", "search": "engine"}
 """What labels call a setting, where users know it by another name."""
 
 
-def labelled(runs: pl.DataFrame) -> pl.DataFrame:
+def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
     """Return rankings with the ``label`` of their row and the ``kind`` of their table.
 
     A label is the name of the system, and the settings that tell it from others of that name in its table. The depth is
     named in every row where depths differ. Pools of all candidates have a table of their own (a ``kind`` of their own)
     where another pool of the field happens to be as large.
 
+    Args:
+        runs: columns :data:`pipeline.scores.store.RUNS`.
+        together: whether all pools are of one kind, whatever their settings; those of one field and size must agree.
+
     Raises:
         InputError: pools of one kind, field and size are of several settings.
     """
+    if together:
+        return _labelled(_of_one_kind(runs))
     asked = pl.col("pool_settings").str.json_path_match("$.size")
     everything = (asked == "all").fill_null(value=False)
     twin = everything & (~everything).any().over("kind", "field", "size")
@@ -32,6 +38,12 @@ def labelled(runs: pl.DataFrame) -> pl.DataFrame:
     _refuse_mixtures(runs)
     parts = [_labelled(part) for part in runs.with_row_index("place").partition_by("kind", maintain_order=True)]
     return pl.concat(parts).sort("place").drop("place") if parts else runs
+
+
+def _of_one_kind(runs: pl.DataFrame) -> pl.DataFrame:
+    runs = runs.with_columns(pl.lit("together").alias("kind"))
+    _refuse_mixtures(runs)
+    return runs
 
 
 def _labelled(table: pl.DataFrame) -> pl.DataFrame:

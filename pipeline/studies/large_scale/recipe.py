@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pipeline.api import selection
 from pipeline.core.errors import InputError, nearest
-from pipeline.report.model import ReportSettings
+from pipeline.scores.summary import Draws
 from pipeline.stages.selection import Selection, parse_fields
 
 DATASET = "dataset"
@@ -83,6 +83,6 @@ class Recipe:
         return selection(field=field, seed=self.seed, nested=self.nested, positives=self.positives, **own)
 
     @property
-    def settings(self) -> ReportSettings:
+    def draws(self) -> Draws:
         """What decides intervals and tests."""
-        return ReportSettings(seed=self.seed, baseline=self.baseline)
+        return Draws(seed=self.seed)

@@ -23,7 +23,7 @@ from pipeline.core.workspace import RANKINGS, TUNINGS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import pairs
-from pipeline.report.identity import RECORDED
+from pipeline.scores.identity import RECORDED
 from pipeline.retrieve.base import Ranking, no_exclusions
 from pipeline.stages.bm25 import Bm25Config, index_of, installed_analyzer, terms_tasks
 from pipeline.stages.chain import evaluations

@@ -18,13 +18,13 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.statistics import Floats, holm
 from pipeline.report import collect
-from pipeline.report.aggregate import summarise
-from pipeline.report.identity import Chosen
-from pipeline.report.model import AVERAGE, ReportSettings
-from pipeline.report.page.browse import browser
-from pipeline.report.page.of_report import charts, heat
-from pipeline.report.page.parts import Heat
-from pipeline.report.tables import Column, Figure, build_tables, label_of
+from pipeline.scores.aggregate import summarise
+from pipeline.scores.identity import Chosen
+from pipeline.scores.model import AVERAGE, ReportSettings
+from pipeline.scores.page.browse import browser
+from pipeline.scores.page.report import charts, heat
+from pipeline.scores.page.parts import Heat
+from pipeline.scores.tables import Column, Figure, build_tables, label_of
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
 from pipeline.studies.common import frame_of, made, table_of
