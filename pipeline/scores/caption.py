@@ -11,7 +11,7 @@ import polars as pl
 from pipeline.core.config import canonical, format_count
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.measure.statistics import interval_kind
-from pipeline.scores.summary import AVERAGE
+from pipeline.scores.average import AVERAGE
 
 DATASET = "dataset level"
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 
 from pipeline.core.config import format_count
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import DATASET, common_size, provenance
 from pipeline.scores.page.parts import Chart, Heat, Series
-from pipeline.scores.summary import AVERAGE
 from pipeline.scores.tables import label_of, runs_of
 
 

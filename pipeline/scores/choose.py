@@ -110,7 +110,9 @@ def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
     if chosen.get("corpus") is not None:
         corpus = find_corpus(root, chosen["corpus"]).id
         pools = [pool for pool in pools if pool.manifest.inputs["corpus"] == corpus]
-    frame = pl.DataFrame({"place": range(len(pools)), "pool_settings": [json.dumps(canonical(p.manifest.config)) for p in pools]})
+    frame = pl.DataFrame(
+        {"place": range(len(pools)), "pool_settings": [json.dumps(canonical(p.manifest.config)) for p in pools]}
+    )
     kept = _narrowed(frame, _OF_POOLS, chosen, _pool_settings) if pools else frame
     return [pools[place] for place in kept["place"]]
 
@@ -149,7 +151,12 @@ def _pool_settings(run: Settings) -> Settings:
 def _system_settings(run: Settings) -> Settings:
     precisions = (run["precision"] or "").split("+")
     missing = json.loads(run["settings"]).get("missing_positives")
-    return {"depth": run["depth"], "precision": [p for p in precisions if p], "engine": run["engine"], "missing_positives": missing}
+    return {
+        "depth": run["depth"],
+        "precision": [p for p in precisions if p],
+        "engine": run["engine"],
+        "missing_positives": missing,
+    }
 
 
 def _narrowed(
@@ -168,7 +175,10 @@ def _narrowed(
         stored_values = [canonical(one.get(name)) for one in settings]
         known = {str(one) for value in stored_values for one in _several(value) if one is not None}
         fits = [_fits(name, value, wanted) for value in stored_values]
-        runs, settings = runs.filter(pl.Series(fits, dtype=pl.Boolean)), [s for s, fit in zip(settings, fits, strict=True) if fit]
+        runs, settings = (
+            runs.filter(pl.Series(fits, dtype=pl.Boolean)),
+            [s for s, fit in zip(settings, fits, strict=True) if fit],
+        )
         if not settings or (name in _OF_SYSTEMS and str(wanted) not in known):
             got = ", ".join(map(str, _several(wanted)))
             listed = ", ".join(sorted(known, key=_natural)) or "left out"
@@ -206,16 +216,26 @@ def _newest_tunings(runs: pl.DataFrame) -> pl.DataFrame:
     group = ["row", "kind", "field", asked]
     newest = pl.col("variant").sort_by("published", "ranking").last().over(group)
     several = (pl.col("variant").n_unique() > 1).over(group)
-    return runs.with_columns(several.alias("replaced"), newest.alias("newest")).filter(
-        pl.col("variant") == pl.col("newest")
-    ).drop("newest")
+    return (
+        runs.with_columns(several.alias("replaced"), newest.alias("newest"))
+        .filter(pl.col("variant") == pl.col("newest"))
+        .drop("newest")
+    )
 
 
 def _ordered(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
     def key(run: Settings) -> tuple[Any, ...]:
         asked = [number for number, name in enumerate(systems) if is_called(run, name)]
         place = (run["field"] or "", run["size"], run["sample"])
-        return (min(asked, default=0), not run["system"].startswith("bm25"), run["system"], -run["depth"], run["row"], *place, run["pool"])
+        return (
+            min(asked, default=0),
+            not run["system"].startswith("bm25"),
+            run["system"],
+            -run["depth"],
+            run["row"],
+            *place,
+            run["pool"],
+        )
 
     rows = runs.rows(named=True)
     return runs[sorted(range(len(rows)), key=lambda number: key(rows[number]))]

@@ -13,9 +13,9 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind, paired_permutation
+from pipeline.scores.average import PROTOCOL, Draws, average, in_order
 from pipeline.scores.choose import is_called
 from pipeline.scores.store import artifact, load_runs, opened_pool
-from pipeline.scores.summary import Draws, average, in_order
 
 DIFFERENCES = {
     "first": pl.String,
@@ -38,10 +38,13 @@ DIFFERENCES = {
     "losses": pl.Int64,
     "changes": pl.List(pl.Float64),
 }
-"""Columns of differences, a row for each field, size and measure. ``first`` and ``second`` are labels; ``difference`` is
-the second less the first, ``low`` and ``high`` bound its bootstrap interval over queries (``interval`` is its kind);
-``p_value`` is of the paired permutation test, not corrected for several rows; ``wins`` counts the queries on which the
-second is better; ``changes`` are the differences of the queries, mean over samples."""
+"""Columns of differences, a row for each field, size and measure.
+
+``first`` and ``second`` are labels; ``difference`` is the second less the first, ``low`` and ``high`` bound its
+bootstrap interval over queries (``interval`` is its kind); ``p_value`` is of the paired permutation test, not corrected
+for several rows; ``wins`` counts the queries on which the second is better; ``changes`` are the differences of the
+queries, mean over samples.
+"""
 
 _POSITIVE = pl.Struct(
     {"paper_id": pl.String, "title": pl.String, "year": pl.Int16, "first_rank": pl.Int64, "second_rank": pl.Int64}
@@ -58,12 +61,12 @@ QUERIES = {
     "second": pl.Float64,
     "positives": pl.List(_POSITIVE),
 }
-"""Columns of queries that differ: the value of both systems on one pool, and the relevant papers with their ranks (null:
-not retrieved), those that either ranks best first."""
+"""Columns of queries that differ: the value of both systems on one pool, and the relevant papers with their ranks,
+those that either ranks best first; a null rank was not retrieved."""
 
 
 def compare(
-    scores: pl.DataFrame, first: str, second: str, measures: Sequence[str] | None = None, draws: Draws = Draws()
+    scores: pl.DataFrame, first: str, second: str, measures: Sequence[str] | None = None, draws: Draws = PROTOCOL
 ) -> pl.DataFrame:
     """Return how two systems differ on each field and size that both were scored on, columns :data:`DIFFERENCES`.
 
@@ -75,7 +78,7 @@ def compare(
         draws: seed and numbers of the bootstrap and of the test.
 
     Raises:
-        InputError: a name means no row or several, the two have no pool in common, or a measure was not scored for both.
+        InputError: a name means no row or several, the two have no pool in common, or one of them lacks a measure.
     """
     both, labels = paired(scores, first, second)
     common = in_order(both.filter((pl.col("label").n_unique() == 2).over("measure"))["measure"].unique())
@@ -140,8 +143,10 @@ def _label(runs: pl.DataFrame, name: str) -> str:
     return found[0]
 
 
-def most_different(scores: pl.DataFrame, stored: pl.DataFrame, labels: Sequence[str], measure: str, most: int) -> pl.DataFrame:
-    """Return the queries of each field and size that differ most, each on the sample where it does, columns :data:`QUERIES`.
+def most_different(
+    scores: pl.DataFrame, stored: pl.DataFrame, labels: Sequence[str], measure: str, most: int
+) -> pl.DataFrame:
+    """Return the queries of each field and size that differ most, each on the sample where it does.
 
     Args:
         scores: of both systems on the same pools (:func:`paired`).
@@ -150,14 +155,26 @@ def most_different(scores: pl.DataFrame, stored: pl.DataFrame, labels: Sequence[
         measure: what differs.
         most: number of queries.
 
+    Returns:
+        Columns :data:`QUERIES`.
+
     Raises:
         InputError: the corpus is gone.
     """
     keys = ["field", "size", "pool", "query"]
     wide = scores.filter(measure=measure).pivot("label", index=[*keys, "query_id"], values="value", maintain_order=True)
     ranked = wide.with_columns((pl.col(labels[1]) - pl.col(labels[0])).abs().alias("change"))
-    ranked = ranked.sort("change", descending=True, maintain_order=True).unique(["field", "size", "query"], keep="first", maintain_order=True)
-    ranked = pl.concat([part.head(most) for part in ranked.sort("change", descending=True, maintain_order=True).partition_by("field", "size", maintain_order=True)])
+    ranked = ranked.sort("change", descending=True, maintain_order=True).unique(
+        ["field", "size", "query"], keep="first", maintain_order=True
+    )
+    ranked = pl.concat(
+        [
+            part.head(most)
+            for part in ranked.sort("change", descending=True, maintain_order=True).partition_by(
+                "field", "size", maintain_order=True
+            )
+        ]
+    )
     opened: dict[str, _Opened] = {}
     rows = []
     for row in ranked.iter_rows(named=True):

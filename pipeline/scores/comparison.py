@@ -44,9 +44,9 @@ def difference_table(differences: pl.DataFrame, title: str) -> Table:
     labels = (some["first"], some["second"], "difference", "p", "better", "same", "worse")
     kinds = " or ".join(sorted(set(differences["interval"])))
     notes = (
-        f"Percent; differences in points, {some['second']} less {some['first']}. Brackets: {some['level']:.0%} interval "
-        f"over queries ({kinds}). p: paired permutation test, not corrected for several rows. better: queries on which "
-        f"{some['second']} is better.",
+        f"Percent; differences in points, {some['second']} less {some['first']}. Brackets: {some['level']:.0%} "
+        f"interval over queries ({kinds}). p: paired permutation test, not corrected for several rows. better: queries "
+        f"on which {some['second']} is better.",
     )
     corner = "pool, measure" if several else "measure"
     return Table(title, corner, tuple(Column("", label) for label in labels), tuple(lines), notes)

@@ -38,9 +38,7 @@ def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], told
         folder = (root / CORPORA / f"{name}.name").read_text(encoding="utf-8", errors="replace").strip()
         corpus_name.setdefault(folder, name)
     parts = [
-        _part(option(name)[2:], value)
-        for name, value in chosen.items()
-        if value is not None and name not in _IN_KIND
+        _part(option(name)[2:], value) for name, value in chosen.items() if value is not None and name not in _IN_KIND
     ]
     names: dict[str, str] = {}
     for run in runs.unique("kind", keep="first", maintain_order=True).iter_rows(named=True):

@@ -12,9 +12,9 @@ from pipeline.core.config import format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.corpus.marks import sentence
 from pipeline.encode import registry
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import DATASET, provenance
 from pipeline.scores.labels import text
-from pipeline.scores.summary import AVERAGE
 
 _MISSING = {"ignore": "left out of denominators", "count": "counted in denominators"}
 
@@ -60,7 +60,8 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     base = bases[0] if len(bases) == 1 else f"the baseline of its depth ({', '.join(bases)})"
     note = (
         f"† differs from {base}: paired permutation test over "
-        f"queries ({table['permutations'][0]:,} sign flips, seed {table['bootstrap_seed'][0]}){over}, p < {table['alpha'][0]:g}."
+        f"queries ({table['permutations'][0]:,} sign flips, seed {table['bootstrap_seed'][0]}){over}, "
+        f"p < {table['alpha'][0]:g}."
     )
     return f"{note} {lacking}" if untested else note
 

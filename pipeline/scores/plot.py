@@ -11,10 +11,11 @@ import polars as pl
 
 from pipeline.core.errors import InputError
 from pipeline.scores import charts
+from pipeline.scores.average import Draws
 from pipeline.scores.figures import draw, drawing
 from pipeline.scores.page.parts import Chart
 from pipeline.scores.store import load_runs
-from pipeline.scores.summary import Draws, summarise
+from pipeline.scores.summary import summarise
 from pipeline.scores.tables import label_of
 
 

@@ -21,7 +21,8 @@ _FIGURES = (
 
 def records(summary: pl.DataFrame) -> list[dict[str, Any]]:
     """Return every figure with all that identifies and qualifies it."""
-    return summary.drop(_LEFT_OUT).rows(named=True)
+    rows: list[dict[str, Any]] = summary.drop(_LEFT_OUT).rows(named=True)
+    return rows
 
 
 def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -79,8 +79,8 @@ pool, tuned settings included."""
 _OF_QUERIES = {"query": pl.UInt32, "query_id": pl.String, "measure": pl.String, "value": pl.Float64}
 
 SCORES_SCHEMA = IDENTITY | FACTS | _OF_QUERIES
-"""Columns of a frame of scores, a row for each query and measure. ``query`` is the position in the pool; ``query_id`` is
-null where the corpus is gone; ``value`` is a fraction."""
+"""Columns of a frame of scores, a row for each query and measure. ``query`` is the position in the pool; ``query_id``
+is null where the corpus is gone; ``value`` is a fraction."""
 
 
 EXPORTED = [*IDENTITY, *_OF_QUERIES]
@@ -118,11 +118,11 @@ def stored(root: Path) -> pl.DataFrame:
     for (ranking, _, _), scores in together.items():
         pool = pools[scores[0].manifest.inputs["pool"]]
         scored.append(ScoredRun(scores, rankings[ranking], pool, corpora.get(pool.manifest.inputs["corpus"])))
-    return runs(scored)
+    return runs_of_artifacts(scored)
 
 
-def runs(scored: Iterable[ScoredRun]) -> pl.DataFrame:
-    """Return scored rankings as a frame, columns :data:`RUNS`, in the order given; those without a measure are left out."""
+def runs_of_artifacts(scored: Iterable[ScoredRun]) -> pl.DataFrame:
+    """Return scored rankings as a frame, columns :data:`RUNS`, in order; those without a measure are left out."""
     rows = [_row(run) for run in scored]
     return pl.DataFrame([row for row in rows if row["measures"]], schema=RUNS, orient="row")
 
@@ -138,7 +138,7 @@ def runs_of(runner: Runner, evaluations: Iterable[Evaluation]) -> pl.DataFrame:
         inputs = evaluation.scores[0].inputs
         scores = runner.make_all(evaluation.scores)
         scored.append(ScoredRun(scores, *(made(inputs[name]) for name in ("ranking", "pool", "corpus"))))
-    return runs(scored)
+    return runs_of_artifacts(scored)
 
 
 def artifact(run: Mapping[str, Any], kind: str) -> Artifact:

@@ -5,36 +5,27 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipeline.core.errors import InputError
-from pipeline.core.fields import MAG_FIELDS
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import (
-    LEVEL,
-    PERMUTATIONS,
-    RESAMPLES,
-    bootstrap_means,
-    confidence_interval,
-    holm,
-    mean_and_deviation,
-    paired_permutation,
+from pipeline.measure.statistics import confidence_interval, holm, mean_and_deviation, paired_permutation
+from pipeline.scores.average import (
+    AVERAGE,
+    PROTOCOL,
+    Average,
+    Draws,
+    Floats,
+    Key,
+    Setup,
+    average,
+    families,
+    in_order,
 )
 from pipeline.scores.store import as_json, load_runs
-
-AVERAGE = "AVG"
-"""In place of a field's name: the macro average over fields."""
-
-Floats = npt.NDArray[np.float64]
-Setup = tuple[str | None, int]
-"""What the samples of one pool share: the field (None: dataset level) and the number of candidates."""
-Key = tuple[Setup, str, str]
-"""Setup, label, measure."""
 
 USUAL = "usual"
 """In place of a baseline: tuned BM25, or BM25, where one row has that name."""
@@ -93,61 +84,14 @@ SUMMARY = {
 
 ``table`` numbers the tables in the order shown; ``over`` says what a table is over: ``sizes`` (one field, or the
 dataset level, at rising sizes) or ``fields``; ``wanted`` is the baseline that was asked for, null without tests, and
-``alpha`` bounds the adjusted p-values that are ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an average over
-pools of different sizes. ``value`` is the mean over ``samples`` of the mean over queries, ``deviation`` the standard
-deviation over samples (null of one), ``low`` and ``high`` bound the bootstrap interval over queries. ``best`` marks the
-best of what is compared: the systems of one depth on one pool. What
-differs between the rankings of a figure is null.
+``alpha`` bounds the adjusted p-values that are ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an
+average over pools of different sizes. ``value`` is the mean over ``samples`` of the mean over queries, ``deviation``
+the standard deviation over samples (null of one), ``low`` and ``high`` bound the bootstrap interval over queries.
+``best`` marks the best of what is compared: the systems of one depth on one pool. What differs between the rankings of
+a figure is null.
 """
 
 _SHARED = ("year", "split", "seed", "depth", "k1", "b", "precision", "engine", "revision", "settings")
-
-
-@dataclass(frozen=True)
-class Draws:
-    """What decides the uncertainty of figures.
-
-    Attributes:
-        seed: of the bootstrap and the permutation test; None: that of the pools.
-        resamples: of the bootstrap over queries.
-        level: of its interval.
-        permutations: sign flips of the paired test.
-        alpha: adjusted p-values below it are marked.
-    """
-
-    seed: int | None = None
-    resamples: int = RESAMPLES
-    level: float = LEVEL
-    permutations: int = PERMUTATIONS
-    alpha: float = 0.05
-
-    def seed_of(self, runs: pl.DataFrame) -> int:
-        """Return the seed of the draws for some rankings; 13 where their pools have none."""
-        if self.seed is not None:
-            return self.seed
-        seed = runs["seed"].first()
-        return 13 if seed is None else int(seed)
-
-
-@dataclass(frozen=True, eq=False)
-class Average:
-    """One measure of one system on all samples of a setup, query by query.
-
-    Attributes:
-        values: float64 ``[queries]``, mean over samples.
-        figures: float64 ``[samples]``, mean over queries.
-        samples: their numbers.
-        draws: float64 ``[resamples]``, bootstrap means of ``values``.
-        positives: relevant papers of one sample.
-        pools: folder names.
-    """
-
-    values: Floats
-    figures: Floats
-    samples: tuple[int, ...]
-    draws: Floats
-    positives: int
-    pools: tuple[str, ...]
 
 
 def summarise(
@@ -155,7 +99,7 @@ def summarise(
     *,
     baseline: str | None = None,
     sort: str | None = None,
-    draws: Draws = Draws(),
+    draws: Draws = PROTOCOL,
 ) -> pl.DataFrame:
     """Return the figures of all measures, columns :data:`SUMMARY`: table by table, pools in the order shown.
 
@@ -179,7 +123,7 @@ def summarise(
     return pl.concat(parts)
 
 
-def summarise_samples(scores: pl.DataFrame, draws: Draws = Draws()) -> pl.DataFrame:
+def summarise_samples(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataFrame:
     """Return the figures of each sample alone where a pool has several, without tests, columns :data:`SUMMARY`."""
     parts = [pl.DataFrame(schema=SUMMARY)]
     for one_kind in scores.partition_by("kind", maintain_order=True):
@@ -188,97 +132,9 @@ def summarise_samples(scores: pl.DataFrame, draws: Draws = Draws()) -> pl.DataFr
         for sample in sorted(several["sample"].unique()):
             part = several.filter(sample=sample)
             averages = average(part, draws)
-            rows = [_row(key, one, draws, runs) for key, one in averages.items()]
+            rows = [_row(key, one, draws) for key, one in averages.items()]
             parts.append(_frame(rows, runs, draws))
     return pl.concat(parts)
-
-
-def average(scores: pl.DataFrame, draws: Draws = Draws()) -> dict[Key, Average]:
-    """Return each measure of each system on each setup of one kind, averaged over its samples.
-
-    All samples of a setup have the same queries, so the interval is over queries, each with its mean over samples.
-    Fields are resampled independently; systems and measures share the queries drawn.
-    """
-    averages: dict[Key, Average] = {}
-    seed = draws.seed_of(scores)
-    for part in scores.partition_by("field", "size", maintain_order=True):
-        setup: Setup = (part["field"][0], int(part["size"][0]))
-        samples_of = _values_of_samples(part)
-        keys = list(samples_of)
-        means = np.stack([np.mean([values for _, values in samples_of[key].values()], axis=0) for key in keys])
-        drawn = bootstrap_means(means, seed=seed, item=setup[0] or "", resamples=draws.resamples)
-        for key, mean, resampled in zip(keys, means, drawn, strict=True):
-            samples = samples_of[key]
-            averages[setup, *key] = Average(
-                values=mean,
-                figures=np.array([values.mean() for _, values in samples.values()]),
-                samples=tuple(samples),
-                draws=resampled,
-                positives=int(part["positives"][0]),
-                pools=tuple(pool for pool, _ in samples.values()),
-            )
-    return averages
-
-
-def _values_of_samples(setup: pl.DataFrame) -> dict[tuple[str, str], dict[int, tuple[str, Floats]]]:
-    """Return pool and values of each sample, by label and measure, both in canonical order; queries rise."""
-    found: dict[tuple[str, str], dict[int, tuple[str, Floats]]] = {}
-    first: pl.DataFrame | None = None
-    labels = setup["label"].unique(maintain_order=True)
-    by_run = {(part["label"][0], int(part["sample"][0])): part for part in setup.partition_by("label", "sample", maintain_order=True)}
-    for label, sample in sorted(by_run, key=lambda key: (labels.to_list().index(key[0]), key[1])):
-        wide = by_run[label, sample].pivot(on="measure", index="query", values="value").sort("query")
-        first = by_run[label, sample] if first is None else first
-        _require_same_queries(first, by_run[label, sample])
-        for measure in in_order(wide.columns[1:]):
-            pool = by_run[label, sample]["pool"][0]
-            found.setdefault((label, measure), {})[sample] = (pool, wide[measure].to_numpy())
-    return found
-
-
-def in_order(measures: Sequence[str]) -> list[str]:
-    """Return names of measures in canonical order."""
-    return sorted(measures, key=lambda name: parse_measures(name)[0].order)
-
-
-def _require_same_queries(one: pl.DataFrame, other: pl.DataFrame) -> None:
-    queries = [set(part["query"].unique()) for part in (one, other)]
-    if queries[0] != queries[1] or one["positives"][0] != other["positives"][0]:
-        named = [f"{p['pool'][0]} ({len(q):,} queries, {p['positives'][0]:,} positives)" for p, q in zip((one, other), queries, strict=True)]
-        raise InputError(
-            f"{named[0]} and {named[1]} are samples of one pool, but have other queries",
-            "Build them with one seed and one version",
-        )
-
-
-def families(setups: Sequence[Setup]) -> list[tuple[str, list[Setup]]]:
-    """Return which setups are shown in one table: ``sizes`` or ``fields``, and the setups in order.
-
-    Fields with one setup each form one table, whatever their sizes: a field with few papers has a smaller pool. Fields
-    at several sizes form a table for each size that all of them have. The rest, and the dataset-level pools, form tables
-    of rising sizes.
-    """
-    by_field: dict[str | None, list[Setup]] = {}
-    for setup in sorted(set(setups), key=lambda setup: (_field_order(setup[0]), setup[1])):
-        by_field.setdefault(setup[0], []).append(setup)
-    dataset = by_field.pop(None, [])
-    tables = [("sizes", dataset)] if dataset else []
-    if len(by_field) > 1:
-        if all(len(own) == 1 for own in by_field.values()):
-            return [*tables, ("fields", [own[0] for own in by_field.values()])]
-        for size in sorted({size for _, size in setups}):
-            at_size = [setup for own in by_field.values() for setup in own if setup[1] == size]
-            if len(at_size) == len(by_field):
-                tables.append(("fields", at_size))
-                by_field = {name: [s for s in own if s[1] != size] for name, own in by_field.items()}
-    return [*tables, *(("sizes", own) for own in by_field.values() if own)]
-
-
-def _field_order(name: str | None) -> tuple[int, str]:
-    """Sort key: the dataset, the 19 fields, other names."""
-    if name is None:
-        return -1, ""
-    return (MAG_FIELDS.index(name), name) if name in MAG_FIELDS else (len(MAG_FIELDS), name)
 
 
 def _summarised(scores: pl.DataFrame, first: int, baseline: str | None, sort: str | None, draws: Draws) -> pl.DataFrame:
@@ -291,19 +147,21 @@ def _summarised(scores: pl.DataFrame, first: int, baseline: str | None, sort: st
     averages = average(scores, draws)
     labels = list(runs["label"].unique(maintain_order=True))
     if sort is not None:
-        means = {name: [one.values.mean() for key, one in averages.items() if key[1:] == (name, sort)] for name in labels}
+        means = {
+            name: [one.values.mean() for key, one in averages.items() if key[1:] == (name, sort)] for name in labels
+        }
         sign = -1 if parse_measures(sort)[0].higher_is_better else 1
         labels.sort(key=lambda name: sign * np.mean(means[name]) if means[name] else np.inf)
     rows: list[dict[str, Any]] = []
     for number, (over, setups) in enumerate(families(list(dict.fromkeys(key[0] for key in averages))), first):
         own = {key: one for key, one in averages.items() if key[0] in setups}
-        told = {key: _row(key, one, draws, runs) for key, one in own.items()}
+        told = {key: _row(key, one, draws) for key, one in own.items()}
         for key, tested in _tests(own, setups, base_of, draws, draws.seed_of(runs)).items():
             told[key] |= tested
         order = itertools.product(setups, labels, measures)
         rows += [told[key] | {"table": number, "over": over} for key in order if key in told]
         if over == "fields":
-            macro = _macro_averages(setups, labels, measures, own, draws, runs)
+            macro = _macro_averages(setups, labels, measures, own, draws)
             rows += [row | {"table": number, "over": over} for row in macro]
     return _best(_frame(rows, runs, draws)).with_columns(pl.lit(wanted, pl.String).alias("wanted"))
 
@@ -313,9 +171,7 @@ def _usual(runs: pl.DataFrame) -> str | None:
     return next((name for name in ("bm25:tuned", "bm25") if rows.count(name) == 1 < len(rows)), None)
 
 
-def _row(
-    key: Key, one: Average, draws: Draws, runs: pl.DataFrame, parts: Sequence[Average] | None = None
-) -> dict[str, Any]:
+def _row(key: Key, one: Average, draws: Draws, parts: Sequence[Average] | None = None) -> dict[str, Any]:
     (field, size), label, measure = key
     low, high = confidence_interval(
         one.draws[None, :], *(part.values[None, :] for part in parts or [one]), level=draws.level
@@ -342,7 +198,6 @@ def _macro_averages(
     measures: Sequence[str],
     averages: Mapping[Key, Average],
     draws: Draws,
-    runs: pl.DataFrame,
 ) -> Iterator[dict[str, Any]]:
     """Yield the macro average over fields, for each system that was measured on all of them."""
     sizes = {size for _, size in setups}
@@ -358,7 +213,7 @@ def _macro_averages(
             positives=sum(part.positives for part in parts),
             pools=tuple(name for part in parts for name in part.pools),
         )
-        row = _row(((AVERAGE, 0), label, measure), whole, draws, runs, parts)
+        row = _row(((AVERAGE, 0), label, measure), whole, draws, parts)
         value = float(np.mean([part.figures.mean() for part in parts]))
         yield row | {"size": next(iter(sizes)) if len(sizes) == 1 else None, "value": value}
 
@@ -435,7 +290,9 @@ def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> 
         own = [of[row["label"], pool] for pool in row["pools"]]
         samples = sorted({run["sample"] for run in own})
         pools = [json.loads(run["pool_settings"]) for run in own]
-        shared = {key: value for key, value in pools[0].items() if key != "sample" and all(p.get(key) == value for p in pools)}
+        shared = {
+            key: value for key, value in pools[0].items() if key != "sample" and all(p.get(key) == value for p in pools)
+        }
         told.append({
             "system": own[0]["system"], "corpus": own[0]["corpus"],
             "pool": row["pools"][0] if len(row["pools"]) == 1 else None,
@@ -459,4 +316,6 @@ def _best(summary: pl.DataFrame) -> pl.DataFrame:
     higher = {name: parse_measures(name)[0].higher_is_better for name in summary["measure"].unique()}
     up = pl.col("measure").replace_strict(higher, return_dtype=pl.Boolean)
     value = pl.when(up).then(pl.col("value")).otherwise(-pl.col("value"))
-    return summary.with_columns(((value >= value.max().over(rivals) - EQUAL) & (pl.len().over(rivals) > 1)).alias("best"))
+    return summary.with_columns(
+        ((value >= value.max().over(rivals) - EQUAL) & (pl.len().over(rivals) > 1)).alias("best")
+    )

@@ -11,9 +11,9 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.measure.measures import parse_measures
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import title
 from pipeline.scores.notes import notes
-from pipeline.scores.summary import AVERAGE
 
 _FACTS = {"candidates": "size", "queries": "queries", "positives": "positives"}
 """Columns of a table by field besides its figures."""

@@ -14,11 +14,11 @@ from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.workspace import REPORTS
+from pipeline.runner import Step
 from pipeline.scores.figures import FORMATS, drawing, save
 from pipeline.scores.page.index import write_index, write_page
 from pipeline.scores.page.parts import Image, Page, TablePart
 from pipeline.scores.render import render_table
-from pipeline.runner import Step
 from pipeline.studies.base import Findings, Study
 
 

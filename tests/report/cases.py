@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-
 from pipeline.report.model import PoolFacts, Scored, Setup
 
 Values = Mapping[str, Sequence[float]]

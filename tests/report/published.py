@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.report.identity import RECORDED
+
 from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
@@ -14,7 +16,6 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, RANKINGS, TUNINGS
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.report.identity import RECORDED
 from pipeline.runner import Runner
 from pipeline.stages.score import score_task
 from tests.builders import make_corpus, make_pool

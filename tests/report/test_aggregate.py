@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from pipeline.core.errors import InputError
-from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm, paired_permutation
 from pipeline.report.aggregate import summarise
 from pipeline.report.model import AVERAGE, Family, ReportSettings, Setup, families
 from pipeline.report.tables import build_tables
+
+from pipeline.core.errors import InputError
+from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm, paired_permutation
 from tests.report.cases import made_up, scored
 
 SETTINGS = ReportSettings(seed=5, resamples=300, permutations=400)

@@ -9,6 +9,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from pipeline.report.aggregate import summarise
+from pipeline.report.choice import Choice, choose
+from pipeline.report.collect import frame, load
+from pipeline.report.frame import SCHEMA
+from pipeline.report.longcsv import records
+from pipeline.report.model import ReportSettings
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
@@ -18,12 +24,6 @@ from pipeline.core.schema import SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
-from pipeline.report.aggregate import summarise
-from pipeline.report.choice import Choice, choose
-from pipeline.report.collect import frame, load
-from pipeline.report.frame import SCHEMA
-from pipeline.report.longcsv import records
-from pipeline.report.model import ReportSettings
 from pipeline.runner import Runner
 from tests.report import published as made
 from tests.report.cases import scored

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pipeline.report.choice import choose
+from pipeline.report.compare import Comparison, compare, paired
+from pipeline.report.comparison import as_text
+from pipeline.report.model import ReportSettings
 
 from pipeline.cli import main
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
-from pipeline.report.choice import choose
-from pipeline.report.compare import Comparison, compare, paired
-from pipeline.report.comparison import as_text
-from pipeline.report.model import ReportSettings
 from tests.builders import made_up_paper
 from tests.measure.cases import Run
 from tests.report import published as made

@@ -9,14 +9,14 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
-
-from pipeline.core.errors import InputError
 from pipeline.report.aggregate import summarise
 from pipeline.report.figures import draw
 from pipeline.report.model import AVERAGE, Report, ReportSettings
 from pipeline.report.page.of_report import chart_of
 from pipeline.report.page.parts import Chart, Series
 from pipeline.report.plots import save_plots
+
+from pipeline.core.errors import InputError
 from tests.report.cases import made_up
 
 

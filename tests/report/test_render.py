@@ -8,14 +8,14 @@ import re
 from pathlib import Path
 
 import pytest
-
-from pipeline.core.errors import InputError
-from pipeline.core.fields import MAG_FIELDS
 from pipeline.report.aggregate import summarise
 from pipeline.report.latex import escape
 from pipeline.report.model import Report, ReportSettings, Scored
 from pipeline.report.render import FORMATS, render
 from pipeline.report.tables import Column, Figure, Line, Table, blocks, build_tables
+
+from pipeline.core.errors import InputError
+from pipeline.core.fields import MAG_FIELDS
 from tests.report.cases import made_up, scored
 
 GOLDEN = Path(__file__).with_name("golden")

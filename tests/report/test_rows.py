@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-
-from pipeline.core.config import canonical
-from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
 from pipeline.report.choice import choose
 from pipeline.report.longcsv import records, render
 from pipeline.report.model import Report, ReportSettings
 from pipeline.report.tables import build_tables
+
+from pipeline.core.config import canonical
+from pipeline.corpus.prefilter import PrefilterConfig
 from tests.report import published as made
 from tests.report.published import ENCODER
 

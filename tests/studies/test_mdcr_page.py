@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import pipeline as interface
 from pipeline.report.compare import compare, paired
 from pipeline.report.model import ReportSettings
+
+import pipeline as interface
 from pipeline.studies.mdcr import scores
 from pipeline.studies.mdcr.layout import TRUE, candidates_of, write_paper
 from pipeline.studies.recipe import read_recipe

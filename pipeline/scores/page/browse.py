@@ -16,10 +16,10 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import pairs, places
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
+from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.caption import DATASET
 from pipeline.scores.page.parts import NO_PAPER, Browser, Papers, QueryPool
 from pipeline.scores.store import artifact, opened_pool
-from pipeline.scores.summary import Draws
 from pipeline.scores.tables import label_of
 
 TOP = 10
@@ -55,7 +55,7 @@ def browser(
     runs: pl.DataFrame,
     scores: pl.DataFrame,
     measures: Sequence[str],
-    draws: Draws = Draws(),
+    draws: Draws = PROTOCOL,
     top: int = TOP,
     types: Mapping[str, Typed] | None = None,
 ) -> Browser:
@@ -81,7 +81,9 @@ def browser(
             kept[field] = (own, pool)
     seed = draws.seed_of(runs)
     pools = [
-        _query_pool(own, pool, scores.filter(pool=own["pool"][0]), measures, draws, seed, top, (types or {}).get(own["pool"][0]))
+        _query_pool(
+            own, pool, scores.filter(pool=own["pool"][0]), measures, draws, seed, top, (types or {}).get(own["pool"][0])
+        )
         for own, pool in kept.values()
     ]
     shown = (

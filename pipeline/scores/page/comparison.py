@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.provenance import code_version
+from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.comparison import difference_table, pool_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Page, Part, Series, TablePart
 from pipeline.scores.records import as_csv
 from pipeline.scores.render import render_table
-from pipeline.scores.summary import Draws
 from pipeline.scores.tables import Column, Line, Table, label_of
 
 _POINTS = 201
@@ -25,7 +25,7 @@ _POSITIVES = 3
 
 
 def page_of(
-    differences: pl.DataFrame, queries: pl.DataFrame, runs: pl.DataFrame, scores: pl.DataFrame, draws: Draws = Draws()
+    differences: pl.DataFrame, queries: pl.DataFrame, runs: pl.DataFrame, scores: pl.DataFrame, draws: Draws = PROTOCOL
 ) -> Page:
     """Return the page of a comparison.
 

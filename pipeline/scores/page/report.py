@@ -8,13 +8,13 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.core.provenance import code_version
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import DATASET, provenance
 from pipeline.scores.charts import charts, heat
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Leaderboard, Page, Part, TablePart
 from pipeline.scores.records import as_csv, records
 from pipeline.scores.render import render_table
-from pipeline.scores.summary import AVERAGE
 from pipeline.scores.tables import shown, table_of
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from pipeline.core.config import format_count
 from pipeline.encode import registry
 from pipeline.measure.statistics import Floats
-from pipeline.scores.summary import AVERAGE, Average, Key, Setup
+from pipeline.scores.average import AVERAGE, Average, Key, Setup
 from pipeline.scores.tables import Column, Line, Table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import table_of

@@ -11,9 +11,9 @@ import polars as pl
 from pipeline.core.config import format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.encode import registry
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import common_size
 from pipeline.scores.records import flat
-from pipeline.scores.summary import AVERAGE
 from pipeline.scores.tables import Beside, Column, Line, Table, label_of, shown
 from pipeline.studies.base import RECIPES, StudyTable
 

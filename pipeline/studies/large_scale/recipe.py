@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pipeline.api import selection
 from pipeline.core.errors import InputError, nearest
-from pipeline.scores.summary import Draws
+from pipeline.scores.average import Draws
 from pipeline.stages.selection import Selection, parse_fields
 
 DATASET = "dataset"

@@ -10,13 +10,14 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.core.task import Task
 from pipeline.corpus.marks import sentence
+from pipeline.scores.average import Average, Key, average
 from pipeline.scores.charts import charts as report_charts
 from pipeline.scores.charts import figures, heat
 from pipeline.scores.labels import labelled
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Part
 from pipeline.scores.store import runs_of, values
-from pipeline.scores.summary import Average, Key, average, summarise
+from pipeline.scores.summary import summarise
 from pipeline.scores.tables import shown
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Findings, Study, StudyFigure, StudyTable

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from pipeline.report.page.browse import browser
 from pipeline.report.page.pack import pack, pack_pool
 from pipeline.report.page.parts import NO_PAPER
+
 from tests.report.page.workspace import CITED, RUNS, ranked, rows_of, scored, title
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from pipeline.report.compare import compare, paired
 from pipeline.report.model import ReportSettings
 from pipeline.report.page.index import write_index, write_page
 from pipeline.report.page.of_comparison import page_of as page_of_comparison
 from pipeline.report.page.of_report import page_of
 from pipeline.report.page.parts import Listing, Mark, Reading, TextBrowser
+
 from tests.report.page.workspace import CITED, EVIL, ranked, scored, title
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)

@@ -10,7 +10,6 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-
 from pipeline.report.page.index import write_index, write_page
 from pipeline.report.page.of_report import page_of
 from pipeline.report.page.parts import (
@@ -27,6 +26,7 @@ from pipeline.report.page.parts import (
 )
 from pipeline.report.page.write import LIBRARY, LIBRARY_VERSION, as_html
 from pipeline.report.tables import Beside, Column, Figure, Line, Table, Value
+
 from tests.report.page.workspace import EVIL, scored
 
 SHA256 = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"

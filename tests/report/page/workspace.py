@@ -10,6 +10,7 @@ from pipeline.report.choice import choose
 from pipeline.report.identity import Chosen
 from pipeline.report.model import Report, ReportSettings
 from pipeline.report.page.parts import QueryPool
+
 from tests.builders import made_up_paper, make_corpus
 from tests.measure.cases import Run
 from tests.report import published as made

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 
 import pytest
-
-from pipeline.core.fields import MAG_FIELDS
 from pipeline.report.aggregate import summarise
 from pipeline.report.model import AVERAGE, Family, ReportSettings
 from pipeline.report.render import render_table
 from pipeline.report.tables import Beside, Column, Line, Table
+
+from pipeline.core.fields import MAG_FIELDS
 from pipeline.studies.large_scale.published import MEASURES, published, tables
 from tests.report.cases import made_up
 from tests.shared import SHARED
