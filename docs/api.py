@@ -10,7 +10,7 @@ from griffe2md import ConfigDict, render_object_docs
 
 _LINK = r"\[([^\]]*)\]\(#[^)]*\)"
 
-MODULES = ("pipeline.api", "pipeline.settings", "pipeline.views", "pipeline.report.plot")
+MODULES = ("pipeline.api", "pipeline.settings", "pipeline.views", "pipeline.scores.plot")
 
 
 def page() -> str:

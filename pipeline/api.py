@@ -185,7 +185,7 @@ class Workspace:
         """
         from pipeline.scores.store import values
 
-        return values(self.evaluated(self.evaluations(pools, systems, **settings)))
+        return values(self.evaluated(self.evaluations(pools, systems, **settings)), named=True)
 
     def evaluated(self, evaluations: Sequence[Evaluation]) -> pl.DataFrame:
         """Make whatever is missing of some evaluations, and return their rankings as a frame.
@@ -212,6 +212,32 @@ class Workspace:
         from pipeline.scores.choose import load, settings_of_choice
 
         return load(self.root, **settings_of_choice(**settings))
+
+    def most_different(
+        self, pool: PoolView, first: str, second: str, measure: str = "map", most: int = 10
+    ) -> pl.DataFrame:
+        """Return the queries of a pool on which two systems differ most, with the ranks of their relevant papers.
+
+        Args:
+            pool: the pool, on which both were scored.
+            first: name of a system.
+            second: of another.
+            measure: what differs.
+            most: number of queries.
+
+        Returns:
+            A row for each query: :data:`pipeline.scores.compare.QUERIES`.
+
+        Raises:
+            InputError: a system was not scored on the pool, or several rows have its name; the message lists them.
+        """
+        from pipeline.scores.compare import most_different, paired
+        from pipeline.scores.labels import labelled
+        from pipeline.scores.store import stored, values
+
+        runs = labelled(stored(self.root).filter(pool=pool.name))
+        both, labels = paired(values(runs), first, second)
+        return most_different(both, runs, labels, measure, most)
 
     def ranking(self, pool: PoolView, system: str, **settings: Any) -> RankingView:
         """Open the ranking of one system on one pool.
@@ -294,25 +320,3 @@ class Workspace:
     def _corpus_of(self, pool: Task) -> Artifact:
         corpus = pool.inputs["corpus"]
         return self.runner.make(corpus) if isinstance(corpus, Task) else corpus
-
-
-def compare(workspace: Workspace, pool: PoolView, first: str, second: str) -> pl.DataFrame:
-    """Compare two systems that were scored on a pool.
-
-    Args:
-        workspace: where they were scored.
-        pool: the pool.
-        first: name of a system.
-        second: of another; differences are second less first.
-
-    Returns:
-        A row for each measure, with interval and p-value: :data:`pipeline.scores.compare.DIFFERENCES`.
-
-    Raises:
-        InputError: a system was not scored on the pool, or several rows have its name; the message lists them.
-    """
-    from pipeline.scores.compare import compare as compared
-    from pipeline.scores.labels import labelled
-    from pipeline.scores.store import stored, values
-
-    return compared(values(labelled(stored(workspace.root).filter(pool=pool.name))), first, second)

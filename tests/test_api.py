@@ -120,19 +120,19 @@ def test_vectors_are_those_that_were_ranked_by(workspace: mdcr.Workspace) -> Non
 def test_two_systems_are_compared(workspace: mdcr.Workspace) -> None:
     pool = workspace.pool(**SETTINGS)
     frame = workspace.evaluate(pool, ["bm25", "lsa"])
-    found = mdcr.compare(workspace, pool, "bm25", "lsa", most=2)
-    (difference,) = (each for each in found.differences if each.measure == "map")
+    difference = mdcr.compare(frame, "bm25", "lsa").row(by_predicate=pl.col("measure") == "map", named=True)
     means = dict(frame.filter(measure="map").group_by("system").agg(pl.col("value").mean()).iter_rows())
-    assert difference.difference == pytest.approx(means["lsa"] - means["bm25"], abs=1e-12)
-    assert difference.low <= difference.difference <= difference.high
-    assert len(found.most_different) == 2
-    assert "lsa" in str(found)
+    assert difference["difference"] == pytest.approx(means["lsa"] - means["bm25"], abs=1e-12)
+    assert difference["low"] <= difference["difference"] <= difference["high"]
+    assert len(workspace.most_different(pool, "bm25", "lsa", most=2)) == 2
+    (table,) = mdcr.tables(frame, ["map"])
+    assert f"{100 * means['lsa']:.1f}" in str(table)
 
 
 def test_plots_show_the_means(workspace: mdcr.Workspace) -> None:
     scores = workspace.evaluate(workspace.pools(**SETTINGS | {"size": "300,400", "samples": 2}), ["bm25", "lsa"])
-    summary = mdcr.plot.summary(scores).filter(measure="ndcg")
-    assert set(summary["samples"]) == {2}
+    summary = mdcr.summarise(scores).filter(measure="ndcg")
+    assert set(summary["samples"].list.len()) == {2}
     (axes,) = mdcr.plot.by_size(scores, "ndcg").axes
     drawn = [tuple(line.get_ydata()) for line in axes.lines]
     expected = [tuple(100 * part.sort("size")["value"]) for _, part in summary.group_by("system", maintain_order=True)]

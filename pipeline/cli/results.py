@@ -32,14 +32,11 @@ from pipeline.scores.records import as_csv, records
 from pipeline.scores.render import check_format, render_table
 from pipeline.scores.store import runs_of, stored, values
 from pipeline.scores.summary import USUAL, summarise, summarise_samples
-from pipeline.scores.tables import build_tables, shown
+from pipeline.scores.tables import SHOWN, build_tables, shown
 from pipeline.stages.chain import Evaluation
 
 _CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
 """Options that choose scores, beside those of pools, ``--model`` and ``--keep-same-title``."""
-
-SHOWN = ("map", "ndcg", "recall@30")
-"""Measures of a table by default: the paper's. JSON and CSV have all that were scored."""
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
 FIGURES = "figures"

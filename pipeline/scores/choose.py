@@ -41,7 +41,7 @@ def load(root: Path, **chosen: Any) -> pl.DataFrame:
     Raises:
         InputError: nothing fits; the message lists what there is.
     """
-    return values(labelled(choose(stored(root), root, **chosen)))
+    return values(labelled(choose(stored(root), root, **chosen)), named=True)
 
 
 def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:

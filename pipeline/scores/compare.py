@@ -162,7 +162,7 @@ def most_different(
         InputError: the corpus is gone.
     """
     keys = ["field", "size", "pool", "query"]
-    wide = scores.filter(measure=measure).pivot("label", index=[*keys, "query_id"], values="value", maintain_order=True)
+    wide = scores.filter(measure=measure).pivot("label", index=keys, values="value", maintain_order=True)
     ranked = wide.with_columns((pl.col(labels[1]) - pl.col(labels[0])).abs().alias("change"))
     ranked = ranked.sort("change", descending=True, maintain_order=True).unique(
         ["field", "size", "query"], keep="first", maintain_order=True

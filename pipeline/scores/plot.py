@@ -19,21 +19,6 @@ from pipeline.scores.summary import summarise
 from pipeline.scores.tables import label_of
 
 
-def summary(frame: pl.DataFrame, *, seed: int | None = None) -> pl.DataFrame:
-    """Return means with 95% bootstrap intervals over queries, a row for each system, pool and measure.
-
-    Samples of a pool are averaged query by query.
-
-    Args:
-        frame: scores.
-        seed: of the bootstrap; None: that of the pools.
-
-    Returns:
-        Columns :data:`pipeline.scores.summary.SUMMARY`; values are fractions.
-    """
-    return summarise(frame, draws=Draws(seed=seed))
-
-
 def by_size(frame: pl.DataFrame, measure: str = "map", *, seed: int | None = None) -> Any:
     """Return a figure of a measure against the number of candidates: a line and a 95% band for each system.
 
@@ -63,7 +48,7 @@ def _points(frame: pl.DataFrame, measure: str, seed: int | None) -> pl.DataFrame
     if chosen.is_empty():
         known = ", ".join(frame["measure"].unique(maintain_order=True))
         raise InputError(f"the measure must be one that was scored, got {measure!r}", f"Choose from {known}")
-    return summary(chosen, seed=seed)
+    return summarise(chosen, draws=Draws(seed=seed))
 
 
 def _drawn(chart: Chart, measure: str) -> Any:

@@ -70,7 +70,16 @@ FACTS = {
 ``kind`` identifies what the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is JSON
 (:func:`pipeline.corpus.marks.counted`), ``replaced`` says that other tunings were left out."""
 
-_PRIVATE = {"row": pl.String, "row_settings": pl.String, "variant": pl.String, "published": pl.Int64, "root": pl.String}
+_PRIVATE = {
+    "row": pl.String,
+    "row_settings": pl.String,
+    "variant": pl.String,
+    "published": pl.Int64,
+    "corpus_path": pl.String,
+    "pool_path": pl.String,
+    "ranking_path": pl.String,
+    "score_paths": pl.List(pl.String),
+}
 
 RUNS = IDENTITY | FACTS | _PRIVATE
 """Columns of a frame of rankings. ``row`` identifies the system on pools of all fields and sizes, ``variant`` on this
@@ -80,7 +89,7 @@ _OF_QUERIES = {"query": pl.UInt32, "query_id": pl.String, "measure": pl.String, 
 
 SCORES_SCHEMA = IDENTITY | FACTS | _OF_QUERIES
 """Columns of a frame of scores, a row for each query and measure. ``query`` is the position in the pool; ``query_id``
-is null where the corpus is gone; ``value`` is a fraction."""
+is null where the corpus is gone, or not asked for; ``value`` is a fraction."""
 
 
 EXPORTED = [*IDENTITY, *_OF_QUERIES]
@@ -143,18 +152,22 @@ def runs_of(runner: Runner, evaluations: Iterable[Evaluation]) -> pl.DataFrame:
 
 def artifact(run: Mapping[str, Any], kind: str) -> Artifact:
     """Open the ``corpus``, ``pool`` or ``ranking`` of a row of a frame of rankings."""
-    return Artifact.open(Path(run["root"]) / {"corpus": CORPORA, "pool": POOLS, "ranking": RANKINGS}[kind] / run[kind])
+    return Artifact.open(Path(run[f"{kind}_path"]))
 
 
 def opened_pool(run: Mapping[str, Any]) -> Pool | None:
     """Open the pool of a row of a frame of rankings with its corpus; None if the corpus is gone."""
-    if not (Path(run["root"]) / CORPORA / run["corpus"] / MANIFEST).is_file():
+    if run["corpus_path"] is None or not (Path(run["corpus_path"]) / MANIFEST).is_file():
         return None
     return Pool(artifact(run, "pool"), Corpus(artifact(run, "corpus")))
 
 
-def values(chosen: pl.DataFrame) -> pl.DataFrame:
+def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
     """Return the scores of rankings, columns :data:`SCORES_SCHEMA`, ranking by ranking in the order given.
+
+    Args:
+        chosen: rankings, columns :data:`RUNS`.
+        named: whether queries have their ``query_id``, which is null otherwise.
 
     Raises:
         CorruptError: a ranking does not have one value for each query and measure.
@@ -164,10 +177,10 @@ def values(chosen: pl.DataFrame) -> pl.DataFrame:
     for number, run in enumerate(chosen.iter_rows(named=True)):
         read = _values(run)
         if run["pool"] not in ids:
-            pool = opened_pool(run)
+            pool = opened_pool(run) if named else None
             ids[run["pool"]] = [] if pool is None else pool.query_ids()
-        named = ids[run["pool"]]
-        query_id = pl.Series(named, dtype=pl.String).gather(read["query"]) if named else pl.lit(None, pl.String)
+        query_ids = ids[run["pool"]]
+        query_id = pl.Series(query_ids, dtype=pl.String).gather(read["query"]) if query_ids else pl.lit(None, pl.String)
         read = read.with_columns(pl.lit(number, pl.UInt32).alias("run"), query_id.alias("query_id"))
         parts.append(read.select(list(parts[0].columns)))
     told = chosen.select([*IDENTITY, *FACTS]).with_row_index("run")
@@ -231,7 +244,10 @@ def _row(run: ScoredRun) -> dict[str, Any]:
         "row_settings": as_json(row_settings),
         "variant": digest([run.ranking.manifest.stage_version, tuning, canonical(settings)]),
         "published": _published_at(run.ranking)[0],
-        "root": str(run.ranking.path.parents[2]),
+        "corpus_path": None if run.corpus is None else str(run.corpus.path),
+        "pool_path": str(run.pool.path),
+        "ranking_path": str(run.ranking.path),
+        "score_paths": [str(one.path) for one in run.scores],
     }
 
 
@@ -271,8 +287,7 @@ def _under(value: Any, key: str) -> Iterator[Any]:
 
 def _values(run: Mapping[str, Any]) -> pl.DataFrame:
     """Return ``query, measure, value`` of one ranking, each once, from all its artifacts."""
-    folder = Path(run["root"]) / SCORES
-    parts = [_read(Artifact.open(folder / name)) for name in run["scores"]]
+    parts = [_read(Artifact.open(Path(path))) for path in run["score_paths"]]
     kept = pl.concat(parts).filter(pl.col("measure").is_in(run["measures"]))
     kept = kept.unique(["query", "measure"], keep="first", maintain_order=True)
     if len(kept) != kept["query"].n_unique() * len(run["measures"]):

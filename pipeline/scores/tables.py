@@ -14,6 +14,11 @@ from pipeline.measure.measures import parse_measures
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import title
 from pipeline.scores.notes import notes
+from pipeline.scores.store import load_runs
+from pipeline.scores.summary import USUAL, summarise
+
+SHOWN = ("map", "ndcg", "recall@30")
+"""Measures of a table by default: those of Medić & Šnajder 2022."""
 
 _FACTS = {"candidates": "size", "queries": "queries", "positives": "positives"}
 """Columns of a table by field besides its figures."""
@@ -87,6 +92,28 @@ class Table:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        from pipeline.scores.terminal import render
+
+        return render(self)
+
+    def _repr_markdown_(self) -> str:
+        from pipeline.scores.render import render_table
+
+        return render_table(self, "markdown")
+
+
+def tables(scores: pl.DataFrame, measures: Sequence[str] = SHOWN, *, baseline: str | None = USUAL) -> tuple[Table, ...]:
+    """Return the tables of some scores, as the command line prints them.
+
+    Args:
+        scores: columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
+        measures: what is shown, in order; what was not scored is left out.
+        baseline: as of :func:`pipeline.scores.summary.summarise`.
+    """
+    names = [str(measure) for measure in parse_measures(measures)]
+    return build_tables(shown(summarise(scores, baseline=baseline), names), load_runs(scores))
 
 
 def build_tables(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[Table, ...]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.report import collect
-from pipeline.report.aggregate import summarise
-from pipeline.report.choice import choose
-from pipeline.report.identity import Chosen
-from pipeline.report.model import Report, ReportSettings
-from pipeline.report.page.parts import QueryPool
+import polars as pl
 
+from pipeline.scores.average import Draws
+from pipeline.scores.choose import choose
+from pipeline.scores.labels import labelled
+from pipeline.scores.page.parts import Page, QueryPool
+from pipeline.scores.page.report import page_of
+from pipeline.scores.store import stored, values
+from pipeline.scores.summary import summarise, summarise_samples
 from tests.builders import made_up_paper, make_corpus
 from tests.measure.cases import Run
-from tests.report import published as made
+from tests.scores import published as made
 
 EVIL = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'> & \"β–α\""
 CITED = {0: (3, 5), 1: (3,), 2: (7,)}
@@ -28,16 +30,23 @@ def title(row: int) -> str:
     return f"{row} {EVIL}" if row in (1, 3) else str(made_up_paper(row)["title"])
 
 
-def scored(root: Path) -> tuple[Report, list[Chosen]]:
-    """Two fields, and two sizes at the dataset level, by two systems."""
+def scored(root: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rankings and the scores of two fields, and two sizes at the dataset level, by two systems."""
     edges = [(f"{query:05d}", f"{row:05d}") for query, rows in CITED.items() for row in rows]
     corpus = make_corpus(root, [{**made_up_paper(row), "title": title(row)} for row in range(8)], edges)
     for settings in POOLS:
         pool = made.pool(root, corpus, **settings)
         for system, run in RUNS.items():
             made.score(root, corpus, pool, system, run, "map,ndcg,recall@30", name=system)
-    (chosen,) = collect.tables(choose(root))
-    return summarise(collect.load(chosen), ReportSettings(resamples=50, baseline="bm25")), chosen
+    runs = labelled(choose(stored(root), root))
+    return runs, values(runs)
+
+
+def report_page(runs: pl.DataFrame, scores: pl.DataFrame) -> Page:
+    """The page of a report on these scores."""
+    draws = Draws(resamples=50)
+    summary = summarise(scores, baseline="bm25", draws=draws)
+    return page_of(runs, scores, summary, summarise_samples(scores, draws), ["map", "ndcg", "recall@30"])
 
 
 def ranked(system: str, query: int) -> list[int]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import re
 from importlib import resources
 from pathlib import Path
 
 import pytest
-from pipeline.report.page.index import write_index, write_page
-from pipeline.report.page.of_report import page_of
-from pipeline.report.page.parts import (
+
+from pipeline.scores.page.index import write_index, write_page
+from pipeline.scores.page.parts import (
     Chart,
     Heat,
     Image,
@@ -24,10 +23,10 @@ from pipeline.report.page.parts import (
     TablePart,
     TextBrowser,
 )
-from pipeline.report.page.write import LIBRARY, LIBRARY_VERSION, as_html
-from pipeline.report.tables import Beside, Column, Figure, Line, Table, Value
-
-from tests.report.page.workspace import EVIL, scored
+from pipeline.scores.page.write import LIBRARY, LIBRARY_VERSION, as_html
+from pipeline.scores.summary import summarise
+from pipeline.scores.tables import Beside, Column, Figure, Line, Table, Value
+from tests.scores.page.workspace import EVIL, report_page, scored
 
 SHA256 = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"
 """Of ``dist/chart.umd.min.js`` in the npm package chart.js 4.6.1."""
@@ -48,7 +47,7 @@ def scripts(text: str) -> list[str]:
 
 
 def test_the_library_is_the_one_that_was_chosen() -> None:
-    folder = resources.files("pipeline.report.page")
+    folder = resources.files("pipeline.scores.page")
     data = folder.joinpath(LIBRARY).read_bytes()
     assert hashlib.sha256(data).hexdigest() == SHA256
     assert LIBRARY_VERSION.replace("js ", "js v").encode() in data[:100]
@@ -65,9 +64,9 @@ def test_text_is_escaped_wherever_it_stands(part: Part) -> None:
 
 
 def test_a_page_of_a_report_holds_no_markup_of_titles(tmp_path: Path) -> None:
-    report, chosen = scored(tmp_path)
-    text = as_html(page_of(report, chosen))
-    assert text == as_html(page_of(report, chosen))
+    own = scored(tmp_path)
+    text = as_html(report_page(*own))
+    assert text == as_html(report_page(*own))
     assert EVIL not in text
     assert "window.broken" not in text
     policy = re.search(r"script-src (.*?);", text)
@@ -81,17 +80,18 @@ def test_a_page_of_a_report_holds_no_markup_of_titles(tmp_path: Path) -> None:
 
 
 def test_every_figure_of_a_report_has_a_place(tmp_path: Path) -> None:
-    report, chosen = scored(tmp_path)
-    page = page_of(report, chosen)
+    runs, scores = scored(tmp_path)
+    page = report_page(runs, scores)
     kinds = [type(part).__name__ for part in page.parts]
     assert kinds == ["Leaderboard", "Chart", "Chart", "TablePart", "Heat", "TablePart", "Browser"]
     curve, by_field = (part for part in page.parts if isinstance(part, Chart))
     assert [series.x for series in curve.views["MAP"]] == [[7, 8], [7, 8]]
     assert by_field.categories == ["Art", "Physics", "mean"]
-    gone = [dataclasses.replace(each, corpus=None) for each in chosen]
-    assert "Browser" not in [type(part).__name__ for part in page_of(report, gone).parts]
     text = as_html(page)
-    assert all(f'data-v="{float(each.value)!r}"' in text for each in report.summaries)
+    figures = summarise(scores)["value"]
+    assert all(f'data-v="{value!r}"' in text for value in figures)
+    (tmp_path / "corpora" / runs["corpus"][0]).rename(tmp_path / "gone")
+    assert "Browser" not in [type(part).__name__ for part in report_page(runs, scores).parts]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipeline.report.page.browse import browser
-from pipeline.report.page.pack import pack, pack_pool
-from pipeline.report.page.parts import NO_PAPER
 
-from tests.report.page.workspace import CITED, RUNS, ranked, rows_of, scored, title
+from pipeline.scores.average import Draws
+from pipeline.scores.page.browse import browser
+from pipeline.scores.page.pack import pack, pack_pool
+from pipeline.scores.page.parts import NO_PAPER
+from tests.scores.page.workspace import CITED, RUNS, ranked, rows_of, scored, title
 
 
 def unpacked(block: str) -> tuple[Any, dict[str, Any]]:
@@ -39,8 +40,8 @@ def test_blocks_hold_what_was_packed() -> None:
 
 
 def test_positives_ranks_and_first_entries(tmp_path: Path) -> None:
-    report, chosen = scored(tmp_path)
-    found = browser(chosen, report.scored, ("map", "ndcg"), report.settings, top=2)
+    runs, scores = scored(tmp_path)
+    found = browser(runs, scores, ("map", "ndcg"), Draws(resamples=50), top=2)
     assert sorted(pool.label for pool in found.pools) == ["Art, 8", "Physics, 8", "dataset level, 8"]
     assert "Of 5 pools, the largest of each field in its first sample" in found.note
     for pool in found.pools:
@@ -56,15 +57,14 @@ def test_positives_ranks_and_first_entries(tmp_path: Path) -> None:
                 first = [each for each in pool.top[number, query].tolist() if each != NO_PAPER]
                 assert rows_of(pool, first) == order[:2]
         assert set(pool.papers.titles) <= {title(row) for row in range(8)}
-        values = {(each.system, each.pool.name): each for each in report.scored}
         for number, system in enumerate(RUNS):
-            own = values[system, pool.facts["pool"]]
-            assert pool.values[0, number].tolist() == pytest.approx(own.values[own.measures.index("map")])
+            own = scores.filter(label=system, pool=pool.facts["pool"], measure="map").sort("query")["value"]
+            assert pool.values[0, number].tolist() == pytest.approx(own.to_list())
 
 
 def test_a_packed_pool_names_no_paper_beyond_the_last(tmp_path: Path) -> None:
-    report, chosen = scored(tmp_path)
-    pool = browser(chosen, report.scored, ("map",), report.settings, top=3).pools[0]
+    runs, scores = scored(tmp_path)
+    pool = browser(runs, scores, ("map",), top=3).pools[0]
     header, found = unpacked(pack_pool(pool))
     assert (header["systems"], header["measures"], header["top"]) == (["bm25", "lsa"], ["MAP"], 3)
     none = found["top"] == len(found["paper_ids"])

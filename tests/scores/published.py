@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.report.identity import RECORDED
-
 from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
@@ -18,6 +16,7 @@ from pipeline.core.workspace import POOLS, RANKINGS, TUNINGS
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.runner import Runner
 from pipeline.stages.score import score_task
+from pipeline.stages.search import RECORDED
 from tests.builders import make_corpus, make_pool
 from tests.measure.cases import Run, ranking_table
 

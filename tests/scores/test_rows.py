@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
 import pytest
-from pipeline.report import collect
-from pipeline.report.aggregate import summarise
-from pipeline.report.choice import choose
-from pipeline.report.longcsv import records, render
-from pipeline.report.model import Report, ReportSettings
-from pipeline.report.tables import build_tables
 
 from pipeline.core.config import canonical
 from pipeline.corpus.prefilter import PrefilterConfig
-from tests.report import published as made
-from tests.report.published import ENCODER
+from pipeline.scores.average import Draws
+from pipeline.scores.choose import choose, load
+from pipeline.scores.labels import labelled
+from pipeline.scores.records import as_csv, records
+from pipeline.scores.store import stored, values
+from pipeline.scores.summary import summarise, summarise_samples
+from tests.scores import published as made
+from tests.scores.cases import tables_of
+from tests.scores.published import ENCODER
 
 BM25 = {"k1": 0.9, "b": 0.4}
 DENSE = {"search": "exact", "metric": "l2", "encoder": ENCODER}
@@ -106,36 +108,35 @@ CASES = {
 }  # fmt: skip
 
 
-def reports(root: Path, case: Case) -> Iterator[Report]:
-    """Publish both scores of a case, and yield what a user sees."""
+def publish(root: Path, case: Case) -> pl.DataFrame:
+    """Publish both scores of a case, and return them."""
     of = made.corpus(root)
     first = made.pool(root, of)
     second = made.pool(root, of, **case.pool) if case.pool else first
     origins = [{"tuning": made.tuning(root, number)} if ":tuned" in case.system else {} for number in (1, 2)]
     made.score(root, of, first, case.system, inputs=origins[0], **case.base)
     made.score(root, of, second, case.system, inputs=origins[1], **{**case.base, **case.changed})
-    for group in collect.tables(choose(root)):
-        yield summarise(collect.load(group), ReportSettings(resamples=10))
+    return load(root)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_setting_changed_alone_is_seen(tmp_path: Path, name: str) -> None:
-    case = CASES[name]
-    found = list(reports(tmp_path, case))
-    tables = [table for report in found for table in build_tables(report)]
+    case, draws = CASES[name], Draws(resamples=10)
+    scores = publish(tmp_path, case)
+    tables = tables_of(scores, summarise(scores, draws=draws))
     assert len(tables) == len(case.titles)
     for part in case.titles:
         assert any(part in table.title for table in tables), [table.title for table in tables]
     labels = [line.label for table in tables for line in table.lines]
     assert sorted(labels) == sorted(case.rows)
     assert case.said in " ".join(note for table in tables for note in table.notes)
-    rows = [row for report in found for row in records(report)]
-    lines = [line for report in found for line in csv.DictReader(io.StringIO(render(report)))]
+    rows = records(pl.concat([summarise(scores, draws=draws), summarise_samples(scores, draws)]))
+    lines = list(csv.DictReader(io.StringIO(as_csv(rows))))
     assert [list(line) for line in lines] == [list(row) for row in rows]
     for column in case.columns.split():
         newest = "newest" in case.effect
-        for table in (rows, lines):
-            assert (len({str(row[column]) for row in table}) > 1) != newest, column
+        for shown in (rows, lines):
+            assert (len({str(row[column]) for row in shown}) > 1) != newest, column
 
 
 @pytest.mark.parametrize("same", ["measures", "inputs"])
@@ -144,25 +145,26 @@ def test_what_decides_nothing_is_the_same_row(tmp_path: Path, same: str) -> None
     pool = made.pool(tmp_path, of)
     made.score(tmp_path, of, pool, "bm25", measures="map,recall@2", **BM25)
     made.score(tmp_path, of, pool, "bm25", measures="ndcg,map" if same == "measures" else "map,recall@2", **BM25)
-    (group,) = collect.tables(choose(tmp_path))
-    (scored,) = collect.load(group)
-    assert scored.measures == (("map", "ndcg", "recall@2") if same == "measures" else ("map", "recall@2"))
-    assert len(scored.scores) == (2 if same == "measures" else 1)
+    (run,) = stored(tmp_path).rows(named=True)
+    assert run["measures"] == (["map", "ndcg", "recall@2"] if same == "measures" else ["map", "recall@2"])
+    assert len(run["scores"]) == (2 if same == "measures" else 1)
 
 
 def test_pools_of_two_corpora_are_two_tables(tmp_path: Path) -> None:
     for name, papers in (("one", 8), ("other", 9)):
         of = made.corpus(tmp_path, name, papers)
         made.score(tmp_path, of, made.pool(tmp_path, of), "bm25")
-    groups = collect.tables(choose(tmp_path))
-    assert [collect.load(group)[0].corpus.split("-")[0] for group in groups] == ["one", "other"]
+    runs = labelled(choose(stored(tmp_path), tmp_path))
+    assert runs["kind"].n_unique() == 2
+    assert sorted(name.split("-")[0] for name in runs["corpus"]) == ["one", "other"]
+    assert summarise(values(runs))["table"].unique().to_list() == [1, 2]
 
 
 def test_a_pool_of_all_papers_beside_one_as_large_has_its_own_table(tmp_path: Path) -> None:
     of = made.corpus(tmp_path)
     for size in (8, "all"):
         made.score(tmp_path, of, made.pool(tmp_path, of, size=size), "bm25")
-    assert len(collect.tables(choose(tmp_path))) == 2
+    assert labelled(choose(stored(tmp_path), tmp_path))["kind"].n_unique() == 2
 
 
 def test_the_setting_of_every_pool_is_a_case() -> None:

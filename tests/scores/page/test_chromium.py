@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline.report.compare import compare, paired
-from pipeline.report.model import ReportSettings
-from pipeline.report.page.index import write_index, write_page
-from pipeline.report.page.of_comparison import page_of as page_of_comparison
-from pipeline.report.page.of_report import page_of
-from pipeline.report.page.parts import Listing, Mark, Reading, TextBrowser
 
-from tests.report.page.workspace import CITED, EVIL, ranked, scored, title
+from pipeline.scores.average import Draws
+from pipeline.scores.compare import compare, most_different
+from pipeline.scores.page.comparison import page_of as page_of_comparison
+from pipeline.scores.page.index import write_index, write_page
+from pipeline.scores.page.parts import Listing, Mark, Reading, TextBrowser
+from tests.scores.page.workspace import CITED, EVIL, ranked, report_page, scored, title
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
 pytestmark = [
@@ -45,13 +44,15 @@ TEXTS = TextBrowser(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("page")
-    report, chosen = scored(root)
+    runs, scores = scored(root)
     (root / "reports/one").mkdir(parents=True)
-    page = page_of(report, chosen)
+    page = report_page(runs, scores)
     write_page(dataclasses.replace(page, parts=[*page.parts, TEXTS]), root / "reports/one")
-    pairs, settings = paired(chosen, "bm25", "lsa"), ReportSettings(resamples=50)
+    draws = Draws(resamples=50)
+    differences = compare(scores, "bm25", "lsa", draws=draws)
+    queries = most_different(scores, runs, ("bm25", "lsa"), "map", 10)
     (root / "reports/two").mkdir()
-    write_page(page_of_comparison(compare(pairs, settings), pairs, settings), root / "reports/two")
+    write_page(page_of_comparison(differences, queries, runs, scores, draws), root / "reports/two")
     write_index(root / "reports")
     return root / "reports"
 

@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
-from pipeline.report.choice import choose
-from pipeline.report.compare import Comparison, compare, paired
-from pipeline.report.comparison import as_text
-from pipeline.report.model import ReportSettings
 
 from pipeline.cli import main
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
+from pipeline.scores.average import PROTOCOL, Draws
+from pipeline.scores.choose import choose
+from pipeline.scores.compare import compare, most_different, paired
+from pipeline.scores.comparison import as_text
+from pipeline.scores.labels import labelled
+from pipeline.scores.store import stored, values
 from tests.builders import made_up_paper
 from tests.measure.cases import Run
-from tests.report import published as made
+from tests.scores import published as made
 
 CITED = {0: (3, 5), 1: (3,), 2: (7,)}
 RUNS: dict[str, list[Run]] = {
@@ -49,29 +52,40 @@ def precision(run: Run, query: int) -> float:
     return sum(number / rank for number, rank in enumerate(found, 1)) / len(relevant)
 
 
-def compared(root: Path, *names: str, **options: Any) -> Comparison:
-    pairs = paired(choose(root), *(names or ("bm25", "lsa")))
-    (found,) = compare(pairs, ReportSettings(seed=3, resamples=200), **options)
-    return found
+DRAWS = Draws(seed=3, resamples=200)
+
+
+def compared(root: Path, *names: str, draws: Draws = DRAWS, **options: Any) -> pl.DataFrame:
+    scores = values(labelled(choose(stored(root), root)))
+    return compare(scores, *(names or ("bm25", "lsa")), draws=draws, **options)
+
+
+def differing(root: Path, most: int) -> pl.DataFrame:
+    runs = labelled(choose(stored(root), root))
+    both, labels = paired(values(runs), "bm25", "lsa")
+    return most_different(both, runs, labels, "map", most)
 
 
 def test_differences_are_those_of_plain_python(tmp_path: Path, pools: list[Artifact]) -> None:
     found = compared(tmp_path)
-    values = {s: [np.mean([precision(run, q) for run in runs]) for q in CITED] for s, runs in RUNS.items()}
-    change = np.subtract(values["lsa"], values["bm25"])
-    first = found.differences[0]
-    assert [each.measure for each in found.differences] == ["map", "recall@1"]
-    assert (first.first, first.second) == pytest.approx([np.mean(values["bm25"]), np.mean(values["lsa"])])
-    assert first.difference == pytest.approx(change.mean())
-    assert found.changes[0] == pytest.approx(change)
-    assert (first.wins, first.ties, first.losses) == ((change > 0).sum(), (change == 0).sum(), (change < 0).sum())
+    means = {s: [np.mean([precision(run, q) for run in runs]) for q in CITED] for s, runs in RUNS.items()}
+    change = np.subtract(means["lsa"], means["bm25"])
+    first = found.row(0, named=True)
+    assert found["measure"].to_list() == ["map", "recall@1"]
+    both = (first["first_value"], first["second_value"])
+    assert both == pytest.approx([np.mean(means["bm25"]), np.mean(means["lsa"])])
+    assert first["difference"] == pytest.approx(change.mean())
+    assert first["changes"] == pytest.approx(change)
+    signs = ((change > 0).sum(), (change == 0).sum(), (change < 0).sum())
+    assert (first["wins"], first["ties"], first["losses"]) == signs
     low, high = confidence_interval(bootstrap_means(change[None], seed=3, resamples=200), change[None])
-    assert (first.low, first.high) == (pytest.approx(low[0]), pytest.approx(high[0]))
+    assert (first["low"], first["high"]) == (pytest.approx(low[0]), pytest.approx(high[0]))
     flips = [abs(sum(change * signs)) for signs in itertools.product((1, -1), repeat=3)]
-    assert first.p_value == np.mean([each >= abs(change.sum()) - 1e-12 for each in flips])
-    assert (found.pools, found.queries, found.interval) == (tuple(pool.name for pool in pools), 3, "BCa")
-    turned = compared(tmp_path, "lsa", "bm25").differences[0]
-    assert (turned.difference, turned.wins, turned.p_value) == (-first.difference, first.losses, first.p_value)
+    assert first["p_value"] == np.mean([flip >= abs(change.sum()) - 1e-12 for flip in flips])
+    assert (first["pools"], first["queries"], first["interval"]) == ([pool.name for pool in pools], 3, "BCa")
+    turned = compared(tmp_path, "lsa", "bm25").row(0, named=True)
+    expected = (-first["difference"], first["losses"], first["p_value"])
+    assert (turned["difference"], turned["wins"], turned["p_value"]) == expected
 
 
 def test_queries_that_differ_most_with_their_positives_and_ranks(tmp_path: Path, pools: list[Artifact]) -> None:
@@ -81,18 +95,18 @@ def test_queries_that_differ_most_with_their_positives_and_ranks(tmp_path: Path,
     }
     largest = [max(((s, query) for s in (0, 1)), key=lambda case: abs(gaps[case])) for query in CITED]
     expected = sorted(largest, key=lambda case: -abs(gaps[case]))[:2]
-    found = compared(tmp_path, most=2).most_different
-    assert [(each.pool, each.query_id) for each in found] == [(pools[s].name, f"{q:05d}") for s, q in expected]
-    for each, (sample, query) in zip(found, expected, strict=True):
-        assert each.second - each.first == pytest.approx(gaps[sample, query])
-        assert (each.title, each.year) == (made_up_paper(query)["title"], 2000 + query)
+    found = differing(tmp_path, 2)
+    assert found.select("pool", "query_id").rows() == [(pools[s].name, f"{q:05d}") for s, q in expected]
+    for row, (sample, query) in zip(found.iter_rows(named=True), expected, strict=True):
+        assert row["second"] - row["first"] == pytest.approx(gaps[sample, query])
+        assert (row["title"], row["year"]) == (made_up_paper(query)["title"], 2000 + query)
         orders = [ranked(RUNS[system][sample], query) for system in ("bm25", "lsa")]
-        assert {(p.paper_id, p.year, p.first_rank, p.second_rank) for p in each.positives} == {
-            (f"{row:05d}", 2000 + row, *(order.index(row) + 1 if row in order else None for order in orders))
-            for row in CITED[query]
+        assert {(p["paper_id"], p["year"], p["first_rank"], p["second_rank"]) for p in row["positives"]} == {
+            (f"{paper:05d}", 2000 + paper, *(order.index(paper) + 1 if paper in order else None for order in orders))
+            for paper in CITED[query]
         }
-    assert len(compared(tmp_path, most=0).most_different) == 0
-    assert len(compared(tmp_path, most=99).most_different) == 3
+    assert len(differing(tmp_path, 0)) == 0
+    assert len(differing(tmp_path, 99)) == 3
 
 
 def test_pools_of_several_sizes_are_compared_apart_and_shared_ones_alone(tmp_path: Path, pools: list[Artifact]) -> None:
@@ -103,8 +117,9 @@ def test_pools_of_several_sizes_are_compared_apart_and_shared_ones_alone(tmp_pat
     made.score(
         tmp_path, corpus, made.pool(tmp_path, corpus, sample=3), "lsa", RUNS["lsa"][0], "map,recall@1", name="lsa"
     )
-    found = compare(paired(choose(tmp_path), "bm25", "lsa"), ReportSettings())
-    assert {(each.size, each.pools) for each in found} == {(7, (other.name,)), (8, tuple(p.name for p in pools))}
+    found = compared(tmp_path).filter(measure="map")
+    expected = {(7, (other.name,)), (8, tuple(pool.name for pool in pools))}
+    assert {(size, tuple(names)) for size, names in found.select("size", "pools").rows()} == expected
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path, pools: list[Artifact]) -> None:
@@ -128,10 +143,10 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
         out, error = capsys.readouterr()
         return out if code == 0 else error
 
-    (usual,) = compare(paired(choose(tmp_path), "bm25", "lsa"), ReportSettings())
+    usual = compared(tmp_path, draws=PROTOCOL)
     out = printed("bm25", "lsa")
     text, folder = out.rstrip().rsplit("\n\n", 1)
-    assert text == as_text(usual)
+    assert text == as_text(usual, differing(tmp_path, 10))
     assert folder == str(tmp_path / "runs/reports/tiny_2019_queries-3_seed-13_lsa-against-bm25")
     assert "lsa against bm25" in (Path(folder) / "index.html").read_text()
     assert "lsa against bm25" in (tmp_path / "runs/reports/index.html").read_text()

@@ -1,20 +1,14 @@
-"""From published scores to what a table shows, and to a frame."""
+"""From published scores to frames."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
-from pipeline.report.aggregate import summarise
-from pipeline.report.choice import Choice, choose
-from pipeline.report.collect import frame, load
-from pipeline.report.frame import SCHEMA
-from pipeline.report.longcsv import records
-from pipeline.report.model import ReportSettings
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
@@ -25,9 +19,14 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.runner import Runner
-from tests.report import published as made
-from tests.report.cases import scored
-from tests.report.published import BAD, GOOD
+from pipeline.scores.average import Draws
+from pipeline.scores.choose import choose, load
+from pipeline.scores.labels import labelled
+from pipeline.scores.records import records
+from pipeline.scores.store import RUNS, SCORES_SCHEMA, artifact, stored, values
+from pipeline.scores.summary import summarise, summarise_samples
+from tests.scores import published as made
+from tests.scores.published import BAD, GOOD
 
 MAP = [(1 + 2 / 3) / 2, 1 / 2, 0]
 """Average precision of the three queries of ``GOOD``."""
@@ -43,8 +42,8 @@ def test_scores_become_records(tmp_path: Path, corpus: Artifact) -> None:
     for pool in pools:
         made.score(tmp_path, corpus, pool, "bm25", GOOD, k1=0.9, b=0.4)
         made.score(tmp_path, corpus, pool, "SciNCL", BAD)
-    chosen = choose(tmp_path)
-    found = records(summarise(load(chosen), ReportSettings(seed=3, resamples=200, baseline="bm25")))
+    scores, draws = load(tmp_path), Draws(seed=3, resamples=200)
+    found = records(pl.concat([summarise(scores, baseline="bm25", draws=draws), summarise_samples(scores, draws)]))
     assert len(found) == 2 * 2 * (1 + 2)
     low, high = confidence_interval(bootstrap_means(np.array([MAP]), seed=3, resamples=200), np.array([MAP]))
     first = next(row for row in found if (row["system"], row["sample"], row["measure"]) == ("bm25", 2, "map"))
@@ -64,7 +63,7 @@ def test_scores_become_records(tmp_path: Path, corpus: Artifact) -> None:
         "p_value": None,
         "queries": 3,
         "positives": 4,
-        "scores": [next(e for e in chosen if (e.system, e.pool) == ("bm25", pools[1])).scores[0].name],
+        "scores": scores.filter(system="bm25", pool=pools[1].name)["scores"][0].to_list(),
     }
     assert {name: first[name] for name in expected} == expected
     mean = next(row for row in found if (row["system"], row["sample"], row["measure"]) == ("SciNCL", None, "map"))
@@ -78,8 +77,8 @@ def test_a_frame_has_every_query_with_its_id(tmp_path: Path, corpus: Artifact) -
     made.score(tmp_path, corpus, pool, "bm25", GOOD, "map", k1=0.9, b=0.4)
     made.score(tmp_path, corpus, pool, "bm25", GOOD, "map,ndcg", k1=0.9, b=0.4)
     made.score(tmp_path, corpus, pool, "x", BAD, "ndcg", search="exact", encoder=made.ENCODER)
-    table = frame(choose(tmp_path))
-    assert dict(table.schema) == SCHEMA
+    table = load(tmp_path)
+    assert dict(table.schema) == SCORES_SCHEMA
     assert len(table) == 3 * 3
     own = table.filter(system="bm25", measure="map")
     assert own["query_id"].to_list() == ["00000", "00001", "00002"]
@@ -88,7 +87,8 @@ def test_a_frame_has_every_query_with_its_id(tmp_path: Path, corpus: Artifact) -
         None, 2019, "test", 8, 13, 1, 3, 500, 0.9, 0.4,
     )  # fmt: skip
     assert table.filter(system="x").select("precision", "engine", "revision").row(0) == ("float32", "exact", "a" * 40)
-    gone = frame([dataclasses.replace(each, corpus=None) for each in choose(tmp_path)])
+    corpus.path.rename(tmp_path / "gone")
+    gone = load(tmp_path)
     assert gone["query_id"].null_count() == len(gone) == 9
 
 
@@ -97,9 +97,11 @@ def test_scores_of_one_ranking_are_one_row_with_all_measures(tmp_path: Path, cor
     for measures in ("map,mrr", "recall@2,mrr", "ndcg"):
         made.score(tmp_path, corpus, pool, "bm25", GOOD, measures)
     made.score(tmp_path, corpus, pool, "other", GOOD, "map,ndcg,recall@2,mrr")
-    merged, whole = load(choose(tmp_path))
-    assert merged.measures == whole.measures == ("map", "ndcg", "recall@2", "mrr")
-    assert merged.values.tobytes() == whole.values.tobytes()
+    runs = stored(tmp_path).sort("system")
+    assert dict(runs.schema) == RUNS
+    assert runs["measures"].to_list() == [["map", "ndcg", "recall@2", "mrr"]] * 2
+    one, other = (values(runs.filter(system=name)).sort("measure", "query")["value"] for name in ("bm25", "other"))
+    assert one.to_list() == other.to_list()
 
 
 def test_a_measure_deeper_than_its_ranking_is_not_shown(tmp_path: Path, corpus: Artifact) -> None:
@@ -107,56 +109,39 @@ def test_a_measure_deeper_than_its_ranking_is_not_shown(tmp_path: Path, corpus: 
     made.score(tmp_path, corpus, pool, "bm25", GOOD, "map,recall@20", depth=10)
     made.score(tmp_path, corpus, pool, "lsa", GOOD, "map,recall@20", depth=20)
     made.score(tmp_path, corpus, pool, "deep", GOOD, "recall@20", depth=10)
-    assert [(each.name, each.measures) for each in load(choose(tmp_path))] == [
-        ("bm25", ("map",)),
-        ("lsa", ("map", "recall@20")),
-    ]
-    choose(tmp_path, Choice(measures=("recall@20",)))
+    runs = choose(stored(tmp_path), tmp_path)
+    assert runs.select("system", "measures").rows() == [("bm25", ["map"]), ("lsa", ["map", "recall@20"])]
+    choose(runs, tmp_path, measures=("recall@20",))
     with pytest.raises(InputError, match=r"recall@20 was not scored .* --measures recall@20 --depth 20, or .* map"):
-        choose(tmp_path, Choice(measures=("recall@20",), depth=10))
-
-
-def test_an_interval_does_not_depend_on_what_else_is_reported() -> None:
-    random = np.random.default_rng(0)
-    many = [
-        scored(f"s{n}", {"map": random.random(30)}, field=field, sample=1) for n in range(4) for field in ("Art", None)
-    ]
-    together = {(s.system, s.field): s for s in summarise(many, ReportSettings()).summaries}
-    for each in many:
-        assert summarise([each], ReportSettings()).summaries == (together[each.system, each.pool.setup.field],)
+        choose(runs, tmp_path, measures=("recall@20",), depth=10)
 
 
 def test_what_is_gone_is_left_out(tmp_path: Path, corpus: Artifact, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="nothing that was scored is in"):
-        choose(tmp_path)
-    made.score(tmp_path, corpus, made.pool(tmp_path, corpus), "bm25")
-    made.score(tmp_path, corpus, made.pool(tmp_path, corpus, seed=2), "bm25")
-    kept, gone = choose(tmp_path)
-    (gone.pool.path / "manifest.json").write_text("{}")
-    assert [each.pool.id for each in choose(tmp_path)] == [kept.pool.id]
+        load(tmp_path)
+    for seed in (13, 2):
+        made.score(tmp_path, corpus, made.pool(tmp_path, corpus, seed=seed), "bm25")
+    run = stored(tmp_path).filter(seed=2).row(0, named=True)
+    gone = artifact(run, "pool")
+    (gone.path / "manifest.json").write_text("{}")
+    assert stored(tmp_path)["seed"].to_list() == [13]
     said = capsys.readouterr().err
-    assert f"left out: {gone.scores[0].name}, because {gone.pool.path / 'manifest.json'} is damaged" in said
-    gone.pool.path.rename(tmp_path / "gone")
-    assert [each.pool.id for each in choose(tmp_path)] == [kept.pool.id]
-    assert f"has no artifact {gone.pool.id[:12]} any more" in capsys.readouterr().err
+    assert f"left out: {run['scores'][0]}, because {gone.path / 'manifest.json'} is damaged" in said
+    gone.path.rename(tmp_path / "gone")
+    assert stored(tmp_path)["seed"].to_list() == [13]
+    assert f"has no artifact {gone.id[:12]} any more" in capsys.readouterr().err
 
 
 def test_what_cannot_stand_in_one_table(tmp_path: Path, corpus: Artifact) -> None:
-    with pytest.raises(InputError, match="no scores to report"):
-        load([])
     for seed, sample in ((1, 1), (2, 2)):
         made.score(tmp_path, corpus, made.pool(tmp_path, corpus, seed=seed, sample=sample), "bm25")
-    elsewhere = made.corpus(tmp_path, "other", 9)
-    made.score(tmp_path, elsewhere, made.pool(tmp_path, elsewhere), "bm25")
-    found = {each.pool.manifest.config["seed"]: each for each in choose(tmp_path)}
+    runs = stored(tmp_path).sort("seed")
+    assert labelled(runs)["kind"].n_unique() == 2
     with pytest.raises(InputError, match=r"other settings \(seed: 1 -> 2\)"):
-        load([found[1], found[2]])
-    with pytest.raises(InputError, match="pools of two corpora"):
-        load([found[1], found[13]])
-    twin = dataclasses.replace(found[1].pool, path=tmp_path / "twin", manifest=found[1].pool.manifest)
-    twin = dataclasses.replace(twin, manifest=dataclasses.replace(twin.manifest, id="0" * 64))
+        labelled(runs, together=True)
+    twin = runs.filter(seed=1).with_columns(pl.lit("twin").alias("pool"))
     with pytest.raises(InputError, match="are both sample 1"):
-        load([found[1], dataclasses.replace(found[1], pool=twin)])
+        labelled(pl.concat([runs.filter(seed=1), twin]))
 
 
 @pytest.mark.parametrize("kept", [[], [0, 1, 2], range(1, 6), [0, *range(6)], [0, 0, *range(2, 6)]])
@@ -171,7 +156,8 @@ def test_a_table_with_holes_or_doubles_is_refused(tmp_path: Path, corpus: Artifa
 
     config = {**whole.manifest.config, "system": "holed"}
     task = Task("score", 9, "runs/scores", "x", config, {}, write)
-    (chosen,) = choose(tmp_path)
+    runs = stored(tmp_path)
     holed = Runner(tmp_path, Resources()).make(task)
+    runs = runs.with_columns(pl.Series("score_paths", [[str(holed.path)]]))
     with pytest.raises(CorruptError, match="one value for each query and measure"):
-        load([dataclasses.replace(chosen, scores=(holed,))])
+        values(runs)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import main
-from tests.report import published as made
+from tests.scores import published as made
 
 HEADER = "system,field,size,measure,value\n"
 
