@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import pipeline as interface
+from pipeline.scores.average import Draws
 from pipeline.scores.compare import compare
 from pipeline.scores.store import runs_of_artifacts, values
 from pipeline.studies.mdcr import scores
@@ -109,7 +110,8 @@ def test_a_difference_has_the_interval_of_compare(page: Any, made: tuple[Path, P
     recipe = read_recipe(scores.STUDY.default_recipe, scores.Recipe, {"input": str(made[1]), "systems": "bm25,lsa"})
     corpus, found = scores.ranked(workspace, recipe)
     runs = runs_of_artifacts(scores.scored_run(workspace, corpus, each) for each in found if each.field == "Art")
-    for row in compare(values(runs), "bm25", "lsa", scores.MEASURES).iter_rows(named=True):
+    differences = compare(values(runs), "bm25", "lsa", scores.MEASURES, Draws(seed=recipe.seed))
+    for row in differences.iter_rows(named=True):
         name = {"map": "MAP", "ndcg": "NDCG", "recall@5": "R@5"}[row["measure"]]
         page.locator("select[name=measure]").select_option(label=name)
         expected = f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}] (95% interval)".replace("-", "−")
