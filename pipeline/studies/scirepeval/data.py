@@ -175,9 +175,7 @@ def _pairs(entry: Entry, folder: Folder, sample: Path | None, split: str) -> Ite
         yield from _sample_pairs(entry, folder)
 
 
-def _grades(
-    entry: Entry, pairs: Iterable[tuple[str, str, Any]], counts: Counter[str]
-) -> dict[str, dict[str, int]]:
+def _grades(entry: Entry, pairs: Iterable[tuple[str, str, Any]], counts: Counter[str]) -> dict[str, dict[str, int]]:
     grades: dict[str, dict[str, int]] = {}
     for query, candidate, score in pairs:
         pair = f"query {query!r}, candidate {candidate!r}"

@@ -1,8 +1,8 @@
 """Where the published files of a task lie, their rows (Parquet, JSON lines, JSON arrays or CSV), and their papers.
 
 A folder holds ``scirepeval/CONFIGURATION`` and ``scirepeval_test/CONFIGURATION``, as the two data sets of the hub do,
-or the configurations themselves. A split is ``SPLIT-*.parquet``, ``SPLIT/*.parquet``, ``SPLIT.jsonl``, ``SPLIT_qrel.jsonl``
-and their kin.
+or the configurations themselves. A split is ``SPLIT-*.parquet``, ``SPLIT/*.parquet``, ``SPLIT.jsonl``,
+``SPLIT_qrel.jsonl`` and their kin.
 """
 
 from __future__ import annotations

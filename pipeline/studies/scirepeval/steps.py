@@ -66,9 +66,13 @@ class TaskPapers(Limits):
     source: str = "scirepeval"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the tasks, and the checksums of their files."""
+        """Return the version of the texts, the tasks, and the checksums of their files."""
         paths = sorted({path for entry in self.entries for path in self.folder.paths(entry)})
-        return {"tasks": [asdict(entry) for entry in self.entries], "files": fingerprint(paths, self.folder.root)}
+        return {
+            "version": 2,
+            "tasks": [asdict(entry) for entry in self.entries],
+            "files": fingerprint(paths, self.folder.root),
+        }
 
     def parts(self) -> Sequence[str]:
         """Return the names of the tasks."""
@@ -209,7 +213,7 @@ def figures_task(
         return {**counts, "figures": len(figures)}
 
     slug = f"{entry.name}-{vectors['paper'].folder.rpartition('/')[2].rpartition('-')[0]}"
-    return Task("scirepeval", 1, FOLDER, slug, config, inputs, run)
+    return Task("scirepeval", 2, FOLDER, slug, config, inputs, run)
 
 
 @dataclass(frozen=True)
