@@ -257,7 +257,7 @@ def _labels(entry: Entry, keys: Keys, part: Sequence[tuple[str, Any]], multi_hot
         if listed is None or any(each is None or each == "" or each != each for each in listed):
             raise InputError(f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r}", "")
         if multi_hot:
-            listed = [place for place, held in enumerate(listed) if held]
+            listed = [f"{place:03}" for place, held in enumerate(listed) if held]  # sorted like the columns
         counts["papers_without_label"] += not listed
         values.append(tuple(map(str, listed)))
     return Labels(found, tuple(values))

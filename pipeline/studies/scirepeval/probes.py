@@ -21,7 +21,6 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import LinearSVC, LinearSVR
 
 from pipeline.core.errors import InputError
-from pipeline.core.rng import generator
 from pipeline.measure.statistics import Floats
 
 Vectors = npt.NDArray[np.float32]
@@ -96,10 +95,11 @@ def few_shot(
 
     With one label a paper, a repetition trains on a stratified part of about so many papers, in their order, with
     C = 1; parts share no paper, and there are at most as many repetitions as parts. With several labels, it trains on
-    so many papers of each label (all of a rarer one, counted as ``labels_below_shot``) and chooses C; the name of the
-    task is part of the seed. A part with one class is left out and counted as ``repetitions_of_one_class``.
+    so many papers of each label (all of a rarer one, counted as ``labels_below_shot``), drawn as the published
+    evaluation draws them, and chooses C. A part with one class is left out and counted as
+    ``repetitions_of_one_class``.
     """
-    drawn = (_per_label if several else _parts)(labels, *row, task)
+    drawn = _per_label(labels, *row) if several else _parts(labels, *row, task)
     calls = (joblib.delayed(_shot)(train[rows], labels[rows], test, several, counts) for rows, counts in drawn)
     yield from joblib.Parallel(workers if several else 1, return_as="generator")(calls)  # one fit is milliseconds
 
@@ -131,15 +131,15 @@ def _parts(labels: Indicator, size: int, repetitions: int, task: str) -> Iterato
         yield rows, Counter(repetitions_of_one_class=0 if number else len(drawn) - len(kept))
 
 
-def _per_label(labels: Indicator, size: int, repetitions: int, task: str) -> Iterator[tuple[Ints, Counter[str]]]:
+def _per_label(labels: Indicator, size: int, repetitions: int) -> Iterator[tuple[Ints, Counter[str]]]:
     for number in range(repetitions):
-        random = generator(SEED, "few-shot", f"{task}|{size}|{number}")
+        random = np.random.RandomState(SEED + number)  # as the published evaluation
         counts, chosen = Counter[str](), set[int]()
         for column in labels.T:
             holders = np.flatnonzero(column)
             counts["labels_below_shot"] += len(holders) < size
             chosen.update(random.choice(holders, min(size, len(holders)), replace=False).tolist())
-        yield np.array(sorted(chosen), np.int64), counts
+        yield np.array(list(chosen), np.int64), counts
 
 
 def _grid(probe: Any, values: Floats, train: Vectors, workers: int) -> GridSearchCV:
