@@ -149,7 +149,7 @@ def _value(key: str, value: Any, default: Any) -> Any:
 def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    known = "template" in settings
+    known = settings.keys() >= set(recipe.COMPLETE)
     if not known:
         values = {**recipe.read(checkpoint.folder), **values}
     adapter = _adapter(values)

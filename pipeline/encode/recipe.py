@@ -28,6 +28,9 @@ _LEGACY = {
 }
 """Booleans of versions before 5.4, in the order in which several are concatenated."""
 
+COMPLETE = ("template", "pooling", "max_length", "normalise", "distance")
+"""Settings that every recipe gives."""
+
 _SIMILARITY = {"cosine": "cosine", "dot": "inner_product", "euclidean": "l2"}
 _PAPER_PROMPTS = ("document", "passage", "corpus")
 _DEFAULT_LENGTH = 512
@@ -150,8 +153,7 @@ def activation(named: str, folder: Path) -> str:
 def describe(spec: TransformerSpec, distance: str) -> str:
     """Return template, pooling and whatever else makes a vector of a text, as options are written."""
     values = {**asdict(spec), "distance": distance}
-    always = ("template", "pooling", "max_length", "normalise", "distance")
-    shown = [key for key in always if values[key]]
+    shown = [key for key in COMPLETE if values[key]]
     shown += [key for key in ("paper_prefix", "query_prefix", "lower_case", "dense") if values[key]]
     return ", ".join(f"{key}={_shown(values[key])}" for key in shown)
 

@@ -57,7 +57,7 @@ def names() -> list[str]:
     return list(_entries())
 
 
-def resolve(text: str, precision: str | None = None) -> Model:
+def resolve(text: str, precision: str | None = None, template: str | None = None) -> Model:
     """Return the encoder a user means.
 
     Args:
@@ -65,6 +65,7 @@ def resolve(text: str, precision: str | None = None) -> Model:
             vectors made elsewhere, each with options after a colon that differ from the entry:
             ``scincl:compute=bfloat16,storage=float16``; or the mean of several: ``mean(specter2,specter2_ctrl)``.
         precision: compute precision, unless the options give one; None for the entry's.
+        template: how a transformer's text is made, unless the options say it; None for the entry's.
 
     Raises:
         InputError: there is no such model, the folder holds no model, or an option is invalid.
@@ -72,18 +73,20 @@ def resolve(text: str, precision: str | None = None) -> Model:
     """
     averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
     if averaged:
-        return _mean(split_names(averaged[1]), _split(f"mean{averaged[2] or ''}")[1], precision)
+        return _mean(split_names(averaged[1]), _split(f"mean{averaged[2] or ''}")[1], precision, template)
     base, options = _split(text)
     entry = _entry(base)
     if "parts" in entry:
-        compute = options.pop("compute", precision)
-        model = _mean(entry["parts"], options, compute)
+        compute, template = options.pop("compute", precision), options.pop("template", template)
+        model = _mean(entry["parts"], options, compute, template)
         shown = options | ({"compute": compute} if compute not in (None, "float32") else {})
+        shown |= {"template": template} if template else {}
         return dataclasses.replace(model, name=_named(base, shown), stem="")
     query = entry.pop("query", "")
     kind = kinds.find(entry.pop("kind", "transformer"))
-    if precision is not None and any(field.name == "compute" for field in dataclasses.fields(kind.spec)):
-        options.setdefault("compute", precision)
+    for key, value in (("compute", precision), ("template", template)):
+        if value is not None and any(field.name == key for field in dataclasses.fields(kind.spec)):
+            options.setdefault(key, value)
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
     name = base + (":" if differing else "") + ",".join(f"{key}={differing[key]}" for key in sorted(differing))
     settings = {**entry, **options}
@@ -209,9 +212,9 @@ def _digest(checkpoint: hub.Checkpoint) -> str:
     return f"local-{checkpoint.revision.removeprefix('sha256:')[:8]}"
 
 
-def _mean(names: list[str], options: dict[str, str], precision: str | None) -> Model:
+def _mean(names: list[str], options: dict[str, str], precision: str | None, template: str | None) -> Model:
     joined = _joined(names)
-    parts = tuple(resolve(name, precision) for name in joined)
+    parts = tuple(resolve(name, precision, template) for name in joined)
     distances = {part.distance for part in parts}
     unfit = any(part.several or part.spec.kind in ("lsa", "vectors") for part in parts)
     if len(parts) < 2 or len(distances) != 1 or unfit:

@@ -21,7 +21,7 @@ from tokenizers.normalizers import Sequence as Steps
 from pipeline.core import parallel
 from pipeline.core.errors import InputError, StageError
 from pipeline.corpus.reader import Text
-from pipeline.encode.spec import Role, TransformerSpec
+from pipeline.encode.spec import FIELD_MARK, Role, TransformerSpec
 
 Span = tuple[int, int]
 """First token of those a vector is the mean of, and the one behind the last."""
@@ -107,6 +107,9 @@ def render(text: Text, role: Role, spec: TransformerSpec, separator: str) -> str
         return spec.query_prefix + text.title
     if spec.template == "title-sep-abstract":
         return spec.paper_prefix + text.title + separator + text.abstract
+    if spec.template == "fields-sep":
+        fields = map(str.strip, (text.title, *text.abstract.split(FIELD_MARK)))
+        return spec.paper_prefix + f" {separator} ".join(field for field in fields if field)
     return spec.paper_prefix + " ".join(part for part in text if part)
 
 

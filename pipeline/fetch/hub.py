@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.fetch.remote import Remote
 
-REPOSITORIES = {"scirepeval": "evaluation", "scirepeval_test": r"train|test|test_qrel|metadata|reviewer_metadata"}
+REPOSITORIES = {"scirepeval": "evaluation", "scirepeval_test": r"train|test(_hard|_soft)?(_qrel)?|(reviewer_)?metadata"}
 """Data sets of the organisation ``allenai``, and the splits that an evaluation reads."""
 
 _ENDINGS = r"([-.]\S*|/\S*)?\.(parquet|jsonl|jsonl\.gz|json|csv)"

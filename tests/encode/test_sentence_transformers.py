@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -191,6 +192,18 @@ def test_modules_that_are_not_understood_are_refused(tmp_path: Path) -> None:
     whole = save(tmp_path / "excluding", Pooling(32, "mean", include_prompt=False), prompts={"query": "w3 "})
     with pytest.raises(InputError, match="leaves the prompt out"):
         registry.resolve(str(whole))
+
+
+def test_a_template_alone_leaves_the_rest_to_the_folder(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", Pooling(32, "mean"), Normalize())
+    own = registry.resolve(str(folder))
+    given, default = (
+        registry.resolve(f"{folder}:template=fields-sep"),
+        registry.resolve(str(folder), None, "fields-sep"),
+    )
+    assert given == default
+    assert given.spec == dataclasses.replace(own.spec, template="fields-sep")  # type: ignore[type-var, call-arg]
+    assert (given.distance, given.name) == ("cosine", f"{folder}:template=fields-sep")
 
 
 def test_a_known_hub_id_takes_the_recipe_of_its_entry_and_says_so(
