@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.text import Sentences
 from pipeline.corpus.reader import Text
 from pipeline.encode import registry
 from pipeline.measure.measures import parse_measures
@@ -188,7 +189,7 @@ def test_sentences_rank_by_best_pair_and_by_transport(tmp_path: Path) -> None:
 
 
 def test_contextual_sentences_are_those_of_the_facet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The method of query 100 is two sentences of the splitting rule, so they are vectors 1 and 2 of its five."""
+    """The method of query 100 is one sentence as given and two of the splitting rule: it is vector 1 of four."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     snapshot = save_in_cache(
@@ -202,9 +203,11 @@ def test_contextual_sentences_are_those_of_the_facet(tmp_path: Path, monkeypatch
     (tmp_path / "workspace").mkdir()
     found = mdcr_json(tmp_path / "workspace", *study(folder, "aspire-bm,ot(aspire-bm)", "aspire-bm"))
     vectors = {
-        str(paper["corpusid"]): one_by_one(snapshot, Text(paper["title"], " ".join(paper["sents"]))) for paper in papers
+        str(paper["corpusid"]): one_by_one(snapshot, Text(paper["title"], Sentences(paper["sents"])))
+        for paper in papers
     }
-    for system, kept in (("aspire_bm", slice(1, 3)), ("aspire_bm_whole", slice(0, 5)), ("ot_aspire_bm", slice(1, 3))):
+    assert len(vectors["100"]) == 4
+    for system, kept in (("aspire_bm", slice(1, 2)), ("aspire_bm_whole", slice(0, 4)), ("ot_aspire_bm", slice(1, 2))):
         path = Path(found["folder"]) / f"test-pid2pool-mine-{system}-method-ranked.json"
         for paper, distance in json.loads(path.read_text())["100"][:-1]:
             own = vectors["100"][kept]
