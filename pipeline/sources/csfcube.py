@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from pipeline.core import files
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import normalise, one_a_line
 from pipeline.sources.base import Limits, PaperBatch, QuerySet, find_files, fingerprint
@@ -210,8 +211,8 @@ def read_judged(path: Path, needed: str | None = None) -> Judged:
         InputError: it is not of the layout; the query and the list are named.
     """
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, list[str | int]]])
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        found = msgspec.convert(files.given_json(path), dict[str, dict[str, list[str | int]]])
+    except msgspec.ValidationError as error:
         raise InputError(f"{path} must be an annotation file ({error})", "See docs/facets.md") from error
     read: Judged = {}
     for query, lists in found.items():

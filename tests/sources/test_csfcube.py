@@ -28,6 +28,11 @@ def change(folder: Path, query: str, **lists: object) -> None:
     edit(path, judged)
 
 
+def twice(path: Path) -> None:
+    """Give an annotation file query 100 again."""
+    path.write_text(path.read_text().rstrip()[:-1] + ', "100": {"cands": [], "relevance_adju": []}}')
+
+
 def test_papers_queries_and_judgements(tmp_path: Path) -> None:
     folder = write(tmp_path / "in")
     grades = annotations(folder, "method")["100"]["relevance_adju"]
@@ -128,6 +133,7 @@ def test_queries_that_are_not_judged_yet(tmp_path: Path) -> None:
         (lambda f: change(f, "100", relevance_ann1=[1]), "relevance_ann1 of query 100 of .* 20 grades, got 1"),
         (lambda f: change(f, "100", relevance_adju=[4] * 20), "query 100 of .* must be -1 .* to 3, got 4"),
         (lambda f: edit(f / "test-pid2anns-mine-method.json", [1]), "method.json must be an annotation file"),
+        (lambda f: twice(f / "test-pid2anns-mine-method.json"), "method.json must have each key once, got '100' twice"),
         (lambda f: edit(f / "test-pid2anns-mine-aim.json", {}), "aim.json must be one of background, .* got 'aim'"),
         (
             lambda f: (f / "cited_pairs.tsv").write_text("1\t2\n3\n"),

@@ -297,6 +297,39 @@ def test_bad_score_files_are_one_line(workspace: Path, folder: Path, tmp_path: P
     assert named in line
 
 
+def test_a_pair_twice_in_a_score_file_is_named(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "mdcr_test.json").write_text('{"Art": {"1": {"true": ["2"]}}}')
+    (tmp_path / "scores.json").write_text('{"1_2": 0.5, "1_2": 0.25}')
+    line = one_line_error(mdcr(workspace, *flags(f"score --benchmark {tmp_path} --scores {tmp_path / 'scores.json'}")))
+    assert "scores.json must have each key once, got '1_2' twice" in line
+
+
+@pytest.mark.parametrize("longest", [4, 5])
+def test_recall_of_lists_that_fit_in_five_is_scored(
+    workspace: Path, folder: Path, tmp_path: Path, longest: int
+) -> None:
+    """As the authors' evaluation has it, which takes such a field into the mean; a note says that it is 1."""
+    lists = random_lists(1)
+    for query in lists["Art"].values():
+        query.update({TRUE: query[TRUE][:1], **{name: [] for name in TYPES}, "random": query["random"][: longest - 1]})
+    benchmark = tmp_path / f"short{longest}"
+    benchmark.mkdir()
+    (benchmark / "mdcr_test.json").write_text(json.dumps(lists))
+    (benchmark / "mdcr_test_data.jsonl").write_bytes((folder / "mdcr_test_data.jsonl").read_bytes())
+    file = tmp_path / "scores.json"
+    command = flags(f"eval --benchmark {benchmark} --model lsa:dimension=8 --export-scores {file}")
+    assert mdcr(workspace, *command).returncode == 0
+    expected = by_pytrec_eval(lists, json.loads(file.read_text()))
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    shown = mdcr(workspace, *command[:-2])
+    assert "recall@5 is 1 by construction in Art" in " ".join(shown.stdout.split())
+    for row in mdcr_json(workspace, *command[:-2])["tables"]["fields"]:
+        found[row["field"]][row["measure"]] = row["value"]
+    for field in ("Art", "Physics"):
+        assert found[field] == pytest.approx(expected[field], abs=5e-7)
+    assert expected["Art"]["recall@5"] == 1
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [
@@ -307,6 +340,11 @@ def test_bad_score_files_are_one_line(workspace: Path, folder: Path, tmp_path: P
         ('{"Art": {"1": {"true": [], "bm25": ["2"]}}}', "query 1 of Art"),
         ('{"Art": {"1": {"true": ["2_3"]}, "1_2": {"true": ["3"]}}}', "1_2"),
         ('{"Art": {"00001": {"true": ["99999"]}}}', "99999"),
+        ('{"Art": {"1": {"true": ["2", "1"]}}}', "query 1 of Art has itself as candidate"),
+        ('{"Art": {"1": {"true": ["2"]}}, "Art": {"1": {"true": ["3"]}}}', "each key once, got 'Art' twice"),
+        ('{"Art": {"1": {"true": ["2"]}, "1": {"true": ["3"]}}}', "got '1' of 'Art' twice"),
+        ('{"Art": {"1": {"true": ["2"], "true": ["3"]}}}', "got 'true' of 'Art', '1' twice"),
+        ('{"Art": {"\\ud800": {"true": ["2"]}}}', "must be a JSON file"),
     ],
 )
 def test_bad_layouts_are_one_line(workspace: Path, folder: Path, tmp_path: Path, content: str, named: str) -> None:

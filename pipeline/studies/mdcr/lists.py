@@ -36,6 +36,9 @@ OfField = Mapping[str, Mapping[str, Sequence[str]]]
 MEASURES = ("map", "ndcg", "recall@5")
 """What the benchmark reports, over the whole list but for recall."""
 
+DEPTH = 5
+"""Where recall is cut; it is 1 by construction in a field whose lists are all as short."""
+
 MEANINGS = {
     "graph": "near the query in the citation graph, not cited",
     "most_cited": "among the most cited of the field, not cited",

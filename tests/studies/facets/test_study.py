@@ -268,6 +268,16 @@ def spoil_ranked(change: Callable[[dict[str, list[list[object]]]], object]) -> C
         (spoil_ranked(lambda found: found.update({"101": "text"})), "", "must be ranked pools, a list of"),
         (lambda f: (f / "test-pid2pool-mine-own-method-ranked.json").unlink(), "", "must rank facet method by own"),
         (lambda f: edit(f / "evaluation_splits.json", {"method": {"fold1_test": ["7_method"]}}), "", "query 7_method"),
+        (
+            lambda f: (f / "evaluation_splits.json").write_text('{"method": {"a_test": [], "a_test": []}}'),
+            "",
+            "splits.json must have each key once, got 'a_test' of 'method' twice",
+        ),
+        (
+            lambda f: (f / "test-pid2pool-mine-own-method-ranked.json").write_text('{"100": [], "100": []}'),
+            "",
+            "ranked.json must have each key once, got '100' twice",
+        ),
         (lambda f: None, 'facets=["methods"]', "got 'methods'"),
         (lambda f: None, 'shown=["map"]', "every measure of shown must be in measures"),
         (lambda f: None, "relevant=4", "no query .* of grade 4"),
