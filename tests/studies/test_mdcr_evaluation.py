@@ -374,6 +374,29 @@ def test_bad_commands_are_one_line(workspace: Path, folder: Path, arguments: str
     assert named in one_line_error(mdcr(workspace, *flags(arguments.replace("FOLDER", str(folder)))))
 
 
+def test_a_name_from_a_benchmark_is_never_a_path(tmp_path: Path, folder: Path) -> None:
+    """Pools and exported folders of fields such as ``/../../x`` stay where those of other fields are."""
+    outer = tmp_path / "outer"
+    root, benchmark, beir = (outer / "one" / "two" / name for name in ("root", "benchmark", "beir"))
+    root.mkdir(parents=True)
+    benchmark.mkdir()
+    lists = random_lists(1)
+    names = ["/../../../../x", "..", "\n\u202e" + "long " * 100, "\u0436"]
+    (benchmark / "mdcr_test.json").write_text(json.dumps(dict.fromkeys(names[:-1], lists["Art"])))
+    (benchmark / "mdcr_test_data.jsonl").write_bytes((folder / "mdcr_test_data.jsonl").read_bytes())
+    before = {path for path in tmp_path.rglob("*") if root not in path.parents}
+    rows = mdcr_json(root, *flags(f"eval --benchmark {benchmark} --model bm25"))["tables"]["fields"]
+    assert list(dict.fromkeys(row["field"] for row in rows)) == [*names[:-1], "AVG"]
+    assert {path for path in tmp_path.rglob("*") if root not in path.parents} == before
+    assert len(list((root / "corpora" / "pools").glob("*/manifest.json"))) == 3
+    command = flags(f"export benchmark --benchmark {benchmark} --output {beir}")
+    exported = [Path(path) for path in mdcr_json(root, *command)["exported"]]
+    assert {path.parent for path in exported} == {beir}
+    assert {path for path in tmp_path.rglob("*") if not {root, beir} & {path, *path.parents}} == before - {root, beir}
+    (benchmark / "mdcr_test.json").write_text(json.dumps(dict.fromkeys(names[1:], lists["Art"])))
+    assert "must have folders of their own" in one_line_error(mdcr(root, *command))
+
+
 def test_mteb_runs_the_exported_tasks(
     workspace: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

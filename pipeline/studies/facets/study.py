@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import file_name
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
@@ -138,7 +138,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
 
 
 def _slug(system: str, form: str) -> str:
-    slug = re.sub(r"[^a-z0-9]+", "_", system.casefold()).strip("_")
+    slug = file_name(system.casefold(), gap="_")
     return slug if form == FACET else f"{slug}_{form}"
 
 

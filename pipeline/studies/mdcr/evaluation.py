@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import OMIT_DEFAULT
+from pipeline.core.config import OMIT_DEFAULT, file_name
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
@@ -60,7 +59,7 @@ class Ranked:
 def corpus_task(folder: Path, split: str) -> Task:
     """Return the task of the corpus with the texts of a split."""
     data = data_file(folder, split)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{folder.resolve().name}-{split}").strip("-._")[-40:] or split
+    name = file_name(f"{folder.resolve().name}-{split}", kept="._-", most=40)
     return task_of({"name": name, "source": "jsonl", "input": str(data.resolve()), "options": {}, "duplicates": None})
 
 

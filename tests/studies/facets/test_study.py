@@ -278,6 +278,7 @@ def spoil_ranked(change: Callable[[dict[str, list[list[object]]]], object]) -> C
             "",
             "ranked.json must have each key once, got '100' twice",
         ),
+        (lambda f: None, 'corpus="../../x"', "'../../x' is not a name for a corpus"),
         (lambda f: None, 'facets=["methods"]', "got 'methods'"),
         (lambda f: None, 'shown=["map"]', "every measure of shown must be in measures"),
         (lambda f: None, "relevant=4", "no query .* of grade 4"),
