@@ -360,6 +360,7 @@ def test_bad_layouts_are_one_line(workspace: Path, folder: Path, tmp_path: Path,
     [
         ("eval --model bm25 --scores x.json", "--benchmark"),
         ("score", "--model"),
+        ("study mdcr_eval --input FOLDER --model lsa", "baseline must be one of lsa, got 'bm25'"),
         ("eval --model bm25 --benchmark absent", "mdcr_test_data.jsonl"),
         ("eval --model bm25 --benchmark FOLDER --split dev", "dev"),
         ("eval --model bm25 --benchmark FOLDER --split val", "mdcr_val"),

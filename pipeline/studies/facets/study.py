@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
@@ -26,6 +26,7 @@ from pipeline.studies.facets.exchange import file_task, ranked_files, ranked_jso
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
 from pipeline.studies.facets.ranked import Ranked, rankings
 from pipeline.studies.facets.scoring import summaries, values_of
+from pipeline.studies.recipe import KEPT, REPLACED
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Recipe(CollectionRecipe):
 
     facets: tuple[str, ...]
     systems: str
-    whole: str
-    ranked: str
+    whole: str = field(metadata=REPLACED)
+    ranked: str = field(metadata=KEPT)
     baseline: str
     relevant: int
     measures: tuple[str, ...]

@@ -27,7 +27,7 @@ from pipeline.report.page.parts import Heat
 from pipeline.report.tables import Column, Figure, build_tables, label_of
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
-from pipeline.studies.common import frame_of, made, table_of
+from pipeline.studies.common import check_baseline, frame_of, made, table_of
 from pipeline.studies.mdcr.evaluation import (
     BY_RANK,
     INDEXES,
@@ -74,6 +74,8 @@ class Recipe:
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the corpus of the benchmark's texts, then the scores of each system on each field."""
+    if recipe.baseline:
+        check_baseline(recipe.baseline, recipe.systems)
     yield [corpus_task(Path(recipe.input), split) for split in _splits(recipe)]
     yield [each.score for each in ranked(workspace, recipe)[1]]
 

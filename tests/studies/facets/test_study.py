@@ -21,6 +21,7 @@ from pipeline.core.text import Sentences
 from pipeline.corpus.reader import Text
 from pipeline.encode import registry
 from pipeline.measure.measures import parse_measures
+from pipeline.studies.base import RECIPES
 from pipeline.studies.facets.transport import transport_score
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.encode.test_aspire import one_by_one
@@ -173,6 +174,28 @@ def check_browser(page: str, folder: Path, out: Path, values: dict[tuple[str, ..
         assert [piece for piece, _ in told(text)] == papers.get("sents", [])
     grades = [row[1] for row in candidates["rows"]]
     assert grades == sorted(grades, reverse=True)
+
+
+def test_the_model_option_replaces_all_systems(tmp_path: Path) -> None:
+    """Those by the whole paper too, unless they are set; ranked pools of a recipe cannot be replaced."""
+    folder, root = write(tmp_path / "in"), tmp_path / "workspace"
+    root.mkdir()
+    recipe = tmp_path / "mine.toml"
+    text = (RECIPES / "facets.toml").read_text().replace('corpus = "csfcube"', 'corpus = "mine"')
+    recipe.write_text(text)
+    command = ["study", "facets", "--recipe", str(recipe), "--input", str(folder), "--model", "lsa:dimension=8"]
+
+    def systems(*more: str) -> set[tuple[str, str]]:
+        found = mdcr_json(root, *command, *more)["tables"]["measures"]
+        return {(row["system"], row["form"]) for row in found}
+
+    assert systems() == {("lsa:dimension=8", "facet"), ("lsa:dimension=8", "whole")}
+    assert systems("--set", "whole=tfidf") == {("lsa:dimension=8", "facet"), ("tfidf", "whole")}
+    unranked(folder)
+    recipe.write_text(text.replace('ranked = ""', f'ranked = "{folder}"'))
+    line = one_line_error(mdcr(root, *command))
+    assert "--model must replace all systems of a recipe, which cannot be done of ranked" in line
+    assert systems("--set", "ranked=") == {("lsa:dimension=8", "facet"), ("lsa:dimension=8", "whole")}
 
 
 def test_sentences_rank_by_best_pair_and_by_transport(tmp_path: Path) -> None:
