@@ -113,8 +113,16 @@ class Csfcube(Limits):
             papers.noted["paper_without_sentences"] += not document.sentences
             abstract = one_a_line(text for _, text in document.sentences)
             outbound = cited.get(document.id)
-            known = {"title": document.title, "abstract": abstract, "year": document.year, "lined": True}
-            papers.add(Paper(id=document.id, outbound=outbound, **known))
+            papers.add(
+                Paper(
+                    id=document.id,
+                    title=document.title,
+                    abstract=abstract,
+                    year=document.year,
+                    outbound=outbound,
+                    lined=True,
+                )
+            )
             if papers.full:
                 yield papers.flush()
         yield papers.flush()
