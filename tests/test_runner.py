@@ -367,3 +367,9 @@ def test_a_group_that_fails_publishes_nothing(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(InputError):
         runner(tmp_path).make_all([together("ab"), together("cd")])
     assert [p.name for p in (tmp_path / "room").iterdir()] == []
+
+
+@pytest.mark.parametrize("slug", ["../x", "a/b", "", ".hidden", "line\nend", "\u202e", "x" * 201])
+def test_an_artifact_is_never_named_by_a_path(slug: str) -> None:
+    with pytest.raises(InputError, match="cannot be part of a folder's name"):
+        letters(slug)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pipeline.cli import options as read
 from pipeline.cli.making import make, repaired
 from pipeline.cli.output import print_json
 from pipeline.core.artifact import published
+from pipeline.core.config import file_name
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
@@ -114,8 +114,7 @@ def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     for task in read.selection(options).pools(find_corpus(runner.root, options.corpus)):
         pool = workspace.view(task)
         for name in system_names(options.model):
-            slug = re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")
-            path = folder / f"{pool.name}-{slug}.{options.format}"
+            path = folder / f"{pool.name}-{file_name(name.casefold())}.{options.format}"
             yield workspace.write_vectors(pool, name, path, precision=options.precision)
 
 

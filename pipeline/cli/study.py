@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pipeline.core.progress import say
 from pipeline.report.render import render_table
 from pipeline.studies import registry
 from pipeline.studies.base import Study
-from pipeline.studies.recipe import read_recipe, with_settings
+from pipeline.studies.recipe import read_recipe, refuse_kept, replaced_systems, with_settings
 
 
 def study(options: argparse.Namespace) -> None:
@@ -29,7 +30,10 @@ def study(options: argparse.Namespace) -> None:
         return
     chosen = registry.find(options.name)
     path = options.recipe or chosen.default_recipe
-    recipe = read_recipe(path, chosen.recipe, _changes(options))
+    settings = with_settings(options.set)
+    recipe = read_recipe(path, chosen.recipe, _changes(options, chosen, settings))
+    if options.model:
+        refuse_kept(recipe, settings)
     if options.list:
         if chosen.listing is None:
             raise InputError(f"--list must be of a study with an input, got {chosen.name}", "Leave out --list")
@@ -59,11 +63,11 @@ def present(
     print(folder)
 
 
-def _changes(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of the recipe that the command line replaces."""
-    given = {"corpus": options.corpus, "systems": options.model, "year": options.year}
-    given["input"] = options.input and str(options.input)
-    return with_settings(options.set) | {name: value for name, value in given.items() if value}
+def _changes(options: argparse.Namespace, chosen: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the recipe that the command line replaces; ``settings`` are those of ``--set``."""
+    given = {"corpus": options.corpus, "year": options.year, "input": options.input and str(options.input)}
+    systems = replaced_systems(chosen.recipe, settings, options.model) if options.model else {}
+    return {**settings, **{name: value for name, value in given.items() if value}, **systems}
 
 
 def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import folder_name, identity
+from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
@@ -87,6 +89,9 @@ class Task:
         derived: further artifacts that the work reads. Config and inputs decide what it takes from them (an index of
             the pool, the terms of its papers), so they are not part of the identity.
         origin: what the manifest records so that the task can be made again without the command that asked for it.
+
+    Raises:
+        InputError: the slug cannot be part of a folder's name.
     """
 
     stage: str
@@ -99,6 +104,12 @@ class Task:
     units: Sharded | None = None
     derived: Mapping[str, Task | Artifact] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+=,@()-]{0,199}", self.slug):
+            raise InputError(
+                f"{self.slug!r} cannot be part of a folder's name", "Use letters, digits, '-', '_' and '.', at most 200"
+            )
 
     @property
     def reads(self) -> dict[str, Task | Artifact]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +29,55 @@ def normalise(text: str | None) -> str:
     return " ".join(text.split())
 
 
-def normalise_all(texts: Sequence[str | None]) -> pa.LargeStringArray:
-    """Return :func:`normalise` of each text. White space is searched in all texts together."""
+class Sentences(str):
+    """A text whose sentences its release gives.
+
+    Attributes:
+        given: the sentences, normalised and not empty; the text has a space between them.
+    """
+
+    given: tuple[str, ...]
+
+    def __new__(cls, given: Iterable[str]) -> Sentences:
+        """Join sentences into a text."""
+        sentences = tuple(given)
+        text = super().__new__(cls, " ".join(sentences))
+        text.given = sentences
+        return text
+
+    def __getnewargs__(self) -> tuple[Any]:
+        return (self.given,)
+
+
+def one_a_line(sentences: Iterable[str]) -> str:
+    """Return how a text with given sentences is stored: each normalised, in a line of its own; empty ones left out."""
+    return "".join(f"{sentence}\n" for sentence in map(normalise, sentences) if sentence)
+
+
+def stored_text(text: str) -> str:
+    """Return a stored text as it is read: :class:`Sentences` where it has lines (:func:`one_a_line`)."""
+    return Sentences(text.split("\n")[:-1]) if text.endswith("\n") else text
+
+
+def stored_texts(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return stored texts as they are read, without the line ends of given sentences."""
+    if not pc.any(pc.ends_with(texts, "\n")).as_py():
+        return texts
+    return pc.utf8_rtrim_whitespace(pc.replace_substring(texts, "\n", " "))
+
+
+def normalise_all(texts: Sequence[str | None], lined: Set[int] = frozenset()) -> pa.LargeStringArray:
+    """Return :func:`normalise` of each text, but :func:`one_a_line` of the lines of those at ``lined``.
+
+    White space is searched in all texts together.
+    """
     found = ["" if not text else text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]
     array = pa.array(found, pa.large_string())
     irregular = pc.indices_nonzero(pc.match_substring_regex(array, _IRREGULAR_SPACES)).to_pylist()
-    if not irregular:
+    if not irregular and not lined:
         return array
-    for row in irregular:
-        found[row] = " ".join(found[row].split())
+    for row in {*irregular, *lined}:
+        found[row] = one_a_line(found[row].split("\n")) if row in lined else " ".join(found[row].split())
     return pa.array(found, pa.large_string())
 
 

@@ -60,6 +60,9 @@ FUSION = Layout(
 )
 
 
+_COMMIT = r"[0-9a-f]{40}"
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A model or adapter on disk; its weights may not be downloaded yet.
@@ -117,10 +120,11 @@ def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None
 
 def cached_commit(hub: str, revision: str) -> str | None:
     """Return the commit of a branch, tag or commit in the local cache, or None."""
-    if re.fullmatch(r"[0-9a-f]{40}", revision):
+    if re.fullmatch(_COMMIT, revision):
         return revision
     reference = _repository(hub) / "refs" / revision
-    return reference.read_text().strip() if reference.is_file() else None
+    commit = reference.read_text().strip() if reference.is_file() else ""
+    return commit if re.fullmatch(_COMMIT, commit) else None
 
 
 def remote_commit(hub: str, revision: str) -> str | None:

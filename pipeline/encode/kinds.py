@@ -56,6 +56,7 @@ class Kind:
         fit: ``fit(spec, corpus, out) -> counts``; for kinds that are fitted on a corpus before they encode.
         models: entries it adds to those of ``models.toml``, by name.
         accelerated: whether it uses GPUs, one process each.
+        made_elsewhere: whether its vectors come from a file, so that there is nothing to load.
     """
 
     name: str
@@ -65,6 +66,12 @@ class Kind:
     fit: Callable[[Any, Corpus, Workdir], Counts] | None = None
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     accelerated: bool = False
+    made_elsewhere: bool = False
+
+    @property
+    def loads_alone(self) -> bool:
+        """Whether a model of this kind is loaded without an artifact, so that it can be part of another."""
+        return self.fit is None and not self.made_elsewhere
 
 
 _kinds: dict[str, Kind] = {}
@@ -292,6 +299,6 @@ register(Kind("transformer", TransformerSpec, _resolve_transformer, _load_transf
 register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True))
 register(Kind("mean", MeanSpec, _resolve_mean, _load_mean, accelerated=True))
 register(_fitted("lsa", LsaSpec, "LsaEncoder"))
-register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors))
+register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, made_elsewhere=True))
 register(_fitted("words", WordsSpec, "WordsEncoder"))
 register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_sentences, accelerated=True))

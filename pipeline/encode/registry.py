@@ -216,7 +216,7 @@ def _mean(names: list[str], options: dict[str, str], precision: str | None, temp
     joined = _joined(names)
     parts = tuple(resolve(name, precision, template) for name in joined)
     distances = {part.distance for part in parts}
-    unfit = any(part.several or part.spec.kind in ("lsa", "vectors") for part in parts)
+    unfit = any(part.several or not kinds.find(part.spec.kind).loads_alone for part in parts)
     if len(parts) < 2 or len(distances) != 1 or unfit:
         raise InputError(
             f"mean({','.join(joined)}) must average transformers with one vector a paper and one distance",

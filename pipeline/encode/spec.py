@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from pipeline.core.config import OMIT_DEFAULT
+from pipeline.core.config import OMIT_DEFAULT, file_name
 from pipeline.encode.hub import Checkpoint
 
 Role = Literal["paper", "query"]
@@ -298,4 +298,4 @@ class Model:
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")[-60:].strip("-") or "encoder"
+    return file_name(name.casefold(), most=60) or "encoder"

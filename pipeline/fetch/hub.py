@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from pipeline.core.errors import InputError, StageError, nearest
-from pipeline.fetch.remote import Remote
+from pipeline.fetch.remote import Remote, plain_name
 
 REPOSITORIES = {"scirepeval": "evaluation", "scirepeval_test": r"train|test(_hard|_soft)?(_qrel)?|(reviewer_)?metadata"}
 """Data sets of the organisation ``allenai``, and the splits that an evaluation reads."""
@@ -62,7 +62,7 @@ class SciRepEvalCatalogue:
         for name in configurations:
             if name not in offered:
                 raise InputError(f"the hub has no configuration {name!r} of SciRepEval", nearest(name, offered))
-        self.name = f"scirepeval-{'-'.join(commit[:7] for commit in commits)}"
+        self.name = plain_name(f"scirepeval-{'-'.join(commit[:7] for commit in commits)}")
 
     def files(self) -> list[Remote]:
         """Return the files."""

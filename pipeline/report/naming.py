@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.config import digest, format_count
+from pipeline.core.config import digest, file_name, format_count
 from pipeline.core.workspace import CORPORA, corpus_names
 from pipeline.report.caption import unusual
 from pipeline.report.choice import Choice, option
@@ -62,7 +61,7 @@ def _part(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    return re.sub(r"[^A-Za-z0-9.=,@()+-]+", "-", str(value)).strip("-").lower()
+    return file_name(str(value), kept=".=,@()+-").lower()
 
 
 def _cut(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.core.config import format_count
+from pipeline.core.config import file_name, format_count
 from pipeline.report.figures import FORMATS, draw, drawing, save
 from pipeline.report.model import Family, Report
 from pipeline.report.page.of_report import chart_of
@@ -47,4 +47,4 @@ def _family_name(family: Family) -> str:
     """Return the stem of the figures of a family."""
     if family.kind == "fields":
         return "fields" if family.size is None else f"fields-{format_count(family.size)}"
-    return f"sizes-{(family.setups[0].field or 'dataset').lower().replace(' ', '-')}"
+    return f"sizes-{file_name((family.setups[0].field or 'dataset').lower())}"

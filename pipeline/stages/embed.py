@@ -209,7 +209,7 @@ class CorpusTexts:
     def __call__(self, rows: Rows) -> list[Text]:
         """Return the texts of rising rows."""
         if self._role == "query":
-            return [Text(text, "") for text in self.corpus.query_texts.column("text").take(rows).to_pylist()]
+            return self.corpus.ad_hoc(rows)
         return [text for block in self.corpus.texts(rows) for text in block]
 
     def label(self, row: int) -> str:

@@ -79,7 +79,7 @@ class Study:
         name: as in ``mdcr study NAME``.
         summary: one line for ``mdcr study``.
         recipe: frozen dataclass of its settings. A field ``corpus``, ``systems`` or ``input`` can be set on the command
-            line.
+            line. Other fields that name systems say so (:data:`pipeline.studies.recipe.REPLACED`).
         batches: ``batches(workspace, recipe)`` yields tasks; each batch is made before the next is asked for.
         findings: ``findings(workspace, recipe)`` reads the artifacts and makes the tables and figures.
         listing: ``listing(recipe)`` returns rows for ``--list``: what the input holds. None: there is nothing to list.

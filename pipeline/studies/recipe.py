@@ -11,6 +11,33 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import InputError, nearest
 
+REPLACED = {"systems": "replaced"}
+"""Metadata of a field beside ``systems`` that names systems with commas: ``--model`` replaces it too."""
+
+KEPT = {"systems": "kept"}
+"""Metadata of a field that names systems which ``--model`` cannot replace."""
+
+
+def replaced_systems(cls: type[Any], settings: Mapping[str, Any], systems: str) -> dict[str, Any]:
+    """Return the settings of a recipe in which ``systems`` replace all others; those of ``settings`` stay."""
+    others = (each.name for each in dataclasses.fields(cls) if each.metadata.get("systems") == "replaced")
+    return {"systems": systems, **{name: systems for name in others if name not in settings}}
+
+
+def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
+    """Refuse to replace the systems of a recipe that has some which cannot be replaced; ``settings`` may name them.
+
+    Raises:
+        InputError: it has; the message names the setting.
+    """
+    for each in dataclasses.fields(recipe):
+        value = getattr(recipe, each.name)
+        if value and each.name not in settings and each.metadata.get("systems") == "kept":
+            raise InputError(
+                f"--model must replace all systems of a recipe, which cannot be done of {each.name}, got {value!r}",
+                f"Write --set {each.name}= to leave it out, or --set {each.name}={value} to keep it",
+            )
+
 
 def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
     """Read a recipe, a TOML file of all fields of ``cls`` and no other; ``changes`` replace settings.

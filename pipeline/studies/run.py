@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.api import Workspace
 from pipeline.core import files, provenance
-from pipeline.core.config import canonical
+from pipeline.core.config import canonical, file_name
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.workspace import REPORTS
@@ -50,7 +50,7 @@ def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: 
 
     ``name`` is the recipe's. Without ``output`` the folder is ``runs/reports/STUDY`` or ``runs/reports/STUDY-RECIPE``.
     """
-    own = study.name if name == study.name else f"{study.name}-{name}"
+    own = study.name if name == study.name else f"{study.name}-{file_name(name, kept='._-') or 'recipe'}"
     folder = output or workspace.root / REPORTS / own
     facts = {"study": study.name, "recipe": canonical(recipe), "sources": list(findings.sources)}
     with files.disk_errors(folder):

@@ -95,6 +95,12 @@ def test_an_entry_may_be_the_mean_of_others(cache: Path) -> None:
         registry.resolve("specter2_ensemble:compute=float8")
 
 
+@pytest.mark.parametrize("parts", ["word2vec,word2vec-tfidf", "lsa,lsa:dimension=8", "word2vec,lsa:dimension=200"])
+def test_encoders_that_are_fitted_are_not_averaged(parts: str) -> None:
+    with pytest.raises(InputError, match=r"mean\(.*\) must average transformers"):
+        registry.resolve(f"mean({parts})")
+
+
 def test_published_figures_belong_to_a_system() -> None:
     assert registry.published("scincl")["dataset-2M.map"] == 21.6
     assert registry.published("scincl:compute=bfloat16,storage=float16") == registry.published("scincl")

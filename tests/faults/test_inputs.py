@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.run import Result, flags, mdcr, mdcr_json
-from tests.faults.hostile import OPTIONS, Input, inputs
+from tests.faults.hostile import BENCHMARKS, OPTIONS, Input, inputs
 from tests.faults.tally import Tally
 from tests.faults.workspace import leftovers
 
@@ -71,6 +71,19 @@ def test_an_option_is_refused(words: str, said: str, tiny: Path, tally: Tally) -
     refused(mdcr(tiny, *given), said)
     assert published(tiny) == before
     assert not leftovers(tiny)
+    tally.count("refused")
+
+
+@pytest.mark.parametrize(("name", "content", "said"), BENCHMARKS, ids=[name for name, _, _ in BENCHMARKS])
+def test_a_benchmark_is_refused(tmp_path: Path, tally: Tally, name: str, content: str, said: str) -> None:
+    folder, root = tmp_path / "outer" / "benchmark", tmp_path / "outer" / "root"
+    folder.mkdir(parents=True)
+    (folder / "mdcr_test.json").write_text(content)
+    (folder / "mdcr_test_data.jsonl").write_text('{"paper_id": "9", "title": "Nine", "abstract": "Words."}\n')
+    tally.count("tried")
+    refused(mdcr(root, *flags(f"eval --benchmark {folder} --model bm25 --workers 1")), said)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outer"], name
+    assert not leftovers(root)
     tally.count("refused")
 
 

@@ -25,6 +25,7 @@ class Hub(BaseHTTPRequestHandler):
 
     root: Path
     protocol_version = "HTTP/1.1"
+    sha = SHA
     breaks: Counter[str]
     requests: Counter[str]
 
@@ -51,7 +52,7 @@ class Hub(BaseHTTPRequestHandler):
                 }
                 for each in files
             ]
-            self._send(200, json.dumps({"id": dataset, "sha": SHA, "siblings": listed}).encode())
+            self._send(200, json.dumps({"id": dataset, "sha": self.sha, "siblings": listed}).encode())
             return
         _, _, _, dataset, _, commit, name = path.split("/", 6)
         assert commit == SHA
@@ -105,6 +106,14 @@ def test_the_folder_is_what_the_study_reads(tmp_path: Path, hub: tuple[str, type
     mdcr_json(tmp_path, "fetch", "scirepeval", "--endpoint", address)
     again = held.requests - before
     assert all(path.startswith("/api/") for path in again)  # nothing is fetched twice
+
+
+def test_a_commit_that_is_a_path_is_refused(tmp_path: Path, hub: tuple[str, type[Hub]]) -> None:
+    address, held = hub
+    held.sha = "../../x"
+    line = one_line_error(mdcr(tmp_path, "fetch", "scirepeval", "--endpoint", address))
+    assert "the server's name 'scirepeval-../../x" in line
+    assert not (tmp_path / "corpora").exists()
 
 
 def test_parts_and_errors(tmp_path: Path, hub: tuple[str, type[Hub]]) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import file_name
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
@@ -26,6 +26,7 @@ from pipeline.studies.facets.exchange import file_task, ranked_files, ranked_jso
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
 from pipeline.studies.facets.ranked import Ranked, rankings
 from pipeline.studies.facets.scoring import summaries, values_of
+from pipeline.studies.recipe import KEPT, REPLACED
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Recipe(CollectionRecipe):
 
     facets: tuple[str, ...]
     systems: str
-    whole: str
-    ranked: str
+    whole: str = field(metadata=REPLACED)
+    ranked: str = field(metadata=KEPT)
     baseline: str
     relevant: int
     measures: tuple[str, ...]
@@ -138,7 +139,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
 
 
 def _slug(system: str, form: str) -> str:
-    slug = re.sub(r"[^a-z0-9]+", "_", system.casefold()).strip("_")
+    slug = file_name(system.casefold(), gap="_")
     return slug if form == FACET else f"{slug}_{form}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import polars as pl
 
-from pipeline.core.config import format_count
+from pipeline.core.config import file_name, format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.encode import registry
 from pipeline.report.model import AVERAGE, Family, Report
@@ -114,7 +114,7 @@ def _name(family: Family) -> str:
     if family.kind == "fields":
         return "" if family.size is None else f"-{format_count(family.size)}"
     field = family.setups[0].field
-    return "" if field is None else f"-{field.lower().replace(' ', '-')}"
+    return "" if field is None else f"-{file_name(field.lower())}"
 
 
 def _sizes(family: Family) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from pipeline.report.page.parts import Heat
 from pipeline.report.tables import Column, Figure, build_tables, label_of
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
-from pipeline.studies.common import frame_of, made, table_of
+from pipeline.studies.common import check_baseline, frame_of, made, table_of
 from pipeline.studies.mdcr.evaluation import (
     BY_RANK,
     INDEXES,
@@ -40,7 +40,7 @@ from pipeline.studies.mdcr.evaluation import (
     weighted,
 )
 from pipeline.studies.mdcr.layout import file_names, read_lists
-from pipeline.studies.mdcr.lists import MEASURES, Lists, p_value
+from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists, p_value
 from pipeline.studies.statistics import mean_of_means
 from pipeline.studies.tables import grid
 
@@ -74,6 +74,8 @@ class Recipe:
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the corpus of the benchmark's texts, then the scores of each system on each field."""
+    if recipe.baseline:
+        check_baseline(recipe.baseline, recipe.systems)
     yield [corpus_task(Path(recipe.input), split) for split in _splits(recipe)]
     yield [each.score for each in ranked(workspace, recipe)[1]]
 
@@ -115,17 +117,25 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     settings = ReportSettings(seed=recipe.seed, baseline=baseline)
     report = summarise(scored, settings, MEASURES)
     fields = with_published(frame_of(report), "benchmark.")
-    note = f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}."
+    pools = {each.pool.id: Pool(each.pool, Corpus(corpus)) for each in chosen}
+    notes = [f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}.", *_short_lists(pools.values())]
     (table,) = build_tables(report)
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
-    tables = [StudyTable("fields", replace(table, title=title, notes=(*table.notes, note)), fields)]
+    tables = [StudyTable("fields", replace(table, title=title, notes=(*table.notes, *notes)), fields)]
     tables += [types_table(values_of(workspace, corpus, found), baseline, recipe.seed), *published_table(fields)]
     heats = [heat(report, family) for family in report.families if family.kind == "fields"]
-    pools = {each.pool.id: Pool(each.pool, Corpus(corpus)) for each in chosen}
     typed = {name: Lists(pool).typed() for name, pool in pools.items()}
     queries = browser(chosen, scored, MEASURES, settings, types=typed)
     sources = [corpus.name, *(pool.artifact.name for pool in pools.values())]
     return Findings(tables, sources=sources, parts=[*charts(report), *heats, types_heat(tables[1]), queries])
+
+
+def _short_lists(pools: Iterable[Pool]) -> list[str]:
+    """Return a note on the fields whose lists all fit in :data:`DEPTH`."""
+    configs = [pool.artifact.manifest.config for pool in pools]
+    short = [config["field"] for config in configs if config["longest"] <= DEPTH]
+    what = f"recall@{DEPTH} is 1 by construction in {', '.join(short)}: no list has more than {DEPTH} candidates."
+    return [what] if short else []
 
 
 def chosen_of(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> Chosen:

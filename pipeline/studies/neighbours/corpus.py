@@ -137,7 +137,7 @@ class _Neighbours(Limits):
         varied, noted = set(chosen.varied.tolist()), Counter[str]()
         found: list[tuple[int, str, str, str]] = []
         for shard, local in corpus.by_shard(chosen.kept[int(part) : int(part) + _TOGETHER]):
-            texts = corpus.shard(shard).select(["paper_id", "title", "abstract"]).take(local)
+            texts = corpus.take(local + corpus.starts[shard], ["paper_id", "title", "abstract"])
             columns = [*texts.columns, *tags.arrow(tags_name(shard)).take(local).columns]
             rows = (local + corpus.starts[shard]).tolist()
             for row, paper_id, title, abstract, *letters in zip(rows, *(c.to_pylist() for c in columns), strict=True):
