@@ -54,19 +54,15 @@ def test_a_good_folder_is_ranked_by(name: str, good: Path, root: Path) -> None:
 @pytest.mark.parametrize(
     ("system", "save"), [("{}", save_bert), ("sentences:encoder={}", save_bert), ("cross", save_cross_encoder)]
 )
-@pytest.mark.parametrize(
-    ("settings", "name"), [("config.json", "AutoModel"), ("tokenizer_config.json", "AutoTokenizer")]
-)
+@pytest.mark.parametrize("settings", ["config.json", "tokenizer_config.json"])
 def test_code_of_a_folder_never_runs(
-    typed: str, system: str, save: Callable[[Path], Path], settings: str, name: str, root: Path, tmp_path: Path
+    typed: str, system: str, save: Callable[[Path], Path], settings: str, root: Path, tmp_path: Path
 ) -> None:
     folder, mark = save(tmp_path / "model"), tmp_path / "mark"
     (folder / "code.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
-    for path, values in ((settings, {"auto_map": {"AutoConfig": "code.C", name: "code.C"}}), ("config.json", {})):
-        kept = json.loads((folder / path).read_text())
-        (folder / path).write_text(
-            json.dumps({**kept, **values, **({"model_type": typed} if "model_type" in kept else {})})
-        )
+    code = {"auto_map": dict.fromkeys(("AutoConfig", "AutoModel", "AutoTokenizer"), "code.C")}
+    for path, values in (("config.json", {"model_type": typed}), (settings, code)):
+        (folder / path).write_text(json.dumps(json.loads((folder / path).read_text()) | values))
     asked = f"rerank(bm25,cross:{folder},3)" if system == "cross" else system.format(folder)
     line = one_line_error(mdcr(root, *EVAL, asked))
     assert "needs code of its own" in line
