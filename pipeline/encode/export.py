@@ -62,7 +62,7 @@ def record(path: Path, source: str) -> None:
 
 def intact(path: Path, source: str) -> bool:
     """Return whether an exported ``.npy`` and its ids are as :func:`record` left them, made of ``source``."""
-    return files.read_json(path.with_suffix(".json")) == _described(path, source)
+    return bool(files.read_json(path.with_suffix(".json")) == _described(path, source))
 
 
 def _described(path: Path, source: str) -> dict[str, Any]:

@@ -280,7 +280,7 @@ def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:
     from pipeline.encode import vectorfiles
 
     values = dict(settings)
-    place, queries = Path(values.pop("place")).expanduser().resolve(), values.pop("queries", "")
+    place, queries = Path(values.pop("place")).expanduser().absolute(), values.pop("queries", "")
     distance, missing = (checked_choice(key, values.pop(key)) for key in ("distance", "missing"))
     spec = build_spec(VectorsSpec, {**values, "content": vectorfiles.content(vectorfiles.find(place))})
     query = f"vectors:{queries}:distance={distance},storage={spec.storage}" if queries else ""

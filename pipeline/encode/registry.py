@@ -185,7 +185,7 @@ def shown(text: str) -> str:
     prefix = next(each for each in (_VECTORS_PREFIX, CROSS_PREFIX, _HUB_PREFIX, "") if base.startswith(each))
     plain = base.removeprefix(prefix)
     places = [value for value in options.values() if _is_place(value)]
-    bare = prefix == "" and "/" in plain and plain not in _entries()
+    bare = prefix == "" and "/" in plain
     if prefix == _VECTORS_PREFIX or bare or (prefix != _HUB_PREFIX and _is_place(plain)):
         places.append(plain)
     for place in places:
@@ -194,6 +194,8 @@ def shown(text: str) -> str:
 
 
 def _is_place(text: str) -> bool:
+    if text in (*_entries(), "bm25"):
+        return False
     return text.startswith(("/", "~", "./", "../")) or text in (".", "..") or Path(text).is_dir()
 
 

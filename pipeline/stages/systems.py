@@ -7,6 +7,7 @@ user's own, ``mine=/path/to/model``.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -147,7 +148,7 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
     systems = [*(_parse(name, compute) for name in system_names(text)), *map(_imported, runs)]
     if not systems:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
-    files = {system.path.resolve(): system.name for system in systems if isinstance(system, ImportedRun)}
+    files = {os.path.realpath(system.path): system.name for system in systems if isinstance(system, ImportedRun)}
     for name, count in Counter(files.values()).items():
         if count > 1:
             raise InputError(f"runs must have different names, got {count} named {name!r}", "Rename the files")

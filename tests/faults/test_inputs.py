@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.run import Result, flags, mdcr, mdcr_json
+from tests.cli.run import Result, flags, mdcr, mdcr_json, one_line_error
 from tests.faults.hostile import OPTIONS, Input, inputs
+from tests.faults.imports import Import, imports
 from tests.faults.tally import Tally
 from tests.faults.workspace import leftovers
 
 ROWS = list(inputs())
+IMPORTS = list(imports())
 SECONDS = 20
 
 
@@ -70,6 +72,21 @@ def test_an_option_is_refused(words: str, said: str, tiny: Path, tally: Tally) -
         given = [given[0], *flags("--queries 10 --size all --samples 1"), *given[1:]]
     refused(mdcr(tiny, *given), said)
     assert published(tiny) == before
+    assert not leftovers(tiny)
+    tally.count("refused")
+
+
+@pytest.mark.parametrize("row", IMPORTS, ids=[row.name for row in IMPORTS])
+def test_an_import_is_refused(row: Import, tiny: Path, tmp_path: Path, tally: Tally) -> None:
+    row.make(tmp_path)
+    before = published(tiny)
+    tally.count("tried")
+    given = flags("eval --queries 10 --size all --samples 1 --workers 1 --measures map")
+    result = mdcr(tiny, *given, "--model", row.system.format(tmp_path))
+    assert row.said in one_line_error(result)
+    assert [path for path in published(tiny) if path.parts[-3] != "pools"] == [
+        path for path in before if path.parts[-3] != "pools"
+    ]
     assert not leftovers(tiny)
     tally.count("refused")
 
