@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pipeline.encode.base import Matrix
+    from pipeline.encode.store import VectorStore
     from pipeline.report.comparison import Comparison
     from pipeline.stages.chain import Evaluation
 
@@ -225,13 +226,17 @@ class Workspace:
     def vectors(self, pool: PoolView, system: str, *, precision: str | None = None) -> tuple[list[str], Matrix]:
         """Return the vectors of a pool's papers: their ids in order, and float32 ``[papers, dimension]`` memory-mapped.
 
-        They are written once to a file below ``runs/exports``; what they are is said at :meth:`write_vectors`.
+        They are written to a file below ``runs/exports``, again if it was damaged since or the store has changed; what
+        they are is said at :meth:`write_vectors`.
         """
-        from pipeline.encode.export import open_vectors
+        from pipeline.encode.export import intact, open_vectors, record
 
-        store = Path(self._embedding(pool, system, precision).folder).name  # of one corpus, encoder and revision
-        path = self.root / EXPORTS / f"{pool.name}-{store}.npy"
-        return open_vectors(path if path.is_file() else self.write_vectors(pool, system, path, precision=precision))
+        task, store = self._store(pool, system, precision)
+        path = self.root / EXPORTS / f"{pool.name}-{Path(task.folder).name}.npy"  # of one corpus, encoder and revision
+        if not intact(path, store.content):
+            self.write_vectors(pool, system, path, precision=precision)
+            record(path, store.content)
+        return open_vectors(path)
 
     def write_vectors(self, pool: PoolView, system: str, path: Path, *, precision: str | None = None) -> Path:
         """Write the vectors of a pool's papers, in order of id, and return the path.
@@ -248,19 +253,15 @@ class Workspace:
             InputError: the system is no encoder with one vector a paper, or has not embedded the pool.
         """
         from pipeline.encode.export import export_vectors
-        from pipeline.stages.embed import store_of
 
-        task = self._embedding(pool, system, precision)
-        if not self.runner.published(task):
-            raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
+        opened, store = pool.pool, self._store(pool, system, precision)[1]
         path.parent.mkdir(parents=True, exist_ok=True)
-        opened, store = pool.pool, store_of(self.runner.make(task))
         rows = np.setdiff1d(opened.papers, store.missing(opened.papers))
         return export_vectors(store, rows, opened.corpus.ids, path)
 
-    def _embedding(self, pool: PoolView, system: str, precision: str | None) -> Task:
-        """Return the task that embeds the papers of a pool by one encoder."""
-        from pipeline.stages.embed import embed_tasks
+    def _store(self, pool: PoolView, system: str, precision: str | None) -> tuple[Task, VectorStore]:
+        """Return the task that embeds the papers of a pool by one encoder, and the store it published into."""
+        from pipeline.stages.embed import embed_tasks, store_of
         from pipeline.stages.systems import encoders, parse_systems
 
         models = encoders(parse_systems(system, precision))
@@ -268,7 +269,10 @@ class Workspace:
             raise InputError(
                 f"the system must be one encoder, got {system}", 'Write it like ws.vectors(pool, "scincl")'
             )
-        return embed_tasks(self._corpus_of(pool.task), pool.task, models[0])["paper"]
+        task = embed_tasks(self._corpus_of(pool.task), pool.task, models[0])["paper"]
+        if not self.runner.published(task):
+            raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
+        return task, store_of(self.runner.make(task))
 
     def make(self, tasks: Sequence[Task]) -> list[Artifact]:
         """Make what is missing of some tasks, pools first, and return their artifacts.

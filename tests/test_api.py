@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytrec_eval
 
 import pipeline as mdcr
 from pipeline.core.errors import InputError
+from pipeline.encode.export import record
 from tests.cli.conftest import root, tiny
 from tests.cli.run import flags, mdcr_json
 
@@ -115,6 +117,46 @@ def test_vectors_are_those_that_were_ranked_by(workspace: mdcr.Workspace) -> Non
     assert np.array_equal(np.stack(exported["vector"].to_list()), vectors)
     with pytest.raises(InputError, match="one encoder"):
         workspace.vectors(pool, "bm25")
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("ending", [".npy", ".ids.txt", ".json"])
+@pytest.mark.parametrize("damage", [_cut, _flip, Path.unlink])
+def test_a_damaged_export_is_made_again(workspace: mdcr.Workspace, ending: str, damage: Callable[[Path], None]) -> None:
+    pool = workspace.pool(**SETTINGS)
+    workspace.evaluate(pool, "lsa")
+    ids, vectors = workspace.vectors(pool, "lsa")
+    path = Path(vectors.filename).with_suffix(ending)  # type: ignore[attr-defined]
+    expected = path.read_bytes(), vectors.copy()
+    damage(path)
+    again, values = workspace.vectors(pool, "lsa")
+    assert (again, path.read_bytes()) == (ids, expected[0])
+    np.testing.assert_array_equal(values, expected[1])
+
+
+def test_an_export_of_another_store_is_made_again(workspace: mdcr.Workspace) -> None:
+    pool = workspace.pool(**SETTINGS)
+    workspace.evaluate(pool, "lsa")
+    ids, vectors = workspace.vectors(pool, "lsa")
+    path, expected = Path(vectors.filename), vectors.copy()  # type: ignore[attr-defined]
+    stamp = path.stat().st_ino
+    assert workspace.vectors(pool, "lsa")[0] == ids
+    assert path.stat().st_ino == stamp  # an export that is whole stays
+    np.save(path, expected * 2)
+    path.with_suffix(".ids.txt").write_text("\n".join(reversed(ids)))
+    record(path, "another store")
+    again, values = workspace.vectors(pool, "lsa")
+    assert again == ids
+    np.testing.assert_array_equal(values, expected)
 
 
 def test_two_systems_are_compared(workspace: mdcr.Workspace) -> None:

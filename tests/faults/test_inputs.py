@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.run import Result, flags, mdcr, mdcr_json
+from tests.cli.run import Result, flags, mdcr, mdcr_json, one_line_error
 from tests.faults.hostile import BENCHMARKS, OPTIONS, Input, inputs
+from tests.faults.imports import Import, imports
 from tests.faults.tally import Tally
 from tests.faults.workspace import leftovers
 
 ROWS = list(inputs())
+IMPORTS = list(imports())
 SECONDS = 20
 
 
@@ -84,6 +86,21 @@ def test_a_benchmark_is_refused(tmp_path: Path, tally: Tally, name: str, content
     refused(mdcr(root, *flags(f"eval --benchmark {folder} --model bm25 --workers 1")), said)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outer"], name
     assert not leftovers(root)
+    tally.count("refused")
+
+
+@pytest.mark.parametrize("row", IMPORTS, ids=[row.name for row in IMPORTS])
+def test_an_import_is_refused(row: Import, tiny: Path, tmp_path: Path, tally: Tally) -> None:
+    row.make(tmp_path)
+    before = published(tiny)
+    tally.count("tried")
+    given = flags("eval --queries 10 --size all --samples 1 --workers 1 --measures map")
+    result = mdcr(tiny, *given, "--model", row.system.format(tmp_path))
+    assert row.said in one_line_error(result)
+    assert [path for path in published(tiny) if path.parts[-3] != "pools"] == [
+        path for path in before if path.parts[-3] != "pools"
+    ]
+    assert not leftovers(tiny)
     tally.count("refused")
 
 

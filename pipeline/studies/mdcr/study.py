@@ -22,7 +22,7 @@ from pipeline.corpus.prefilter import has_text, prefilter
 from pipeline.corpus.queries import choose_queries, field_cited
 from pipeline.corpus.reader import Corpus
 from pipeline.stages.selection import Selection, parse_fields
-from pipeline.stages.systems import parse_systems, system_names
+from pipeline.stages.systems import parse_systems, stored_names
 from pipeline.studies.base import Findings, Study, StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, benchmark_task
@@ -75,7 +75,7 @@ class Recipe:
     def config(self, left_out: Mapping[str, str]) -> BenchmarkConfig:
         """Return what decides the benchmark beside pools and rankings."""
         drawing = Drawing(self.seed, self.positives, self.negatives, self.top)
-        systems, chosen = (tuple(system_names(names)) for names in (self.systems, self.model_negatives))
+        systems, chosen = (tuple(stored_names(names)) for names in (self.systems, self.model_negatives))
         return BenchmarkConfig(drawing, systems, chosen, tuple(left_out.items()))
 
 
@@ -111,7 +111,7 @@ def field_rankings(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRank
     parts = []
     for split, (field, of_split) in itertools.product(SPLITS, pools.items()):
         evaluated = workspace.evaluations(of_split[split], recipe.systems, depth=recipe.depth)
-        rankings = zip(system_names(recipe.systems), (each.ranking for each in evaluated), strict=True)
+        rankings = zip(stored_names(recipe.systems), (each.ranking for each in evaluated), strict=True)
         parts.append(FieldRankings(split, field, of_split[split], dict(rankings)))
     return parts, left_out
 
@@ -165,7 +165,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     counts = artifact.manifest.counts
     pairs = [(*pair.split("|"), value) for pair, value in counts["jaccard"].items()]
     jaccard = pl.DataFrame(pairs, schema=["system", "other", "jaccard"], orient="row")
-    names, value_of = system_names(recipe.systems), {frozenset(pair): value for *pair, value in pairs}
+    names, value_of = stored_names(recipe.systems), {frozenset(pair): value for *pair, value in pairs}
     matrix = []
     for one in names:
         row = {other: value_of.get(frozenset((one, other))) for other in names}
