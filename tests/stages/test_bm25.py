@@ -144,7 +144,7 @@ def test_a_block_of_other_papers_is_refused(tmp_path: Path) -> None:
     corpus = make_corpus(tmp_path, PAPERS)
     segment = make(tmp_path, terms_tasks(corpus, make_pool(tmp_path, corpus, [0], list(range(10))))["paper"])
     index = index_of(segment)
-    index._segments[0].rows = np.arange(11, dtype=np.uint32)
+    index._segments[0].rows, index._segments[0].edges = np.arange(11, dtype=np.uint32), np.array([0, 11])
     with pytest.raises(CorruptError, match=r"terms-00000\.arrow of .* does not hold the terms of its 11 papers"):
         list(index.parts(np.arange(3, dtype=np.uint32)))
 
