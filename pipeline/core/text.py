@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -38,6 +39,46 @@ def normalise_all(texts: Sequence[str | None]) -> pa.LargeStringArray:
     for row in irregular:
         found[row] = " ".join(found[row].split())
     return pa.array(found, pa.large_string())
+
+
+def integer(text: str) -> int:
+    """Return the integer that a file writes in ASCII digits; Python's own ``int`` also takes ``1_0`` and ``١``.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    return int(_plain(text))
+
+
+def number(text: str) -> float:
+    """Return the number that a file writes in ASCII, ``inf`` and ``nan`` included, as :func:`integer` does.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    return float(_plain(text))
+
+
+def _plain(text: str) -> str:
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text[:80]!r} is not a number in ASCII digits")
+    return text
+
+
+def printable(text: str) -> str:
+    r"""Return text as one line for a terminal or a table: what is not printable is escaped, as in ``\x1b``.
+
+    These are control characters (line ends and NUL among them), marks of direction and other invisible ones, lone
+    surrogates, and spaces other than U+0020.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def without_credentials(text: str) -> str:
+    """Return text without the user and password of the addresses in it (``https://user:password@host/``)."""
+    return re.sub(r"(?<=://)[^/?#\s]*@", "", text)
 
 
 def same_title_form(title: str) -> str:
