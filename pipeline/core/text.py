@@ -20,6 +20,9 @@ _NOT_ALPHANUMERIC = {code: None for code in range(128) if not chr(code).isalnum(
 _LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
 
 
+_FORMULA = ("=", "+", "-", "@")
+
+
 def normalise(text: str | None) -> str:
     """Return ``text`` in Unicode NFC with each run of white space as one space, stripped; nothing else changes."""
     if not text:
@@ -74,6 +77,29 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def csv_cell(text: str) -> str:
+    """Return text as a cell of a CSV table: on one line, and no formula.
+
+    Spreadsheets run a cell that starts with ``=``, ``+``, ``-`` or ``@``. Such a text gets a leading apostrophe, unless
+    it is a number. :func:`from_csv_cell` takes it away.
+    """
+    shown = printable(text)
+    return f"'{shown}" if shown.lstrip("'").startswith(_FORMULA) and not _is_number(shown) else shown
+
+
+def from_csv_cell(cell: str) -> str:
+    """Return the text of a cell of :func:`csv_cell`, on one line."""
+    return cell[1:] if cell.startswith("'") and cell.lstrip("'").startswith(_FORMULA) else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        number(text)
+    except ValueError:
+        return False
+    return True
 
 
 def without_credentials(text: str) -> str:
