@@ -121,12 +121,13 @@ class Corpus:
     def characters(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """Return the characters of title and abstract of the papers at ``rows``, int64 ``[rows]``."""
         titles, abstracts = (self.attributes[name][rows] for name in ("title_chars", "abstract_chars"))
-        return np.add(titles, abstracts, dtype=np.int64)
+        characters: npt.NDArray[np.int64] = np.add(titles, abstracts, dtype=np.int64)
+        return characters
 
     def query_characters(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """Return the characters of the query texts at ``rows``, int64 ``[rows]``."""
-        lengths: npt.NDArray[np.integer] = pc.utf8_length(self.query_texts.column("text")).to_numpy()
-        return lengths[rows].astype(np.int64)
+        lengths: npt.NDArray[np.int64] = pc.utf8_length(self.query_texts.column("text")).to_numpy().astype(np.int64)
+        return lengths[rows]
 
     def texts(self, rows: npt.NDArray[np.integer], block: int = 8192) -> Iterator[list[Text]]:
         """Yield title and abstract of the papers at rising ``rows``.

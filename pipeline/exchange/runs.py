@@ -170,7 +170,7 @@ def _json(path: Path, memory: int) -> Entries:
 def _ranx(path: Path, memory: int) -> Entries:
     """Return the entries of a file of ranx: CBOR, compressed twice."""
     import cbor2
-    import lz4.frame
+    import lz4.frame  # type: ignore[import-untyped]
 
     with lz4.frame.open(path) as inner, lz4.frame.open(inner) as outer:
         data = outer.read(memory // _TIMES["lz4"] + 1)

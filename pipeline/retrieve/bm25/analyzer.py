@@ -30,7 +30,7 @@ _MARK = "qz90210zq90210zq"
 
 _WORDS_PER_CALL = 50_000
 
-_WORD_BYTES = 256
+_BYTES_A_WORD = 256
 """Memory of a word in the cache beside its spelling, about."""
 
 
@@ -131,7 +131,7 @@ class CachedAnalyzer:
         encoded = words.flatten().dictionary_encode()
         spelled = encoded.dictionary.to_pylist()
         new = [word for word in spelled if word not in self._words]
-        self._held += sum(map(len, new)) + _WORD_BYTES * len(new)
+        self._held += sum(map(len, new)) + _BYTES_A_WORD * len(new)
         self._words.update(zip(new, range(len(self._words), len(self._words) + len(new)), strict=True))
         found = self._analyzer.terms_of_words(new)
         terms = [self._vocabulary.setdefault(term, len(self._vocabulary)) for each in found for term in each]
