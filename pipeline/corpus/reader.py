@@ -127,7 +127,8 @@ class Corpus:
     def query_characters(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """Return the characters of the query texts at ``rows``, int64 ``[rows]``."""
         lengths: npt.NDArray[np.int64] = pc.utf8_length(self.query_texts.column("text")).to_numpy().astype(np.int64)
-        return lengths[rows]
+        characters: npt.NDArray[np.int64] = lengths[rows]
+        return characters
 
     def texts(self, rows: npt.NDArray[np.integer], block: int = 8192) -> Iterator[list[Text]]:
         """Yield title and abstract of the papers at rising ``rows``.

@@ -22,8 +22,8 @@ _IDS = ("query_id", "paper_id")
 def as_csv(frame: pl.DataFrame) -> str:
     """Return a frame as CSV, its texts but ids as :func:`pipeline.core.text.csv_cell` has them."""
     texts = [name for name, kind in frame.schema.items() if kind == pl.String and name not in _IDS]
-    shown: pl.DataFrame = frame.with_columns(pl.col(name).map_elements(csv_cell, pl.String) for name in texts)
-    return shown.write_csv()
+    text: str = frame.with_columns(pl.col(name).map_elements(csv_cell, pl.String) for name in texts).write_csv()
+    return text
 
 
 def write_frame(path: Path, frame: pl.DataFrame, output: str = "csv") -> None:
