@@ -3,6 +3,11 @@
 
 # Variables given on the command line alone count: MDCR_MAKE has their names, MDCR_MAKE_NAME the value of each. Make expands none of
 # them, and mdcr reads them from its environment, so no value is ever part of a line of shell.
+ifneq ($(filter command,$(origin v) $(origin c)),)
+$(error v and c must not be given: the Makefile uses them itself)
+endif
+$(foreach v,GIVEN MAKE_OWN SPECIAL MDCR PIP COMMANDS MDCR_MAKE MDCR_GOALS .DEFAULT_GOAL,$(if \
+  $(filter command,$(origin $v)),$(error $v must not be given: the Makefile uses it itself)))
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
 MAKE_OWN := PYTHON VENV BIN FAISS PART QUICK KILLS
 $(foreach v,$(GIVEN),$(eval override $v := $$(value $v))$(eval export MDCR_MAKE_$v := $$(value $v)))

@@ -13,6 +13,7 @@ from pipeline.cli.output import print_rows
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.progress import say
+from pipeline.core.text import printable
 from pipeline.core.workspace import corpus_names, find_corpus
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
@@ -70,7 +71,7 @@ def _show(each: registry.Listing, options: argparse.Namespace) -> None:
     values = {**_line(each), "revision": each.revision or "-", "folder": str(each.folder or "-")}
     values |= {"training queries": " ".join(each.exclusions) or "-", "published": "" if each.published else "-"}
     for name, value in values.items():
-        print(f"{name:18}{value}".rstrip())
+        print(printable(f"{name:18}{value}".rstrip()))
     for name, figure in each.published.items():
         print(f"  {name:32}{registry.as_printed(figure):>8}")
 

@@ -52,8 +52,10 @@ def detail(message: str) -> None:
 
 def warn(message: str) -> None:
     """Print one line, even where messages are silenced: the results lack something that was asked for."""
+    from pipeline.core.text import printable  # here, because every start of the command loads this module
+
     with contextlib.suppress(OSError):
-        print(message, file=sys.stderr, flush=True)
+        print(printable(message), file=sys.stderr, flush=True)
 
 
 def span(seconds: float) -> str:

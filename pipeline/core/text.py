@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence, Set
 from typing import Any
@@ -18,6 +19,9 @@ _OTHER_SPACES = "".join(each for each in map(chr, range(0x3001)) if each.isspace
 _IRREGULAR_SPACES = rf"[{_OTHER_SPACES}]|  |\A | \z"
 _NOT_ALPHANUMERIC = {code: None for code in range(128) if not chr(code).isalnum()}
 _LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
+
+
+_FORMULA = ("=", "+", "-", "@")
 
 
 def normalise(text: str | None) -> str:
@@ -79,6 +83,69 @@ def normalise_all(texts: Sequence[str | None], lined: Set[int] = frozenset()) ->
     for row in {*irregular, *lined}:
         found[row] = one_a_line(found[row].split("\n")) if row in lined else " ".join(found[row].split())
     return pa.array(found, pa.large_string())
+
+
+def integer(text: str) -> int:
+    """Return the integer that a file writes in ASCII digits; Python's own ``int`` also takes ``1_0`` and ``١``.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    return int(_plain(text))
+
+
+def number(text: str) -> float:
+    """Return the number that a file writes in ASCII, ``inf`` and ``nan`` included, as :func:`integer` does.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    return float(_plain(text))
+
+
+def _plain(text: str) -> str:
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text[:80]!r} is not a number in ASCII digits")
+    return text
+
+
+def printable(text: str) -> str:
+    r"""Return text as one line for a terminal or a table: what is not printable is escaped, as in ``\x1b``.
+
+    These are control characters (line ends and NUL among them), marks of direction and other invisible ones, lone
+    surrogates, and spaces other than U+0020.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def csv_cell(text: str) -> str:
+    """Return text as a cell of a CSV table: on one line, and no formula.
+
+    Spreadsheets run a cell that starts with ``=``, ``+``, ``-`` or ``@``. Such a text gets a leading apostrophe, unless
+    it is a number. :func:`from_csv_cell` takes it away.
+    """
+    shown = printable(text)
+    return f"'{shown}" if shown.lstrip("'").startswith(_FORMULA) and not _is_number(shown) else shown
+
+
+def from_csv_cell(cell: str) -> str:
+    """Return the text of a cell of :func:`csv_cell`, on one line."""
+    return cell[1:] if cell.startswith("'") and cell.lstrip("'").startswith(_FORMULA) else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        number(text)
+    except ValueError:
+        return False
+    return True
+
+
+def without_credentials(text: str) -> str:
+    """Return text without the user and password of the addresses in it (``https://user:password@host/``)."""
+    return re.sub(r"(?<=://)[^/?#\s]*@", "", text)
 
 
 def same_title_form(title: str) -> str:

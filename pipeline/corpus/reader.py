@@ -12,11 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.csr import ranges
+from pipeline.core.csr import ranges, slices
 from pipeline.core.schema import EXCLUSIONS
 from pipeline.core.text import stored_text, stored_texts
 
 Rows = npt.NDArray[np.uint32]
+
+TEXT_CHARS = 2**22
+"""Characters of texts that are held together; one longer text is held alone."""
 
 
 class Text(NamedTuple):
@@ -120,12 +123,27 @@ class Corpus:
             found = np.where(local >= 0, local + self.starts[number], found)
         return found
 
+    def characters(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """Return the characters of title and abstract of the papers at ``rows``, int64 ``[rows]``."""
+        titles, abstracts = (self.attributes[name][rows] for name in ("title_chars", "abstract_chars"))
+        characters: npt.NDArray[np.int64] = np.add(titles, abstracts, dtype=np.int64)
+        return characters
+
+    def query_characters(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """Return the characters of the query texts at ``rows``, int64 ``[rows]``."""
+        lengths: npt.NDArray[np.int64] = pc.utf8_length(self.query_texts.column("text")).to_numpy().astype(np.int64)
+        characters: npt.NDArray[np.int64] = lengths[rows]
+        return characters
+
     def texts(self, rows: npt.NDArray[np.integer], block: int = 8192) -> Iterator[list[Text]]:
-        """Yield title and abstract of the papers at rising ``rows``, at most ``block`` at a time."""
+        """Yield title and abstract of the papers at rising ``rows``.
+
+        At most ``block`` papers and :data:`TEXT_CHARS` come at a time, or one paper.
+        """
         for number, local in self.by_shard(rows):
             table = self.shard(number).select(["title", "abstract"])
-            for start in range(0, len(local), block):
-                part = table.take(local[start : start + block])
+            for some in slices(self.characters(local + self.starts[number]), block, TEXT_CHARS):
+                part = table.take(local[some])
                 abstracts = map(stored_text, part.column("abstract").to_pylist())
                 yield list(map(Text, part.column("title").to_pylist(), abstracts))
 

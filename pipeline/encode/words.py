@@ -14,10 +14,9 @@ from scipy.sparse import csr_matrix
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
-from pipeline.core.rng import priorities, smallest
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Corpus
-from pipeline.encode.lsa import LsaEncoder, counter_of, joined_sample, write_fit
+from pipeline.encode.lsa import LsaEncoder, counter_of, joined_sample, sample_of, write_fit
 from pipeline.encode.spec import WordsSpec
 
 
@@ -50,9 +49,9 @@ def fit(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
         from gensim.models import Word2Vec
     except ImportError as error:
         raise InputError(f"word vectors need gensim ({error})", "pip install 'mdcr-pipeline[facets]'") from error
-    chosen = smallest(priorities(corpus.attributes["key"], spec.seed, "words sample"), spec.sample)
+    chosen = sample_of(corpus, spec.seed, "words sample", spec.sample)
     with Progress(len(chosen), "word vectors: terms", "papers") as progress:
-        texts = list(joined_sample(corpus, np.sort(chosen), progress))
+        texts = list(joined_sample(corpus, chosen, progress))
     counter = counter_of(min_df=2, max_features=spec.vocabulary)
     try:
         counts = counter.fit_transform(texts)

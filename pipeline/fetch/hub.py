@@ -62,6 +62,8 @@ class SciRepEvalCatalogue:
         for name in configurations:
             if name not in offered:
                 raise InputError(f"the hub has no configuration {name!r} of SciRepEval", nearest(name, offered))
+        if not self._files:
+            raise StageError("the hub lists no files of SciRepEval", "Check --endpoint and HF_ENDPOINT")
         self.name = plain_name(f"scirepeval-{'-'.join(commit[:7] for commit in commits)}")
 
     def files(self) -> list[Remote]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import format_count
+from pipeline.core.text import printable
 from pipeline.report.caption import DATASET
 from pipeline.report.render import render_table
 from pipeline.report.tables import Column, Line, Table, label_of
@@ -151,7 +152,7 @@ def as_text(comparison: Comparison) -> str:
         where = f"  [{query.pool}]" if len(comparison.pools) > 1 else ""
         change = f"{100 * query.first:.1f} -> {100 * query.second:.1f}"
         lines += ["", f"{change}  {_paper(query.query_id, query)}{where}"]
-        ranks: list[tuple[str, ...]] = [(first, second, "relevant paper")]
+        ranks: list[tuple[str, ...]] = [(printable(first), printable(second), "relevant paper")]
         ranks += [
             (*(str(rank or "-") for rank in (each.first_rank, each.second_rank)), _paper(each.paper_id, each))
             for each in query.positives[:_POSITIVES]
@@ -164,7 +165,7 @@ def as_text(comparison: Comparison) -> str:
 
 def _paper(paper_id: str, paper: Positive | ComparedQuery) -> str:
     year = "" if paper.year is None else f" ({paper.year})"
-    return f"{paper_id} {textwrap.shorten(paper.title, _TITLE, placeholder='...')}{year}"
+    return printable(f"{paper_id} {textwrap.shorten(paper.title, _TITLE, placeholder='...')}{year}")
 
 
 def _aligned(rows: Sequence[tuple[str, ...]], text: int = 0) -> Iterator[str]:

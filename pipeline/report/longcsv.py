@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pipeline.core.text import csv_cell
 from pipeline.report.aggregate import of_sample
 from pipeline.report.frame import as_json
 from pipeline.report.model import AVERAGE, Report, Scored, Setup, Summary, unique
@@ -35,16 +36,21 @@ def render(report: Report) -> str:
 
 
 def as_csv(found: Iterable[Mapping[str, Any]]) -> str:
-    """Return records as CSV with a header; what is several is separated by ``;``, a missing value is empty."""
-    lines = [
-        {name: ";".join(map(str, value)) if isinstance(value, list) else value for name, value in each.items()}
-        for each in found
-    ]
+    """Return records as CSV with a header (texts: :func:`pipeline.core.text.csv_cell`).
+
+    What is several is separated by ``;``, a missing value is empty.
+    """
+    lines = [{name: _cell(value) for name, value in each.items()} for each in found]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    joined = ";".join(map(str, value)) if isinstance(value, list) else value
+    return csv_cell(joined) if isinstance(joined, str) else joined
 
 
 def _record(report: Report, summary: Summary, sample: int | None = None) -> dict[str, Any]:

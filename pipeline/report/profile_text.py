@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.fields import MAG_FIELDS
+from pipeline.core.text import printable
 from pipeline.report.figures import COLOURS, FORMATS, WIDTH, drawing, save
 from pipeline.report.profile import QUANTILES, Profile, share
 
@@ -49,6 +50,7 @@ def _drops(prefilter: Profile) -> list[tuple[str, int]]:
 
 
 def _facts(*facts: tuple[str, int, float | None]) -> list[str]:
+    facts = tuple((printable(label), count, fraction) for label, count, fraction in facts)
     width = max(len(label) for label, _, _ in facts)
     return [
         f"  {label.replace('_', ' '):{width}}{count:>16,}" + ("" if fraction is None else f"{fraction:>9.1%}")
@@ -69,7 +71,7 @@ def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]
 
 
 def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]:
-    labels = [missing if row[name] is None else str(row[name]) for row in rows]
+    labels = [missing if row[name] is None else printable(str(row[name])) for row in rows]
     width = max(len(name), *map(len, labels)) if labels else len(name)
     most = max((row["papers"] for row in rows), default=0) or 1
     lines = [f"  {name:{width}}{'papers':>14}{'abstract':>10}{'prefiltered':>14}"]

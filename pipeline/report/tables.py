@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.core.config import format_count
+from pipeline.core.text import printable
 from pipeline.measure.measures import parse_measures
 from pipeline.report.caption import title
 from pipeline.report.model import AVERAGE, Family, Report, Setup, Summary
@@ -77,6 +78,8 @@ class Table:
         columns: in order; those of one group are adjacent.
         lines: in order, one value a column.
         notes: how to read it, its provenance last.
+
+    Its texts may come from data: what is not printable is escaped, line ends included, in every format.
     """
 
     title: str
@@ -84,6 +87,21 @@ class Table:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     notes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        shown = {
+            "title": printable(self.title),
+            "corner": printable(self.corner),
+            "columns": tuple(Column(printable(each.group), printable(each.label)) for each in self.columns),
+            "lines": tuple(Line(printable(e.label), tuple(map(_shown, e.values)), e.summary) for e in self.lines),
+            "notes": tuple(map(printable, self.notes)),
+        }
+        for name, value in shown.items():
+            object.__setattr__(self, name, value)
+
+
+def _shown(value: Value) -> Value:
+    return printable(value) if isinstance(value, str) else value
 
 
 def build_tables(report: Report) -> tuple[Table, ...]:

@@ -50,9 +50,9 @@ def import_task(
     check_depth(depth)
     config = ImportConfig(name, _checksum(path), depth, allow_unknown)
 
-    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         opened = open_pool(inputs)
-        table, read = read_run(path, opened, depth, allow_unknown=allow_unknown)
+        table, read = read_run(path, opened, depth, allow_unknown=allow_unknown, memory=resources.memory)
         if _checksum(path) != config.sha256:
             raise InputError(f"{path} changed while it was read", "Run the command again")
         ranking = Ranking(*(column(table, each) for each in table.column_names))

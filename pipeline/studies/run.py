@@ -14,6 +14,7 @@ from pipeline.core.config import canonical, file_name
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.workspace import REPORTS
+from pipeline.exchange.frames import as_csv
 from pipeline.report.figures import FORMATS, drawing, save
 from pipeline.report.page.index import write_index, write_page
 from pipeline.report.page.parts import Image, Page, TablePart
@@ -59,7 +60,7 @@ def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: 
         for each in findings.tables:
             files.write_text(folder / f"{each.name}.md", render_table(each.table, "markdown"))
             files.write_text(folder / f"{each.name}.tex", render_table(each.table, "latex"))
-            files.write_text(folder / f"{each.name}.csv", each.frame.write_csv())
+            files.write_text(folder / f"{each.name}.csv", as_csv(each.frame))
         for file, text in findings.files.items():
             files.write_text(folder / file, text)
         for file, path in findings.copies.items():
@@ -78,9 +79,7 @@ def _page(study: Study, name: str, record: Mapping[str, Any], findings: Findings
     """Return the page of a study: tables, its own parts, then the figures that were drawn."""
     source = ", ".join(findings.sources)
     tables = [
-        TablePart(
-            each.name, each.table, {"csv": each.frame.write_csv(), "tex": render_table(each.table, "latex")}, source
-        )
+        TablePart(each.name, each.table, {"csv": as_csv(each.frame), "tex": render_table(each.table, "latex")}, source)
         for each in findings.tables
     ]
     drawn = [(each.name, folder / f"{each.name}.svg") for each in findings.figures if not each.charted]

@@ -109,6 +109,18 @@ def test_what_make_does_not_know_is_refused(workspace: Path, words: list[str], e
     assert expected in ended.stderr
 
 
+@pytest.mark.parametrize("goal", ["eval", "check", "help", "demo"])
+@pytest.mark.parametrize(
+    "name",
+    ["MDCR", "GIVEN", "v", "c", "MAKE_OWN", "SPECIAL", "PIP", "COMMANDS", "MDCR_MAKE", "MDCR_GOALS", "MDCR_MAKE_SEED"],
+)
+def test_names_of_the_makefiles_own_are_refused(tmp_path: Path, goal: str, name: str) -> None:
+    ended = make(tmp_path, goal, "SEED=1", f"{name}=touch ran; true")
+    assert ended.returncode == 2, ended
+    assert name in ended.stderr
+    assert not list(tmp_path.glob("**/ran"))
+
+
 def test_options_flags_and_variables_of_other_commands(workspace: Path) -> None:
     plan = make(workspace, "pool", "SIZE=900", "QUERIES=20", "SAMPLES=1", "DRY_RUN=1", "JSON=1", "QUIET=0", "FIELD=")
     assert plan.stdout.startswith('{"plan": [')

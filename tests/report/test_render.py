@@ -162,3 +162,23 @@ def test_an_unknown_format_is_refused(by_size: Report) -> None:
     with pytest.raises(InputError, match="no format 'latx'.*'latex'"):
         render(by_size, "latx")
     assert all(render(by_size, each).endswith("\n") for each in FORMATS)
+
+
+HOSTILE = "=1+1\n\x1b[31m\u202e\0x"
+SHOWN = r"=1+1\n\x1b[31m\u202e\x00x"
+
+
+@pytest.mark.parametrize("output", FORMATS)
+def test_a_name_of_hostile_characters_stays_in_its_row(output: str) -> None:
+    """Rows are neither split nor changed: names have no line end, no escape code and no mark of direction."""
+    plain, named = (
+        render(summarise([flat("BM25", 0.5), flat(name, 0.25)], ReportSettings(resamples=10, baseline="BM25")), output)
+        for name in ("other", HOSTILE)
+    )
+    assert len(named.splitlines()) == len(plain.splitlines())
+    assert all(line.isprintable() for line in named.splitlines())
+    if output == "csv":
+        systems = [line["system"] for line in csv.DictReader(io.StringIO(named))]
+        assert set(systems) == {"BM25", f"'{SHOWN}"}
+    elif output == "terminal":
+        assert SHOWN in named

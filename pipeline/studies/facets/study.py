@@ -16,6 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.exchange.frames import as_csv
 from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.score import score_task
 from pipeline.studies.base import Findings, Study
@@ -133,7 +134,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         tables,
         [report.query_figure(values, tested)],
         [corpus.name, collection.artifact.name, *(pool.artifact.name for pool in opened.values())],
-        {"queries.csv": values.write_csv(), **files},
+        {"queries.csv": as_csv(values), **files},
         [browser(by_facet, collection, ranked, values)],
     )
 
