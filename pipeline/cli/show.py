@@ -12,7 +12,7 @@ from pipeline.cli.output import print_json, print_rows
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.core.files import disk_errors
-from pipeline.core.progress import say
+from pipeline.core.progress import say, warn
 from pipeline.core.workspace import CORPORA, FITS, LUCENE, POOLS, RANKINGS, SCORES, VECTORS, corpus_names, find_corpus
 from pipeline.report.choice import choose_pools
 
@@ -82,7 +82,7 @@ def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         except CorruptError as error:
             if options.corpus:
                 raise
-            say(f"left out: {error}")
+            warn(f"left out: {error}")
             continue
         counts = artifact.manifest.counts
         rows.append(
