@@ -82,7 +82,8 @@ def unused(root: Path) -> list[Unused]:
     """Return what no named corpus needs, users of others first.
 
     An artifact is kept if its corpus has a name, is an input of one that has, or was made within a day; if its pool and
-    (scores) its ranking are kept; and if no newer version replaces it. Artifacts with damaged manifests, which ``--repair`` mends, stay too.
+    (scores) its ranking are kept; and if no newer version replaces it. Artifacts with damaged manifests, which
+    ``--repair`` mends, stay too.
     """
     parents = [
         *_FOLDERS[:-2],
