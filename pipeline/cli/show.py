@@ -165,6 +165,7 @@ def _measures(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]
             "measure": each.name + "[@k|%p]" * each.cuts,
             "label": each.label,
             "also": " ".join(each.aliases) or "-",
+            "better": "higher" if each.higher_is_better else "lower",
             "definition": each.text,
         }
         for each in MEASURES.values()
