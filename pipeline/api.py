@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.cluster.guard import refuse
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
-from pipeline.core.workspace import EXPORTS, TUNINGS, corpus_names, find_corpus
+from pipeline.core.workspace import EXPORTS, corpus_names, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.possible import possible
@@ -149,10 +149,12 @@ class Workspace:
 
         Raises:
             InputError: a system or measure is unknown, or BM25 is required to be tuned and is not.
+            CorruptError: the manifest of a tuning of BM25 is damaged.
         """
         from pipeline.measure.measures import parse_measures
         from pipeline.stages.chain import evaluations
         from pipeline.stages.systems import parse_systems
+        from pipeline.stages.tune import tunings_for
 
         parsed = parse_systems(joined(systems), precision, runs)  # before a corpus is looked for
         asked = [pools] if isinstance(pools, PoolView | Task) else list(pools)
@@ -162,7 +164,7 @@ class Workspace:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
         settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
         further = tuple(map(str, parse_measures(joined(measures)))) if measures else ()
-        tunings = list(published(self.root / TUNINGS))
+        tunings = tunings_for(self.root, parsed)
         return [
             evaluation
             for group in by_corpus.values()

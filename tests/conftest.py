@@ -22,6 +22,7 @@ _FIRST = (
     "cluster/test_ray.py",
     "cluster/test_slurm.py",
     "faults/test_kills.py",
+    "test_first_hour.py",
     "retrieve/test_bm25.py",
     "retrieve/test_engines.py",
     "measure/test_engines.py",

@@ -183,6 +183,11 @@ def test_plots_show_the_means(workspace: mdcr.Workspace) -> None:
     assert [each.get_text() for each in axes.get_yticklabels()] == ["Medicine"]
     with pytest.raises(InputError, match="one pool size"):
         mdcr.plot.by_field(scores, "ndcg")
+    fewer = workspace.evaluate(workspace.pools(**SETTINGS | {"size": "300", "queries": 9}), ["bm25", "lsa"])
+    both = mdcr.plot.summary(pl.concat([scores, fewer])).filter(measure="ndcg", size=300, system="lsa")
+    assert sorted(both["queries"]) == [9, summary["queries"][0]]
+    with pytest.raises(InputError, match="differ in size alone"):
+        mdcr.plot.by_size(pl.concat([scores, fewer]), "ndcg")
     with pytest.raises(InputError, match="one that was scored"):
         mdcr.plot.by_size(scores, "err")
 

@@ -102,7 +102,7 @@ def plan(options: argparse.Namespace) -> None:
 
     runner = read.runner(options)
     precision = parse_precision(options.precision)
-    known = corpus_names(runner.root)
+    known = corpus_names(runner.root, studies=False)
     corpus = find_corpus(runner.root, options.corpus) if options.corpus or len(known) == 1 else None
     sums = any(name.split("=")[-1].startswith("wsum(") for name in system_names(options.model))
     sizes = [_papers(pools, len(Corpus(corpus)) if corpus else None) for pools in _pools(options, corpus, sums=sums)]

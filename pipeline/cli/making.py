@@ -16,6 +16,7 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus_folder
 from pipeline.possible import possible as possible_of
 from pipeline.runner import Runner, Step
+from pipeline.stages.tune import stored_tuning_tasks
 
 
 def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace, *, stores: bool = False) -> list[Artifact]:
@@ -41,7 +42,7 @@ def possible(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace)
 
 
 def repaired(options: argparse.Namespace) -> Runner:
-    """Return the runner of a command after repairing its corpus, if ``--repair`` was given."""
+    """Return the runner of a command after repairing its corpus and the tunings of that, if ``--repair`` was given."""
     runner = read.runner(options)
     if options.repair and not options.dry_run:
         folder = find_corpus_folder(runner.root, options.corpus)
@@ -53,6 +54,8 @@ def repaired(options: argparse.Namespace) -> Runner:
             from pipeline.stages.corpus import recorded_task
 
             runner.make(recorded_task(folder))
+        for task in stored_tuning_tasks(runner.root, Artifact.open(folder)):
+            runner.make(task)
     return runner
 
 

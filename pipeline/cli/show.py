@@ -12,8 +12,19 @@ from pipeline.cli.output import print_json, print_rows
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.core.files import disk_errors
-from pipeline.core.progress import say
-from pipeline.core.workspace import CORPORA, FITS, LUCENE, POOLS, RANKINGS, SCORES, VECTORS, corpus_names, find_corpus
+from pipeline.core.progress import say, warn
+from pipeline.core.workspace import (
+    CORPORA,
+    FITS,
+    LUCENE,
+    POOLS,
+    RANKINGS,
+    SCORES,
+    VECTORS,
+    corpus_folders,
+    corpus_names,
+    find_corpus,
+)
 from pipeline.report.choice import choose_pools
 
 _OPTIONS: dict[str, set[str]] = {
@@ -63,7 +74,7 @@ def _show_corpus(root: Path, options: argparse.Namespace) -> None:
     from pipeline.report.profile_text import render_profile, save_profile_plots
 
     artifact = find_corpus(root, options.corpus)
-    name = options.corpus or corpus_names(root)[0]
+    name = options.corpus or corpus_folders(root)[artifact.name]
     found = profile(Corpus(artifact), name, read.runner(options).resources.memory // 2)
     written = []
     if options.output:
@@ -82,18 +93,18 @@ def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         except CorruptError as error:
             if options.corpus:
                 raise
-            say(f"left out: {error}")
+            warn(f"left out: {error}")
             continue
         counts = artifact.manifest.counts
         rows.append(
             {
                 "corpus": name,
                 "artifact": artifact.name,
-                "source": artifact.manifest.config["source"],
+                "source": artifact.manifest.config.get("source", artifact.manifest.stage),
                 "papers": counts["kept"],
-                "prefiltered": counts["prefilter"]["kept"],
-                "references": counts["references"],
-                "in_corpus": counts["references_in_corpus"],
+                "prefiltered": counts.get("prefilter", {}).get("kept", "-"),
+                "references": counts.get("references", "-"),
+                "in_corpus": counts.get("references_in_corpus", "-"),
             }
         )
     return rows
@@ -154,6 +165,7 @@ def _measures(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]
             "measure": each.name + "[@k|%p]" * each.cuts,
             "label": each.label,
             "also": " ".join(each.aliases) or "-",
+            "better": "higher" if each.higher_is_better else "lower",
             "definition": each.text,
         }
         for each in MEASURES.values()

@@ -19,6 +19,7 @@ from pipeline.report.render import render_table
 from pipeline.studies import registry
 from pipeline.studies.base import Study
 from pipeline.studies.recipe import read_recipe, refuse_kept, replaced_systems, with_settings
+from pipeline.studies.run import check_input
 
 
 def study(options: argparse.Namespace) -> None:
@@ -39,6 +40,7 @@ def study(options: argparse.Namespace) -> None:
             raise InputError(f"--list must be of a study with an input, got {chosen.name}", "Leave out --list")
         print_rows("tasks", chosen.listing(recipe), options)
         return
+    check_input(workspace, chosen, recipe)
     if options.dry_run:
         print_plan(workspace, chosen, recipe, options)
         return

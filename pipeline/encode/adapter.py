@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pipeline.core.errors import InputError, MdcrError
+from pipeline.core.install import pip_extra
 from pipeline.encode import hub
 
 _PROBE = tuple(range(1, 9))
@@ -27,7 +28,7 @@ def activate(network: Any, folder: Path) -> None:
         import adapters
         from adapters.loading import AdapterFusionLoader
     except ImportError as error:
-        raise InputError("adapters need the package adapters", "pip install 'mdcr-pipeline[specter2]'") from error
+        raise InputError("adapters need the package adapters", pip_extra("specter2")) from error
     plain, found = _states(network), {"missing_keys": list[str]()}
     logger = logging.getLogger("adapters")
     level = logger.level

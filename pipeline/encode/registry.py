@@ -40,6 +40,7 @@ class Listing:
         licence: licence of the weights.
         published: published figures, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
+        package: Python package of the extra ``offline-model`` that brings its weights; empty for none.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Listing:
     licence: str
     published: Mapping[str, float]
     exclusions: tuple[str, ...]
+    package: str = ""
 
 
 def names() -> list[str]:
@@ -323,6 +325,7 @@ def _listing(name: str, entry: Mapping[str, Any]) -> Listing:
         licence=entry.get("licence", ""),
         published=_reference().get(name, {}),
         exclusions=tuple(entry.get("exclusions", ())),
+        package=package.partition("/")[0],
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
 from pipeline.core.workdir import Workdir
@@ -48,7 +49,7 @@ def fit(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
     try:
         from gensim.models import Word2Vec
     except ImportError as error:
-        raise InputError(f"word vectors need gensim ({error})", "pip install 'mdcr-pipeline[facets]'") from error
+        raise InputError(f"word vectors need gensim ({error})", pip_extra("facets")) from error
     chosen = sample_of(corpus, spec.seed, "words sample", spec.sample)
     with Progress(len(chosen), "word vectors: terms", "papers") as progress:
         texts = list(joined_sample(corpus, chosen, progress))

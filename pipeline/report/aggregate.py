@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.measure.measures import parse_measures
+from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import confidence_interval, mean_and_deviation
 from pipeline.report.averaging import Averaged, Floats, Key, average
 from pipeline.report.model import (
@@ -48,7 +48,8 @@ def summarise(
     systems = unique([each.system for each in scored])
     if sort:
         found = {key: each.values.mean() for key, each in averaged.items() if key[2] == sort}
-        means = {name: np.mean([v for k, v in found.items() if k[1] == name] or [-1.0]) for name in systems}
+        sign = sign_of(sort)
+        means = {name: np.mean([sign * v for k, v in found.items() if k[1] == name] or [-np.inf]) for name in systems}
         systems = tuple(sorted(systems, key=lambda name: -means[name]))
     grouped = families(each.pool.setup for each in scored)
     summaries: list[Summary] = []

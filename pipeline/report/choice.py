@@ -16,7 +16,7 @@ from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, canonical
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import MANIFEST
-from pipeline.core.progress import say
+from pipeline.core.progress import warn
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES, find_corpus
 from pipeline.measure.measures import parse_measures
 from pipeline.report.caption import flat
@@ -121,7 +121,7 @@ def scored(root: Path) -> list[Chosen]:
         lost = [_lost(root / POOLS, inputs["pool"])] if inputs["pool"] not in pools else []
         lost += [_lost(root / RANKINGS, inputs["ranking"])] if inputs["ranking"] not in rankings else []
         if lost:
-            say(f"left out: {artifact.name}, because {' and '.join(lost)}")
+            warn(f"left out: {artifact.name}, because {' and '.join(lost)}")
         else:
             config = artifact.manifest.config
             key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))

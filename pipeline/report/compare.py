@@ -12,6 +12,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind, paired_permutation
 from pipeline.report.averaging import average
 from pipeline.report.choice import is_called
@@ -112,7 +113,8 @@ def _comparison(
     means = bootstrap_means(change, resamples=settings.resamples, **seeded)
     low, high = confidence_interval(means, change, level=settings.level)
     p_values = paired_permutation(change, permutations=settings.permutations, **seeded)
-    signs = [np.count_nonzero(each, axis=1) for each in (change > 0, change == 0, change < 0)]
+    gain = change * np.array([sign_of(name) for name in shown])[:, None]
+    signs = [np.count_nonzero(each, axis=1) for each in (gain > 0, gain == 0, gain < 0)]
     columns = (*(each.mean(axis=1) for each in (*values, change)), low, high, p_values, *signs)
     return Comparison(
         first=first,

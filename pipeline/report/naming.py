@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.config import digest, file_name, format_count
-from pipeline.core.workspace import CORPORA, corpus_names
+from pipeline.core.workspace import corpus_folders
 from pipeline.report.caption import unusual
 from pipeline.report.choice import Choice, option
 from pipeline.report.identity import Chosen
@@ -26,10 +26,7 @@ def folder_names(root: Path, groups: Sequence[Sequence[Chosen]], choice: Choice,
 
     ``told`` is what else decides the tables.
     """
-    named: dict[str, str] = {}
-    for name in corpus_names(root):
-        folder = (root / CORPORA / f"{name}.name").read_text(encoding="utf-8", errors="replace").strip()
-        named.setdefault(folder, name)
+    named = corpus_folders(root)
     chosen = [
         _part(option(name)[2:], value)
         for name, value in vars(choice).items()

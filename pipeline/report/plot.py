@@ -5,6 +5,7 @@ A frame has a row for each query, as :meth:`pipeline.api.Workspace.scores` retur
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import polars as pl
@@ -13,25 +14,28 @@ from pipeline.core.config import format_count
 from pipeline.core.errors import InputError
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.report.figures import draw, drawing
+from pipeline.report.frame import as_json
 from pipeline.report.page.parts import Chart, Series
 from pipeline.report.tables import label_of
 
-_ROW = ["corpus", "field", "split", "size", "seed", "system", "depth", "settings", "measure"]
+_ROW = ["corpus", "field", "year", "split", "size", "seed", "pool_settings", "system", "depth", "settings", "measure"]
 
 
 def summary(frame: pl.DataFrame, *, seed: int = 13) -> pl.DataFrame:
     """Return means with 95% bootstrap intervals over queries, a row for each system, pool and measure.
 
-    Samples of a pool are averaged query by query.
+    Samples of a pool are averaged query by query. Pools that differ in another setting have rows of their own.
 
     Args:
         frame: scores.
         seed: of the bootstrap.
 
     Returns:
-        ``corpus, field, split, size, seed, system, depth, settings, measure, value, low, high, queries, samples``;
-        values are fractions.
+        ``corpus, field, year, split, size, seed, pool_settings, system, depth, settings, measure, value, low, high,
+        queries, samples``; values are fractions, and ``pool_settings`` leave out the sample.
     """
+    unsampled = {text: _without_sample(text) for text in frame["pool_settings"].unique()}
+    frame = frame.with_columns(pl.col("pool_settings").replace_strict(unsampled, return_dtype=pl.String))
     by_query = frame.group_by([*_ROW, "query"], maintain_order=True).agg(
         pl.col("value").mean(), pl.col("sample").n_unique().alias("samples")
     )
@@ -46,17 +50,25 @@ def summary(frame: pl.DataFrame, *, seed: int = 13) -> pl.DataFrame:
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
+def _without_sample(pool_settings: str) -> str:
+    return as_json({name: value for name, value in json.loads(pool_settings).items() if name != "sample"})
+
+
 def by_size(frame: pl.DataFrame, measure: str = "map", *, seed: int = 13) -> Any:
     """Return a figure of a measure against the number of candidates: a line and a 95% band for each system.
 
     Raises:
-        InputError: the frame has no score of the measure, or several fields.
+        InputError: the frame has no score of the measure, or several fields, or pools of one size that differ.
     """
     points = _points(frame, measure, seed)
     if points["field"].n_unique() > 1:
         raise InputError("by_size takes the scores of one field", 'Choose one: frame.filter(field="Medicine")')
     sizes = sorted(points["size"].unique())
     lines = [(system, part.sort("size")) for system, part in _systems(points)]
+    if any(part["size"].is_duplicated().any() for _, part in lines):
+        raise InputError(
+            "by_size takes pools that differ in size alone", "Choose some, as in ws.scores(year=2019, queries=200)"
+        )
     series = [_series(system, part, part["size"].to_list()) for system, part in lines]
     ticks = {size: format_count(size) for size in sizes}
     return _drawn(Chart("", "candidates", "%", {label_of(measure): series}, log=True, ticks=ticks), measure)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.core.config import format_count
 from pipeline.core.text import printable
-from pipeline.measure.measures import parse_measures
+from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.report.caption import title
 from pipeline.report.model import AVERAGE, Family, Report, Setup, Summary
 from pipeline.report.notes import notes
@@ -163,12 +163,12 @@ def _by_field(report: Report, family: Family) -> Table:
 
 
 def _figures(report: Report, found: Sequence[Summary | None]) -> list[Figure | None]:
-    """Return figures that are compared with each other; those of one depth that share its highest value are best."""
+    """Return figures that are compared with each other; those of one depth that share its best value are best."""
     depth_of = {each.system: each.depth for each in report.scored}
     values: dict[int, list[float]] = {}
     for each in found:
         if each is not None:
-            values.setdefault(depth_of[each.system], []).append(each.value)
+            values.setdefault(depth_of[each.system], []).append(sign_of(each.measure) * each.value)
     return [
         None
         if each is None
@@ -177,7 +177,8 @@ def _figures(report: Report, found: Sequence[Summary | None]) -> list[Figure | N
             each.deviation,
             each.low,
             each.high,
-            best=len(rivals := values[depth_of[each.system]]) > 1 and each.value >= max(rivals) - _EQUAL,
+            best=len(rivals := values[depth_of[each.system]]) > 1
+            and sign_of(each.measure) * each.value >= max(rivals) - _EQUAL,
             marked=each.p_adjusted is not None and each.p_adjusted < report.settings.alpha,
         )
         for each in found

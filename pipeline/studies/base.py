@@ -83,6 +83,8 @@ class Study:
         batches: ``batches(workspace, recipe)`` yields tasks; each batch is made before the next is asked for.
         findings: ``findings(workspace, recipe)`` reads the artifacts and makes the tables and figures.
         listing: ``listing(recipe)`` returns rows for ``--list``: what the input holds. None: there is nothing to list.
+        needs: said where the corpus or input of the recipe is not there: what it is, and the command that gets it.
+            Empty: any corpus will do.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Study:
     batches: Callable[[Workspace, Any], Iterator[Sequence[Task]]]
     findings: Callable[[Workspace, Any], Findings]
     listing: Callable[[Any], Sequence[dict[str, Any]]] | None = None
+    needs: str = ""
 
     @property
     def default_recipe(self) -> Path:

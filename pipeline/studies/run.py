@@ -11,9 +11,9 @@ from typing import Any
 from pipeline.api import Workspace
 from pipeline.core import files, provenance
 from pipeline.core.config import canonical, file_name
-from pipeline.core.errors import InputError
+from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.progress import say
-from pipeline.core.workspace import REPORTS
+from pipeline.core.workspace import CORPORA, REPORTS, find_corpus_folder, name_study_corpus
 from pipeline.exchange.frames import as_csv
 from pipeline.report.figures import FORMATS, drawing, save
 from pipeline.report.page.index import write_index, write_page
@@ -29,8 +29,31 @@ def run(workspace: Workspace, study: Study, recipe: Any) -> Findings:
     A study that was stopped goes on where it was; what it shares with other work is the same artifact.
     """
     for batch in study.batches(workspace, recipe):
-        workspace.make(list(batch))
+        tasks = list(batch)
+        for task, artifact in zip(tasks, workspace.make(tasks), strict=True):
+            if task.folder == CORPORA:
+                name_study_corpus(workspace.root, study.name, artifact)
     return study.findings(workspace, recipe)
+
+
+def check_input(workspace: Workspace, study: Study, recipe: Any) -> None:
+    """Check that the corpus, or else the input folder, of a recipe is there, before a model is looked for.
+
+    Raises:
+        InputError: it is not; the message says what the study needs, and which command gets it.
+    """
+    given, names = getattr(recipe, "input", None), getattr(recipe, "corpus", "")
+    try:
+        if given and not Path(given).expanduser().is_dir():
+            raise InputError(f"the input folder {given} does not exist", "Give the folder with --input")
+        if given == "" and not names:
+            raise InputError("the recipe must name an input folder, got none", "Give the folder with --input")
+        for name in () if given else names.split(","):
+            find_corpus_folder(workspace.root, name.strip() or None)
+    except CorruptError:
+        raise
+    except InputError as error:
+        raise InputError(error.what, study.needs or error.remedy) from error
 
 
 def plan(workspace: Workspace, study: Study, recipe: Any) -> tuple[list[Step], str]:

@@ -42,7 +42,7 @@ json.dump([sys.argv[1:], given], sys.stdout)
 
 
 def make(
-    folder: Path, *words: str, program: str = REAL, env: dict[str, str] | None = None
+    folder: Path, *words: str, program: str = REAL, env: dict[str, str] | None = None, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
     """Run ``make`` in a folder where what runs leaves a file."""
     binaries = folder / "venv/bin"
@@ -58,7 +58,7 @@ def make(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=timeout,
     )
 
 

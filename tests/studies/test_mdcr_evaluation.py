@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 from collections import defaultdict
 from pathlib import Path
@@ -445,3 +446,21 @@ def test_a_run_of_another_tool_is_scored_on_every_field(workspace: Path, folder:
     query, candidate = next(iter(scores)).split("_")
     line = one_line_error(mdcr(workspace, *flags(f"eval --benchmark {folder} --model run:{run}")))
     assert f"query {query} and candidate {candidate}" in line
+
+
+def test_the_corpus_of_a_study_has_a_name(folder: Path, tmp_path: Path) -> None:
+    command = flags(f"eval --benchmark {folder} --model lsa")
+    mdcr_json(tmp_path, *command)
+    (row,) = mdcr_json(tmp_path, "show", "corpora")["corpora"]
+    assert row["artifact"].startswith(f"{row['corpus']}-")
+    assert row["papers"] == 60
+    manifests = list(tmp_path.rglob("manifest.json"))
+    for manifest in manifests:
+        os.utime(manifest, (0, 0))
+    assert mdcr_json(tmp_path, "gc", "--delete")["unused"] == []
+    mdcr_json(tmp_path, *command)
+    assert mdcr_json(tmp_path, "show", "corpora")["corpora"] == [row]
+    assert "there are 0 corpora" in one_line_error(mdcr(tmp_path, "pool"))  # it is not the only corpus of a user
+    (tmp_path / "corpora" / f"{row['corpus']}.name").unlink()
+    assert mdcr_json(tmp_path, "gc", "--delete")["unused"]
+    assert not list(tmp_path.glob("corpora/*/manifest.json"))

@@ -13,6 +13,7 @@ from pipeline.core.config import format_count
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import pairs, places
+from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
 from pipeline.report.caption import DATASET
 from pipeline.report.identity import Chosen
@@ -126,6 +127,7 @@ def query_pool(
         label=(field or DATASET) + (f", {format_count(scored.pool.setup.size)}" if typed is None else ""),
         systems=[values.system for _, values in sides],
         measures=[label_of(name) for name in measures],
+        signs=[sign_of(name) for name in measures],
         queries=_queries(pool),
         papers=_papers(corpus, named),
         offsets=np.searchsorted(query, np.arange(count + 1)).astype(np.uint32),

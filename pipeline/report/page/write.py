@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -15,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline.core.config import format_count
+from pipeline.measure.measures import sign_of
 from pipeline.report.caption import DATASET
 from pipeline.report.page.pack import pack, pack_pool, pack_texts
 from pipeline.report.page.parts import (
@@ -293,7 +295,8 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
     for number, each in enumerate(part.records):
         place = str(each["field"] or DATASET), each["size"]
         rows.setdefault((each["label"], *place), {})[each["measure"]] = number
-        best[(*place, each["measure"])] = max(best.get((*place, each["measure"]), 0.0), each["value"])
+        value = sign_of(each["measure"]) * each["value"]
+        best[(*place, each["measure"])] = max(best.get((*place, each["measure"]), -math.inf), value)
     several = len({field for _, field, _ in rows}) > 1
     head = _header("system", label=True) + (_header("field", label=True) if several else "") + _header("pool")
     head += "".join(_header(label_of(measure), start=True) for measure in part.measures) + _header("queries")
@@ -302,7 +305,7 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
         cells = ""
         for measure in part.measures:
             found = numbers.get(measure)
-            wins = found is not None and part.records[found]["value"] == best[field, size, measure]
+            wins = found is not None and sign_of(measure) * part.records[found]["value"] == best[field, size, measure]
             cells += "<td>–</td>" if found is None else _opening(part, found, start, wins)
         some = part.records[next(iter(numbers.values()))]
         count = "" if size is None else format_count(size)

@@ -183,4 +183,11 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     return Findings([StudyTable("sources", table, counted)], sources=[artifact.name], files={**text, **blank})
 
 
-STUDY = Study("facet_pools", "pools of a new collection, to be judged by facet", Recipe, batches, findings)
+STUDY = Study(
+    "facet_pools",
+    "pools of a new collection, to be judged by facet",
+    Recipe,
+    batches,
+    findings,
+    needs="It is for a collection of your own: give its folder with --input (docs/facets.md)",
+)

@@ -152,4 +152,12 @@ def listing(recipe: Recipe) -> list[dict[str, object]]:
     return [{"facet": facet, "queries": len(papers), "papers": ", ".join(papers)} for facet, papers in asked.items()]
 
 
-STUDY = Study("facets", "faceted query by example on judged pools (CSFCube)", Recipe, batches, findings, listing)
+STUDY = Study(
+    "facets",
+    "faceted query by example on judged pools (CSFCube)",
+    Recipe,
+    batches,
+    findings,
+    listing,
+    needs="Its data are CSFCube's: git clone https://github.com/iesl/CSFCube csfcube, or give a folder with --input",
+)

@@ -12,14 +12,14 @@ from typing import Literal
 import numpy as np
 
 from pipeline.api import Workspace
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact
 from pipeline.core.config import OMIT_DEFAULT, file_name
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import RANKINGS, TUNINGS
+from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import pairs
@@ -31,6 +31,7 @@ from pipeline.stages.corpus import task_of
 from pipeline.stages.score import score_task
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems
+from pipeline.stages.tune import tunings_for
 from pipeline.studies.common import made
 from pipeline.studies.mdcr.layout import Lists as Content
 from pipeline.studies.mdcr.layout import data_file, read_lists
@@ -113,7 +114,7 @@ def rank(
     parsed = parse_systems(systems)
     if index != "field" and any(isinstance(each, Fused | Reranked) for each in parsed):
         raise InputError(f"fused and reranked systems must use the index field, got {index}", "Leave them out")
-    tunings = list(published(workspace.root / TUNINGS))
+    tunings = tunings_for(workspace.root, parsed)
     found = []
     for pool in pools:
         for system in parsed:

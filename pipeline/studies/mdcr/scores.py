@@ -229,4 +229,12 @@ def published_table(fields: pl.DataFrame) -> list[StudyTable]:
     return [StudyTable("paper", table_of("Beside the figures of the papers", both, [note]), both)] if len(both) else []
 
 
-STUDY = Study("mdcr_eval", "score systems on a benchmark in the MDCR layout", Recipe, batches, findings)
+STUDY = Study(
+    "mdcr_eval",
+    "score systems on a benchmark in the MDCR layout",
+    Recipe,
+    batches,
+    findings,
+    needs="Build one, mdcr study mdcr, and give its folder with --input; or get the published one: curl --create-dirs "
+    "--output-dir benchmark -O 'https://takelab.fer.hr/data/mdcr/mdcr_test{.json,_data.jsonl}'",
+)

@@ -186,4 +186,9 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     return Findings(tables, sources=[corpus.name, artifact.name], files={"datasheet.md": sheet}, copies=copies)
 
 
-STUDY = Study("mdcr", "build the MDCR benchmark", Recipe, batches, findings)
+NEEDS = (
+    "Its recipe is the paper's, on S2ORC: mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER. On a corpus of "
+    "yours: --corpus NAME, and for a small one --recipe runs/recipes/mdcr_small.toml"
+)
+
+STUDY = Study("mdcr", "build the MDCR benchmark", Recipe, batches, findings, needs=NEEDS)

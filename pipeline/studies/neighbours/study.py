@@ -59,4 +59,12 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     return Findings(written, [*figures.drawings(heat), *plots], sources, parts=parts)
 
 
-STUDY = Study("neighbours", "title queries and 32 classes of textual neighbours", Recipe, batches, findings)
+STUDY = Study(
+    "neighbours",
+    "title queries and 32 classes of textual neighbours",
+    Recipe,
+    batches,
+    findings,
+    needs="Its recipe names seven sets like the paper's: give a folder of NAME.jsonl.gz (id, title, abstract) with "
+    "--input, or a corpus of English abstracts with --corpus",
+)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
 from pipeline.core.manifest import Counts
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress
@@ -80,7 +81,7 @@ def tags_task(corpus: Artifact) -> Task:
     try:
         version = importlib.metadata.version("HanTa")
     except importlib.metadata.PackageNotFoundError as error:
-        raise InputError("the tagger HanTa must be installed", "pip install 'mdcr-pipeline[neighbours]'") from error
+        raise InputError("the tagger HanTa must be installed", pip_extra("neighbours")) from error
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         opened = Corpus(inputs["corpus"])

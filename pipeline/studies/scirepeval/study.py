@@ -227,4 +227,12 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     return Findings(shown, figured, sources, parts=[*charts, *tables.heats(found, confused, ", ".join(sources))])
 
 
-STUDY = Study("scirepeval", "24 tasks in four formats", Recipe, batches, findings, listing)
+STUDY = Study(
+    "scirepeval",
+    "24 tasks in four formats",
+    Recipe,
+    batches,
+    findings,
+    listing,
+    needs="Fetch the published files, mdcr fetch scirepeval, and give their folder with --input",
+)
