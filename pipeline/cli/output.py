@@ -67,9 +67,12 @@ def described(artifact: Artifact) -> dict[str, Any]:
 
 
 def print_counts(title: str, artifact: Artifact) -> None:
-    """Print what an artifact counts, a line each."""
+    """Print what an artifact counts, a line each; the prefilter does not concern a corpus with queries of its own."""
     print(title)
-    for line in _lines(artifact.manifest.counts):
+    counts = dict(artifact.manifest.counts)
+    if artifact.manifest.stage == "corpus" and "queries" in counts:
+        del counts["prefilter"]
+    for line in _lines(counts):
         print(f"  {line}")
 
 

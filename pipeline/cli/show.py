@@ -91,7 +91,7 @@ def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
                 "artifact": artifact.name,
                 "source": artifact.manifest.config["source"],
                 "papers": counts["kept"],
-                "prefiltered": counts["prefilter"]["kept"],
+                "prefiltered": None if "queries" in counts else counts["prefilter"]["kept"],
                 "references": counts["references"],
                 "in_corpus": counts["references_in_corpus"],
             }

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import format_count
-from pipeline.report.caption import DATASET
 from pipeline.report.render import render_table
 from pipeline.report.tables import Column, Line, Table, label_of
 
@@ -82,6 +81,7 @@ class Comparison:
         first: label of a row.
         second: label of another.
         field: of the pools; None at the dataset level.
+        scope: what the pools are of (:func:`pipeline.report.caption.scope`).
         size: candidates.
         pools: folder names.
         queries: number of queries.
@@ -95,6 +95,7 @@ class Comparison:
     first: str
     second: str
     field: str | None
+    scope: str
     size: int
     pools: tuple[str, ...]
     queries: int
@@ -109,8 +110,8 @@ class Comparison:
 
 
 def pool_of(comparison: Comparison) -> str:
-    """Return the field and size of a comparison's pools."""
-    return f"{comparison.field or DATASET} {format_count(comparison.size)}"
+    """Return scope and size of a comparison's pools."""
+    return f"{comparison.scope} {format_count(comparison.size)}"
 
 
 def differences(comparisons: Sequence[Comparison], title: str) -> Table:
@@ -143,7 +144,7 @@ def differences(comparisons: Sequence[Comparison], title: str) -> Table:
 def as_text(comparison: Comparison) -> str:
     """Return a comparison for a terminal."""
     first, second = comparison.first, comparison.second
-    pools = f"{comparison.field or DATASET}, {comparison.size:,} candidates, {comparison.queries:,} queries"
+    pools = f"{comparison.scope}, {comparison.size:,} candidates, {comparison.queries:,} queries"
     lines = [render_table(differences([comparison], f"{second} against {first} ({pools})")).rstrip()]
     if comparison.most_different:
         lines += ["", f"Queries that differ most in {label_of(comparison.differences[0].measure)}:"]
