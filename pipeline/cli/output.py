@@ -88,4 +88,6 @@ def _lines(counts: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return "-"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) and value > 9999 else str(value)

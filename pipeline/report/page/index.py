@@ -28,11 +28,11 @@ def write_index(folder: Path) -> Path:
 
 
 def _described(path: Path) -> list[str]:
-    """Return title and description of a page, what it says for an index, and when it was written."""
+    """Return what a page says for an index, when it was written, and its title and description."""
     with path.open(encoding="utf-8", errors="replace") as handle:
         head = handle.read(1 << 16)
     found = {name: html.unescape(text) for name, text in re.findall('<meta name="([a-z ]+)" content="(.*?)">', head)}
     title = re.search("<title>(.*?)</title>", head)
     contents = ". ".join(filter(None, (html.unescape(title[1]) if title else "", found.get("description"))))
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    return [contents, *(found.get(name, "") for name in LISTED), f"{written:%Y-%m-%d %H:%M}"]
+    return [*(found.get(name, "") for name in LISTED), f"{written:%Y-%m-%d %H:%M}", contents]

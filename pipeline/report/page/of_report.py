@@ -46,16 +46,16 @@ def page_of(report: Report, chosen: Sequence[Chosen]) -> Page:
 
 def best_of(report: Report) -> str:
     """Return the best row by the first measure: of the mean over fields, else of the largest pool."""
-    by_field = next((family for family in report.families if family.kind == "fields"), None)
-    field, size = (AVERAGE, by_field.size) if by_field else report.families[0].setups[-1]
+    family = next((family for family in report.families if family.kind == "fields"), report.families[0])
+    field, size = (AVERAGE, family.size) if family.kind == "fields" else family.setups[-1]
     measure = report.measures[0]
     found = [each for system in report.systems if (each := report.find(system, field, size, measure))]
     if not found:
         return ""
     best = max(found, key=lambda each: each.value)
-    where = [] if field is None else ["mean over fields" if by_field else field]
-    where += [] if size is None else [format_count(size)]
-    return f"{best.system}: {label_of(measure)} {percent(best.value)} ({', '.join(where)})"
+    where = "mean over fields" if field == AVERAGE else scope(report.within(family)[0])
+    where += "" if size is None else f" {format_count(size)}"
+    return f"{best.system}: {label_of(measure)} {percent(best.value)} ({where})"
 
 
 def facts_of(report: Report) -> Mapping[str, str]:

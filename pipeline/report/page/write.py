@@ -355,14 +355,14 @@ def _opening(part: Leaderboard, number: int, start: int, best: bool) -> str:
 
 
 def as_index(pages: Mapping[str, Sequence[str]]) -> str:
-    """Return the page that links to others: contents, what is :data:`LISTED`, and the date, by folder name."""
+    """Return the page that links to others: what is :data:`LISTED`, the date and the contents, by folder name."""
     rows = "".join(
         f'<tr><th scope="row"><a href="{escape(quote(name))}/index.html">{escape(name).replace("_", "_<wbr>")}</a></th>'
         + "".join(f'<td class="label{" wrap" * (len(text) > 20)}">{_breaking(text) or "–"}</td>' for text in texts)
         + "</tr>"
         for name, texts in pages.items()
     )
-    head = "".join(_header(text, label=True) for text in ("report", "contents", *LISTED, "written (UTC)"))
+    head = "".join(_header(text, label=True) for text in ("report", *LISTED, "written (UTC)", "contents"))
     tools = _Setting().tools("", {}, len(pages))
     table = (
         f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'

@@ -316,17 +316,17 @@ def test_an_index_leads_to_its_pages(page: Any, folder: Path) -> None:
     best = max(sum(ap(system, query) for query in CITED) / len(CITED) for system in ("bm25", "lsa"))
     rows = [
         ["one", "two"],
-        [
-            "Retrieval on tiny. 2 systems, 2 fields, 9 queries, pools of 7 to 8 candidates.",
-            "lsa against bm25. 4 pools; 9 queries.",
-        ],
         ["tiny"] * 2,
         ["2019"] * 2,
         ["bm25, lsa"] * 2,
-        [f"lsa: MAP {100 * best:.1f} ({where})" for where in ("mean over fields, 8", "dataset level 8")],
+        [f"lsa: MAP {100 * best:.1f} ({where})" for where in ("mean over fields 8", "dataset level 8")],
     ]
     for number, texts in enumerate(rows, 1):
         assert column(other, number, "main table") == texts
-    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", text) for text in column(other, 7, "main table"))
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", text) for text in column(other, 6, "main table"))
+    assert column(other, 7, "main table") == [
+        "Retrieval on tiny. 2 systems, 2 fields, 9 queries, pools of 7 to 8 candidates.",
+        "lsa against bm25. 4 pools; 9 queries.",
+    ]
     other.locator("main a", has_text="one").click()
     other.wait_for_url("**/one/index.html")
