@@ -66,8 +66,9 @@ def browser(
 ) -> Browser:
     """Return the browser of one table's rankings.
 
-    It holds every pool if they are small. Else it holds one a field, and one at the dataset level: of those that most
-    systems ranked the largest, its first sample. Pools whose corpus is gone are left out.
+    It holds every pool if they are small, the largest of each field first. Else it holds one a field, and one at the
+    dataset level: of those that most systems ranked the largest, its first sample. Pools whose corpus is gone are left
+    out.
 
     Args:
         chosen: what stands in the table.
@@ -91,8 +92,11 @@ def browser(
         if place not in kept or _worth(sides) > _worth(kept[place]):
             kept[place] = sides
     samples = Counter(sides[0][1].pool.setup for sides in kept.values())
+    fields = list(dict.fromkeys(sides[0][1].pool.setup.field for sides in kept.values()))
     pools = []
-    for sides in kept.values():
+    for sides in sorted(
+        kept.values(), key=lambda s: (-fields.index(s[0][1].pool.setup.field), *_worth(s)), reverse=True
+    ):
         typed, facts = (types or {}).get(sides[0][0].pool.id), sides[0][1].pool
         own = query_pool(sides, measures, settings, top, corpora[facts.corpus], typed)
         label = f"{own.label}, sample {facts.sample}" if samples[facts.setup] > 1 else own.label

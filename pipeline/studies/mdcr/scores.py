@@ -125,8 +125,12 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     typed = {name: Lists(pool).typed() for name, pool in pools.items()}
     queries = browser(chosen, scored, MEASURES, settings, types=typed)
     sources = [corpus.name, *(pool.artifact.name for pool in pools.values())]
-    parts = [*charts(report), *heats, types_heat(tables[1]), queries]
-    return Findings(tables, sources=sources, parts=parts, best=best_of(report))
+    return Findings(
+        tables,
+        sources=sources,
+        parts=[*charts(report), *heats, types_heat(tables[1]), queries],
+        best=best_of(report),
+    )
 
 
 def chosen_of(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> Chosen:
