@@ -41,8 +41,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: first.get(item.path, len(first)))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what the harness of tests/faults tried, and what came of it; then what was skipped for lack of what."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Say below the list of skipped tests what the harness of tests/faults tried, and what this machine lacks."""
+    yield
     for line in summary(terminalreporter):
         terminalreporter.write_line(line)
     reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
