@@ -68,9 +68,12 @@ def described(artifact: Artifact) -> dict[str, Any]:
 
 
 def print_counts(title: str, artifact: Artifact) -> None:
-    """Print what an artifact counts, a line each."""
+    """Print what an artifact counts, a line each; the prefilter does not concern a corpus with queries of its own."""
     print(title)
-    for line in _lines(artifact.manifest.counts):
+    counts = dict(artifact.manifest.counts)
+    if artifact.manifest.stage == "corpus" and "queries" in counts:
+        del counts["prefilter"]
+    for line in _lines(counts):
         print(f"  {line}")
 
 
@@ -86,5 +89,7 @@ def _lines(counts: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return "-"
     number = isinstance(value, int) and not isinstance(value, bool) and value > 9999
     return f"{value:,}" if number else printable(str(value))

@@ -102,9 +102,9 @@ def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
                 "artifact": artifact.name,
                 "source": artifact.manifest.config.get("source", artifact.manifest.stage),
                 "papers": counts["kept"],
-                "prefiltered": counts.get("prefilter", {}).get("kept", "-"),
-                "references": counts.get("references", "-"),
-                "in_corpus": counts.get("references_in_corpus", "-"),
+                "prefiltered": None if "queries" in counts else counts.get("prefilter", {}).get("kept"),
+                "references": counts.get("references"),
+                "in_corpus": counts.get("references_in_corpus"),
             }
         )
     return rows

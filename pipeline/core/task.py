@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import folder_name, identity
+from pipeline.core.config import canonical, digest, folder_name, identity
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
+
+_DRAWN = ("field", "sample", "k1", "b")
+"""Settings in which tasks of one command differ that take about as long: what is drawn, and tuned."""
 
 Inputs = Mapping[str, Artifact]
 Run = Callable[[Inputs, Workdir, Resources], Counts]
@@ -121,6 +124,15 @@ class Task:
         """Identity of the artifact, 64 hex digits."""
         return identity(self.stage, self.version, self.config, {name: i.id for name, i in self.inputs.items()})
 
+    @cached_property
+    def kind(self) -> str:
+        """Digest of what decides how long the work takes: the identity without :data:`_DRAWN`, of the inputs too."""
+        made_from = {
+            name: _kind(each.manifest.stage, each.manifest.config, {}) if isinstance(each, Artifact) else each.kind
+            for name, each in self.inputs.items()
+        }
+        return _kind(self.stage, canonical(self.config), made_from)
+
     @property
     def name(self) -> str:
         """Folder name: slug and short identity."""
@@ -129,3 +141,7 @@ class Task:
     def path(self, root: Path) -> Path:
         """Return where the artifact lies in a workspace, whether it is made or not."""
         return root / self.folder / self.name
+
+
+def _kind(stage: str, config: Mapping[str, Any], made_from: Mapping[str, str]) -> str:
+    return digest([stage, {name: value for name, value in config.items() if name not in _DRAWN}, made_from])

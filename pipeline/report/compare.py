@@ -15,6 +15,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind, paired_permutation
 from pipeline.report.averaging import average
+from pipeline.report.caption import scope
 from pipeline.report.choice import is_called
 from pipeline.report.collect import load
 from pipeline.report.comparison import ComparedQuery, Comparison, Difference, Positive
@@ -120,6 +121,7 @@ def _comparison(
         first=first,
         second=second,
         field=setup.field,
+        scope=scope(sides[0]),
         size=setup.size,
         pools=tuple(pair[0].scored.pool.name for pair in pairs),
         queries=change.shape[1],

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from pipeline.core.config import format_count
 from pipeline.core.text import printable
-from pipeline.report.caption import DATASET
 from pipeline.report.render import render_table
 from pipeline.report.tables import Column, Line, Table, label_of
 
@@ -83,6 +82,7 @@ class Comparison:
         first: label of a row.
         second: label of another.
         field: of the pools; None at the dataset level.
+        scope: what the pools are of (:func:`pipeline.report.caption.scope`).
         size: candidates.
         pools: folder names.
         queries: number of queries.
@@ -96,6 +96,7 @@ class Comparison:
     first: str
     second: str
     field: str | None
+    scope: str
     size: int
     pools: tuple[str, ...]
     queries: int
@@ -110,8 +111,8 @@ class Comparison:
 
 
 def pool_of(comparison: Comparison) -> str:
-    """Return the field and size of a comparison's pools."""
-    return f"{comparison.field or DATASET} {format_count(comparison.size)}"
+    """Return scope and size of a comparison's pools."""
+    return f"{comparison.scope} {format_count(comparison.size)}"
 
 
 def differences(comparisons: Sequence[Comparison], title: str) -> Table:
@@ -144,7 +145,7 @@ def differences(comparisons: Sequence[Comparison], title: str) -> Table:
 def as_text(comparison: Comparison) -> str:
     """Return a comparison for a terminal."""
     first, second = comparison.first, comparison.second
-    pools = f"{comparison.field or DATASET}, {comparison.size:,} candidates, {comparison.queries:,} queries"
+    pools = f"{comparison.scope}, {comparison.size:,} candidates, {comparison.queries:,} queries"
     lines = [render_table(differences([comparison], f"{second} against {first} ({pools})")).rstrip()]
     if comparison.most_different:
         lines += ["", f"Queries that differ most in {label_of(comparison.differences[0].measure)}:"]

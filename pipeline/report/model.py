@@ -80,6 +80,11 @@ class Scored:
     replaced: bool = False
 
     @property
+    def collection(self) -> str:
+        """The readable part of :attr:`corpus`: the name it was built under."""
+        return self.corpus.rpartition("-")[0] or self.corpus
+
+    @property
     def name(self) -> str:
         """Name of the system, as users write it."""
         return str(self.identity.get("system", self.system))

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.core.config import digest, file_name, format_count
 from pipeline.core.workspace import corpus_folders
-from pipeline.report.caption import unusual
+from pipeline.report.caption import flat, unusual
 from pipeline.report.choice import Choice, option
 from pipeline.report.identity import Chosen
 
@@ -42,12 +42,12 @@ def folder_names(root: Path, groups: Sequence[Sequence[Chosen]], choice: Choice,
 
 
 def _kind(chosen: Chosen) -> list[str]:
-    config = chosen.pool.manifest.config
+    config = flat(chosen.pool.manifest.config)
     parts = [str(config["year"])] if config.get("year") else []
     parts += ["validation"] if config.get("split") == "validation" else []
     parts += [_part("queries", config["queries"])] if "queries" in config else []
     parts += [_part("seed", config["seed"])] if "seed" in config else []
-    return parts + [_plain(rule) for rule in unusual(config)]
+    return parts + [_plain(rule) for rule in unusual(chosen.pool.manifest.config)]
 
 
 def _part(name: str, value: Any) -> str:

@@ -9,7 +9,7 @@ from pipeline.core.config import format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.corpus.marks import sentence
 from pipeline.encode import registry
-from pipeline.report.caption import DATASET, provenance
+from pipeline.report.caption import DATASET, is_given, provenance
 from pipeline.report.model import Family, Report, Scored, Summary, unique
 
 _MISSING = {"ignore": "left out of denominators", "count": "counted in denominators"}
@@ -22,7 +22,8 @@ def notes(report: Report, family: Family, summaries: Sequence[Summary], compared
     """
     summaries = sorted(summaries, key=lambda each: (each.field or "", each.size or 0))
     scored = report.within(family)
-    found = [_reading(report, summaries, compared), _significance(report, summaries), _pools(summaries)]
+    found = [_reading(report, summaries, compared), _significance(report, summaries)]
+    found.append(_collection(summaries) if is_given(scored[0].pool.settings) else _pools(summaries))
     marks = sentence({each.pool.name: each.pool.marks for each in scored}.values())
     found += [_missing(scored), marks, _published(report, summaries), _parameters(scored), _measured(scored)]
     found.append(provenance(report, scored))
@@ -76,6 +77,13 @@ def _pools(summaries: Sequence[Summary]) -> str:
         for (_, size), (samples, queries, positives) in facts.items()
     ]
     return f"Pools: {'; '.join(parts)}."
+
+
+def _collection(summaries: Sequence[Summary]) -> str:
+    """Return the size of a collection that has queries of its own; a table by field has columns for it."""
+    some, fields = summaries[0], {each.field for each in summaries}
+    known = f"Collection: {some.size:,} documents, {some.queries:,} queries, {some.positives:,} positives."
+    return known if fields == {None} else ""
 
 
 def _missing(scored: Sequence[Scored]) -> str:

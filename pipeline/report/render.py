@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pipeline.core.errors import InputError, nearest
 from pipeline.report import latex, longcsv, terminal
 from pipeline.report.model import Report
-from pipeline.report.tables import Column, Figure, Table, Value, build_tables, percent
+from pipeline.report.tables import Beside, Column, Figure, Table, Value, build_tables, percent
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 
@@ -55,6 +55,8 @@ def _line(texts: Sequence[str]) -> str:
 
 
 def _text(value: Value) -> str:
+    if isinstance(value, Beside):
+        return str(value)
     if not isinstance(value, Figure):
         return "–" if value is None else escape(str(value))
     shown = f"**{percent(value.value)}**" if value.best else percent(value.value)

@@ -31,10 +31,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Beside:
-    """A figure beside a published one, as fractions; ``published`` is None where there is none."""
+    """A figure beside a published one, as fractions; ``published`` and the ends of its interval are None if unknown."""
 
     value: float
     published: float | None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def worse(self) -> bool | None:
@@ -42,9 +44,18 @@ class Beside:
         difference = None if self.published is None else round(100 * (self.value - self.published), 1)
         return difference < 0 if difference else None
 
+    @property
+    def interval(self) -> str:
+        """The interval in brackets; empty where there is none."""
+        return "" if self.low is None or self.high is None else f"[{percent(self.low)}, {percent(self.high)}]"
+
+    @property
+    def difference(self) -> str:
+        """The difference to the published figure in parentheses; empty where there is none."""
+        return "" if self.published is None else f"({100 * (self.value - self.published):+.1f})"
+
     def __str__(self) -> str:
-        own = percent(self.value)
-        return own if self.published is None else f"{own} ({100 * (self.value - self.published):+.1f})"
+        return " ".join(filter(None, (percent(self.value), self.interval, self.difference)))
 
 
 Value = Figure | Beside | str | None

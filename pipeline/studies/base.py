@@ -61,6 +61,7 @@ class Findings:
         files: further files of the study, text by name.
         parts: what its page shows below the tables: charts, heat maps, query browsers.
         copies: further files of the study, copied from artifacts, by name.
+        best: the best row, for the index of reports (:func:`pipeline.report.page.of_report.best_of`).
     """
 
     tables: Sequence[StudyTable]
@@ -69,6 +70,7 @@ class Findings:
     files: dict[str, str] = field(default_factory=dict)
     parts: Sequence[Part] = ()
     copies: dict[str, Path] = field(default_factory=dict)
+    best: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipeline.api import Workspace, selection
 from pipeline.core.task import Task
-from pipeline.report.page.of_report import charts
+from pipeline.report.page.of_report import best_of, charts
 from pipeline.report.plots import plots_of
 from pipeline.report.tables import build_tables
 from pipeline.stages.selection import Selection
@@ -82,6 +82,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         figures=drawn(plots_of(report)),
         sources=[report.corpus, *report.pools],
         parts=[*charts(report), browser_of(workspace, evaluated, report)],
+        best=best_of(report),
     )
 
 

@@ -17,7 +17,7 @@ from pipeline.core.workspace import CORPORA, REPORTS, find_corpus_folder, name_s
 from pipeline.exchange.frames import as_csv
 from pipeline.report.figures import FORMATS, drawing, save
 from pipeline.report.page.index import write_index, write_page
-from pipeline.report.page.parts import Image, Page, TablePart
+from pipeline.report.page.parts import Chart, Image, Page, TablePart
 from pipeline.report.render import render_table
 from pipeline.runner import Step
 from pipeline.studies.base import Findings, Study
@@ -99,7 +99,7 @@ def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: 
 
 
 def _page(study: Study, name: str, record: Mapping[str, Any], findings: Findings, folder: Path) -> Page:
-    """Return the page of a study: tables, its own parts, then the figures that were drawn."""
+    """Return the page of a study: its charts, the figures that were drawn, tables, then its other parts."""
     source = ", ".join(findings.sources)
     tables = [
         TablePart(each.name, each.table, {"csv": as_csv(each.frame), "tex": render_table(each.table, "latex")}, source)
@@ -108,9 +108,17 @@ def _page(study: Study, name: str, record: Mapping[str, Any], findings: Findings
     drawn = [(each.name, folder / f"{each.name}.svg") for each in findings.figures if not each.charted]
     images = [Image(title, path.read_text(encoding="utf-8"), source) for title, path in drawn if path.is_file()]
     facts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in record.items()}
-    return Page(
-        f"Study: {name}", f"{study.summary[0].upper()}{study.summary[1:]}.", [*tables, *findings.parts, *images], facts
-    )
+    charts = [part for part in findings.parts if isinstance(part, Chart)]
+    others = [part for part in findings.parts if not isinstance(part, Chart)]
+    recipe, systems = record["recipe"], record["recipe"].get("systems") or ""
+    listing = {
+        "corpus": recipe.get("corpus") or ", ".join(findings.sources[:1]).rpartition("-")[0],
+        "year": str(recipe.get("year") or ""),
+        "systems": systems if isinstance(systems, str) else ", ".join(systems),
+        "best row": findings.best,
+    }
+    about = f"{study.summary[0].upper()}{study.summary[1:]}."
+    return Page(f"Study: {name}", about, [*charts, *images, *tables, *others], facts, listing)
 
 
 def _draw(findings: Findings, folder: Path, source: str) -> None:

@@ -14,10 +14,14 @@ from pipeline.core.config import canonical
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.report import collect
 from pipeline.report.aggregate import summarise
-from pipeline.report.choice import choose
+from pipeline.report.choice import Choice, choose
+from pipeline.report.compare import compare, paired
 from pipeline.report.longcsv import records, render
 from pipeline.report.model import Report, ReportSettings
+from pipeline.report.naming import folder_names
+from pipeline.report.page.of_report import page_of
 from pipeline.report.tables import build_tables
+from tests.builders import make_corpus
 from tests.report import published as made
 from tests.report.published import ENCODER
 
@@ -163,6 +167,25 @@ def test_a_pool_of_all_papers_beside_one_as_large_has_its_own_table(tmp_path: Pa
     for size in (8, "all"):
         made.score(tmp_path, of, made.pool(tmp_path, of, size=size), "bm25")
     assert len(collect.tables(choose(tmp_path))) == 2
+
+
+def test_a_collection_is_named_and_told_without_the_rules_of_citation_pools(tmp_path: Path) -> None:
+    cited = [("00000", "00003"), ("00000", "00005"), ("00001", "00003"), ("00002", "00007")]
+    of = make_corpus(tmp_path, 8, cited, name="scifact", query_texts={name: f"question {name}" for name in "abc"})
+    given = made.pool(tmp_path, of, queries_are="texts", year=None, queries="all", size="all")
+    for system in ("bm25", "lsa"):
+        made.score(tmp_path, of, given, system)
+    (group,) = collect.tables(choose(tmp_path))
+    report = summarise(collect.load(group), ReportSettings(resamples=50))
+    (table,) = build_tables(report)
+    assert table.title == "Retrieval on scifact (top 500)"
+    assert "Collection: 8 documents, 3 queries, 4 positives." in table.notes
+    told = " ".join(table.notes)
+    assert not [rule for rule in ("drawn", "sample ", "year", "nested", "citation", "abstract") if rule in told]
+    assert page_of(report, group).about == "2 systems, scifact, 3 queries, pools of 8 candidates."
+    (compared,) = compare(paired(group, "bm25", "lsa"), ReportSettings(resamples=50))
+    assert str(compared).startswith("lsa against bm25 (scifact, 8 candidates, 3 queries)")
+    assert folder_names(tmp_path, [group], Choice(), []) == ["scifact"]
 
 
 def test_the_setting_of_every_pool_is_a_case() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,12 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
     written = {path.name for path in folder.iterdir()}
     assert {"index.html", "scores.md", "scores.csv", "scores.tex", "study.json"} <= written
     assert {"sizes-dataset-map.svg", "sizes-dataset-recall-at-30.pdf"} <= written
+    page = (folder / "index.html").read_text()
+    assert len(re.findall('<script type="text/plain" id="pool-', page)) == 2 * 2
+    index = (folder.parent / "index.html").read_text()
+    assert re.search(
+        r'href="pool_size/index.html".*?>tiny<.*?>2019<.*?>bm25,<wbr>lsa<.*?: MAP [\d.]+ \(dataset level 600\)<', index
+    )
     record = json.loads((folder / "study.json").read_text())
     assert record["recipe"]["queries"] == "10"
     assert len(record["sources"]) == 1 + 2 * 2

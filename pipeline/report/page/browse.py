@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import pairs, places
 from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
-from pipeline.report.caption import DATASET
+from pipeline.report.caption import scope
 from pipeline.report.identity import Chosen
 from pipeline.report.model import ReportSettings, Scored
 from pipeline.report.page.parts import NO_PAPER, Browser, Papers, QueryPool
@@ -23,6 +25,9 @@ from pipeline.report.tables import label_of
 
 TOP = 10
 """Entries of each ranking that a page shows; positives have their ranks at any depth."""
+
+ALL = 5_000
+"""Ranked queries of all systems up to which a page holds every pool; each takes about 1 kB."""
 
 _Side = tuple[Chosen, Scored]
 _Rows = npt.NDArray[np.int64]
@@ -58,11 +63,13 @@ def browser(
     settings: ReportSettings,
     top: int = TOP,
     types: Mapping[str, Typed] | None = None,
+    most: int = ALL,
 ) -> Browser:
     """Return the browser of one table's rankings.
 
-    It holds one pool a field, and one at the dataset level: of those that most systems ranked the largest, its first
-    sample. Pools whose corpus is gone are left out.
+    It holds every pool if they are small, the largest of each field first. Else it holds one a field, and one at the
+    dataset level: of those that most systems ranked the largest, its first sample. Pools whose corpus is gone are left
+    out.
 
     Args:
         chosen: what stands in the table.
@@ -71,6 +78,7 @@ def browser(
         settings: what decides the intervals of differences.
         top: entries of each ranking.
         types: the candidates of each pool by the pool's id, where they have types; rankings have all of them.
+        most: ranked queries of all systems and pools, up to which all pools are held.
     """
     by_pool: dict[str, list[_Side]] = {}
     corpora: dict[str, Corpus] = {}
@@ -78,23 +86,34 @@ def browser(
         if each.corpus is not None:
             by_pool.setdefault(each.pool.id, []).append((each, values))
             corpora.setdefault(values.pool.corpus, Corpus(each.corpus))
-    kept: dict[str | None, list[_Side]] = {}
-    for sides in by_pool.values():
-        field = sides[0][1].pool.setup.field
-        if field not in kept or _worth(sides) > _worth(kept[field]):
-            kept[field] = sides
+    whole = types is None and sum(len(each.queries) for each in scored) <= most
+    kept: dict[Any, list[_Side]] = {}
+    for pool, sides in by_pool.items():
+        place = pool if whole else sides[0][1].pool.setup.field
+        if place not in kept or _worth(sides) > _worth(kept[place]):
+            kept[place] = sides
+    samples = Counter(sides[0][1].pool.setup for sides in kept.values())
+    fields = list(dict.fromkeys(sides[0][1].pool.setup.field for sides in kept.values()))
     pools = []
-    for sides in kept.values():
-        typed = (types or {}).get(sides[0][0].pool.id)
-        pools.append(query_pool(sides, measures, settings, top, corpora[sides[0][1].pool.corpus], typed))
+    for sides in sorted(
+        kept.values(), key=lambda s: (-fields.index(s[0][1].pool.setup.field), *_worth(s)), reverse=True
+    ):
+        typed, facts = (types or {}).get(sides[0][0].pool.id), sides[0][1].pool
+        own = query_pool(sides, measures, settings, top, corpora[facts.corpus], typed)
+        label = f"{own.label}, sample {facts.sample}" if samples[facts.setup] > 1 else own.label
+        pools.append(dataclasses.replace(own, label=label))
     left = len(by_pool) - len(pools)
     shown = (
         "Every candidate of each query, with its types"
         if types
         else f"The first {top} entries of each ranking, and the rank of every positive"
     )
-    which = f" Of {len(by_pool)} pools, the largest of each field in its first sample." if left else ""
-    return Browser("Queries", pools, f"{shown}.{which}")
+    which = (
+        f" To stay small, this page holds {len(pools)} of {len(by_pool)} pools: the largest of each field in its first "
+        "sample. Choose others by --field and --size of mdcr report."
+    )
+    shown = f"{shown}.{which}" if left else f"{shown}."
+    return Browser("Queries", pools, shown)
 
 
 def _worth(sides: Sequence[_Side]) -> tuple[int, int, int]:
@@ -124,7 +143,7 @@ def query_pool(
     numbers[best >= 0] = positions[len(row) :]
     values = np.stack([_values([values for _, values in sides], name, count) for name in measures])
     return QueryPool(
-        label=(field or DATASET) + (f", {format_count(scored.pool.setup.size)}" if typed is None else ""),
+        label=scope(scored) + (f", {format_count(scored.pool.setup.size)}" if typed is None else ""),
         systems=[values.system for _, values in sides],
         measures=[label_of(name) for name in measures],
         signs=[sign_of(name) for name in measures],

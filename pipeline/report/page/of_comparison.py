@@ -9,13 +9,14 @@ import numpy as np
 
 from pipeline.core.provenance import code_version
 from pipeline.report import longcsv
+from pipeline.report.caption import listing
 from pipeline.report.compare import Pair
 from pipeline.report.comparison import ComparedQuery, Comparison, Positive, differences, pool_of
 from pipeline.report.model import ReportSettings
 from pipeline.report.page.browse import browser
 from pipeline.report.page.parts import Chart, Page, Part, Series, TablePart
 from pipeline.report.render import render_table
-from pipeline.report.tables import Column, Line, Table, label_of
+from pipeline.report.tables import Column, Line, Table, label_of, percent
 
 _POINTS = 201
 """Points of a curve over queries."""
@@ -45,12 +46,17 @@ def page_of(comparisons: Sequence[Comparison], pairs: Sequence[Pair], settings: 
     sides = [side for number in (0, 1) for side in (pair[number] for pair in pairs)]
     found = browser([side.chosen for side in sides], [side.scored for side in sides], measures, settings)
     parts: list[Part] = [tables[0], *_charts(comparisons, source), *tables[1:], found]
+    largest = max(comparisons, key=lambda each: each.size)
+    of = largest.differences[0]
+    name, value = (some.first, of.first) if of.first > of.second else (some.second, of.second)
+    best = f"{name}: {label_of(of.measure)} {percent(value)} ({pool_of(largest)})"
     what = ", ".join(map(pool_of, comparisons)) if len(comparisons) < 4 else f"{len(comparisons)} pools"
     return Page(
         f"{some.second} against {some.first}",
         f"{what}; {sum({each.field: each.queries for each in comparisons}.values()):,} queries.",
         parts,
         {"figures": source, "code": code_version()},
+        listing(pairs[0][0].scored, (some.first, some.second), best),
     )
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from pipeline.core.config import format_count
 from pipeline.core.provenance import code_version
 from pipeline.report import longcsv
-from pipeline.report.caption import DATASET, provenance
+from pipeline.report.caption import DATASET, listing, provenance, scope
 from pipeline.report.identity import Chosen
 from pipeline.report.model import AVERAGE, Family, Report, Setup, Summary
 from pipeline.report.page.browse import browser
 from pipeline.report.page.parts import Chart, Heat, Leaderboard, Page, Part, Series, TablePart
 from pipeline.report.render import render_table
-from pipeline.report.tables import build_tables, label_of
+from pipeline.report.tables import build_tables, label_of, percent
 
 _PLACES = list[tuple[float, str | None, int | None]]
 """Position on an axis, field and size."""
@@ -30,17 +30,32 @@ def page_of(report: Report, chosen: Sequence[Chosen]) -> Page:
     pools = {each.pool.name: each.pool for each in report.scored}
     setups = sorted({each.setup for each in pools.values()}, key=str)
     fields = {setup.field for setup in setups} - {None}
-    what = f"{len(fields)} fields" if len(fields) > 1 else next(iter(fields), None) or DATASET
+    what = f"{len(fields)} fields" if len(fields) > 1 else scope(report.scored[0])
     sizes = sorted({setup.size for setup in setups})
     span = format_count(sizes[0]) + (f" to {format_count(sizes[-1])}" if len(sizes) > 1 else "")
     queries = sum({each.pool.setup.field: len(each.queries) for each in report.scored}.values())
     about = f"{len(report.systems)} systems, {what}, {queries:,} queries, pools of {span} candidates."
     return Page(
-        f"Retrieval on {report.corpus.rpartition('-')[0] or report.corpus}",
+        f"Retrieval on {report.scored[0].collection}",
         about,
         report_parts(report, chosen),
         facts_of(report),
+        listing(report.scored[0], report.systems, best_of(report)),
     )
+
+
+def best_of(report: Report) -> str:
+    """Return the best row by the first measure: of the mean over fields, else of the largest pool."""
+    family = next((family for family in report.families if family.kind == "fields"), report.families[0])
+    field, size = (AVERAGE, family.size) if family.kind == "fields" else family.setups[-1]
+    measure = report.measures[0]
+    found = [each for system in report.systems if (each := report.find(system, field, size, measure))]
+    if not found:
+        return ""
+    best = max(found, key=lambda each: each.value)
+    where = "mean over fields" if field == AVERAGE else scope(report.within(family)[0])
+    where += "" if size is None else f" {format_count(size)}"
+    return f"{best.system}: {label_of(measure)} {percent(best.value)} ({where})"
 
 
 def facts_of(report: Report) -> Mapping[str, str]:

@@ -260,6 +260,9 @@ class TextBrowser:
     note: str = ""
 
 
+LISTED = ("corpus", "year", "systems", "best row")
+"""What an index says of each page."""
+
 Part = TablePart | Leaderboard | Chart | Heat | Image | Browser | TextBrowser
 
 
@@ -272,9 +275,11 @@ class Page:
         about: a line below it.
         parts: in order.
         facts: provenance of the whole page: name and value.
+        listing: what an index of pages says of it, by the names of :data:`LISTED`.
     """
 
     title: str
     about: str
     parts: Sequence[Part]
     facts: Mapping[str, str] = field(default_factory=dict)
+    listing: Mapping[str, str] = field(default_factory=dict)

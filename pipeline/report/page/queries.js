@@ -199,6 +199,7 @@ class Browser {
       table.tBodies[0].append(line);
     }
     box.append(table);
+    fading(box);
     if (listed.length > PAGE) {
       const more = make("button", `Show all ${listed.length}`, { type: "button", class: "more" });
       more.addEventListener("click", () => { for (const line of table.rows) line.hidden = false; more.remove(); });

@@ -28,8 +28,8 @@ _POOL = 100_000
 _NUMBERS = {"map": 2, "ndcg": 7, "recall@30": 8}
 
 NOTES = (
-    "In brackets: the difference to the published figure, in points; without brackets, none was published for pools of "
-    "this size.",
+    "In parentheses: the difference to the published figure, in points; without, none was published for pools of this "
+    "size.",
 )
 
 
@@ -68,13 +68,14 @@ def tables(
     Figures of made-up papers are not ``compared`` with published ones.
     """
     frame = with_published(report, compared=compared)
-    figures = frame.select("system", "field", "size", "measure", "value", "published").iter_rows()
-    cells = {tuple(key): Beside(value, beside) for *key, value, beside in figures}
+    figures = frame.select("system", "field", "size", "measure", "value", "published", "low", "high").iter_rows()
+    cells = {row[:4]: Beside(*row[4:]) for row in figures}
+    reading = f"Percent [{report.settings.level:.0%} interval over queries]."
     for family in report.families:
         by_size = family.kind == "sizes"
         places: list[tuple[str | None, int | None]] = [*family.setups, *([] if by_size else [(AVERAGE, family.size)])]
         own = frame.filter(pl.Series([place in places for place in frame.select("field", "size").iter_rows()]))
-        notes = (*(NOTES if compared else ()), *notes_of(family))
+        notes = (reading, *(NOTES if compared else ()), *notes_of(family))
         if by_size:
             heads = [(place, measure) for place in places for measure in MEASURES]
             lines = [Line(s, tuple(cells.get((s, *place, m)) for place, m in heads)) for s in report.systems]

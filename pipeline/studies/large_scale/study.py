@@ -15,8 +15,8 @@ from pipeline.report.collect import load
 from pipeline.report.identity import Chosen
 from pipeline.report.model import Family, Report, ReportSettings, Scored, Setup
 from pipeline.report.page.browse import browser
+from pipeline.report.page.of_report import best_of, heat
 from pipeline.report.page.of_report import charts as report_charts
-from pipeline.report.page.of_report import heat
 from pipeline.report.page.parts import Chart, Part
 from pipeline.report.plots import plots_of
 from pipeline.stages.selection import Selection
@@ -88,7 +88,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     sources = dict.fromkeys(name for report in found.reports for name in (report.corpus, *report.pools))
     own = list(_charts(found, tables, seed, ", ".join(sources)))
     parts = list(_parts(found, own, recipe.settings))
-    return Findings(tables, _figures(found, own), list(sources), parts=parts)
+    return Findings(tables, _figures(found, own), list(sources), parts=parts, best=best_of(found.reports[-1]))
 
 
 def _read(workspace: Workspace, recipe: Recipe) -> Read:

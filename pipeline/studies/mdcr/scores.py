@@ -22,7 +22,7 @@ from pipeline.report.aggregate import summarise
 from pipeline.report.identity import Chosen
 from pipeline.report.model import AVERAGE, ReportSettings
 from pipeline.report.page.browse import browser
-from pipeline.report.page.of_report import charts, heat
+from pipeline.report.page.of_report import best_of, charts, heat
 from pipeline.report.page.parts import Heat
 from pipeline.report.tables import Column, Figure, build_tables, label_of
 from pipeline.stages.systems import parse_systems
@@ -127,7 +127,12 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     typed = {name: Lists(pool).typed() for name, pool in pools.items()}
     queries = browser(chosen, scored, MEASURES, settings, types=typed)
     sources = [corpus.name, *(pool.artifact.name for pool in pools.values())]
-    return Findings(tables, sources=sources, parts=[*charts(report), *heats, types_heat(tables[1]), queries])
+    return Findings(
+        tables,
+        sources=sources,
+        parts=[*charts(report), *heats, types_heat(tables[1]), queries],
+        best=best_of(report),
+    )
 
 
 def _short_lists(pools: Iterable[Pool]) -> list[str]:

@@ -75,12 +75,17 @@ def test_tables_have_the_layout_of_the_paper() -> None:
     cell = first.table.lines[1].values[3]
     assert isinstance(cell, Beside)
     assert cell.published == pytest.approx(0.216)
+    summary = dataset.find("scincl", None, 2_000_000, "map")
+    assert summary is not None
+    assert (cell.value, cell.low, cell.high) == (summary.value, summary.low, summary.high)
     assert first.table.notes[-1] == "a note of 2"
     setups = [(field, 100_000) for field in MAG_FIELDS]
     found = list(tables(summarise(made_up(systems, setups, measures=MEASURES, samples=1), QUICK, MEASURES), none))
     assert [each.name for each in found] == ["table-2-100k", "table-7-100k", "table-8-100k"]
     assert [line.label for line in found[0].table.lines] == [*MAG_FIELDS, AVERAGE]
     assert found[0].table.lines[-1].summary
+    assert all(value.low < value.value < value.high for each in found for line in each.table.lines
+               for value in line.values)  # type: ignore[union-attr, operator]  # fmt: skip
     assert found[0].frame["published"].null_count() == 0
     assert "(" in str(found[0].table.lines[-1].values[0])
     two = summarise(made_up(systems, [("Art", 50), ("Physics", 50)], measures=MEASURES), QUICK, MEASURES)
@@ -88,7 +93,7 @@ def test_tables_have_the_layout_of_the_paper() -> None:
     (alone,) = tables(dataset, none, compared=False)
     assert alone.frame["published"].null_count() == len(alone.frame)
     assert {str(value) for line in alone.table.lines for value in line.values if "(" in str(value)} == set()
-    assert alone.table.notes == ()
+    assert alone.table.notes == ("Percent [95% interval over queries].",)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +103,13 @@ def test_tables_have_the_layout_of_the_paper() -> None:
         (Beside(0.15, 0.2), "15.0 (-5.0)", "\x1b[31m15.0 (-5.0)\x1b[0m", r"\textcolor{red}{15.0 (-5.0)}"),
         (Beside(0.2004, 0.2), "20.0 (+0.0)", "20.0 (+0.0)", "& 20.0 (+0.0)"),
         (Beside(0.2, None), "20.0", "20.0", "& 20.0"),
+        (
+            Beside(0.25, 0.2, 0.21, 0.29),
+            "25.0 [21.0, 29.0] (+5.0)",
+            "\x1b[32m25.0 [21.0, 29.0] (+5.0)\x1b[0m",
+            r"\textcolor{teal}{25.0 {\scriptsize [21.0, 29.0]} (+5.0)}",
+        ),
+        (Beside(0.2, None, 0.1, 0.3), "20.0 [10.0, 30.0]", "20.0 [10.0, 30.0]", r"& 20.0 {\scriptsize [10.0, 30.0]}"),
     ],
 )
 def test_a_difference_has_a_sign_and_a_colour(cell: Beside, plain: str, ansi: str, latex: str) -> None:
