@@ -23,11 +23,11 @@ from pipeline.studies.recipe import read_recipe, with_settings
 def study(options: argparse.Namespace) -> None:
     """Run a study and print its tables; without a name, list the studies."""
     workspace = Workspace(read.runner(options))
-    if options.name is None:
+    if options.study is None:
         studies = [registry.find(name) for name in registry.STUDIES]
         print_rows("studies", [{"study": each.name, "about": each.summary} for each in studies], options)
         return
-    chosen = registry.find(options.name)
+    chosen = registry.find(options.study)
     path = options.recipe or chosen.default_recipe
     recipe = read_recipe(path, chosen.recipe, _changes(options))
     if options.list:

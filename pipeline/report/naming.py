@@ -9,17 +9,12 @@ from typing import Any
 
 from pipeline.core.config import digest, format_count
 from pipeline.core.workspace import CORPORA, corpus_names
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.report.caption import unusual
 from pipeline.report.choice import Choice, option
 from pipeline.report.identity import Chosen
 
 _LONGEST = 120
-
-_IN_KIND = {
-    *("corpus", "year", "queries", "seed", "split", "nested", "positives", "drop_same_title", "exclude"),
-    *("citation_direction", "min_citations", "min_abstract_chars"),
-}
-"""Settings of a choice that the kind of pool names, whether they were chosen or not."""
 
 
 def folder_names(root: Path, groups: Sequence[Sequence[Chosen]], choice: Choice, told: Sequence[str]) -> list[str]:
@@ -31,11 +26,10 @@ def folder_names(root: Path, groups: Sequence[Sequence[Chosen]], choice: Choice,
     for name in corpus_names(root):
         folder = (root / CORPORA / f"{name}.name").read_text(encoding="utf-8", errors="replace").strip()
         named.setdefault(folder, name)
-    chosen = [
-        _part(option(name)[2:], value)
-        for name, value in vars(choice).items()
-        if value is not None and name not in _IN_KIND
-    ]
+    # The kind names the corpus, and what separates tables, whether it was chosen or not.
+    asked = {name: value for name, value in choice.pools.items() if not SETTINGS[name].separates}
+    asked |= {name: value for name, value in vars(choice).items() if name not in ("corpus", "pools")}
+    chosen = [_part(option(name)[2:], value) for name, value in asked.items() if value is not None]
     names: list[str] = []
     for group in groups:
         corpus = group[0].corpus_name

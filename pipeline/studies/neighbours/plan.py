@@ -10,6 +10,7 @@ from typing import Literal
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.settings import Count, convert
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.encode.spec import Model
@@ -17,7 +18,6 @@ from pipeline.sources.collection import open_jsonl
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.score import score_tasks
-from pipeline.stages.selection import parse_count_or_all
 from pipeline.stages.systems import Dense, encoders, parse_systems
 from pipeline.studies.common import made
 from pipeline.studies.neighbours.corpus import NeighboursConfig, neighbours_task
@@ -78,7 +78,7 @@ class Recipe:
     @property
     def settings(self) -> NeighboursConfig:
         """Settings of the corpora of neighbours."""
-        papers = parse_count_or_all(str(self.papers), "papers")
+        papers = convert(self.papers, Count, "papers")
         return NeighboursConfig(papers, self.classes or tuple(CLASSES), self.seed)
 
     def read_quality(self) -> dict[str, float]:
