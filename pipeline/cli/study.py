@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
+from pipeline.cli.making import downloads
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
@@ -87,5 +88,7 @@ def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argpar
     missing = sum(each.missing for each in estimates)
     minutes, disk = sum(each.seconds for each in estimates) / 60, sum(each.bytes for each in estimates) / 1e6
     say(f"{missing} of {len(steps)} artifacts would be made, in about {minutes:,.1f} minutes and {disk:,.0f} MB")
+    for name in sorted({name for step in steps for name in downloads(step.task)}):
+        say(f"{name} would be downloaded")
     if rest:
         say(rest)
