@@ -5,7 +5,9 @@ It makes and reads the same artifacts as the command line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +15,19 @@ import numpy as np
 
 from pipeline.cluster.guard import refuse
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, LackError, spell_as
 from pipeline.core.resources import Resources
+from pipeline.core.settings import convert
 from pipeline.core.task import Task
 from pipeline.core.workspace import EXPORTS, corpus_names, find_corpus
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.possible import possible
 from pipeline.runner import Runner, with_inputs
 from pipeline.settings import Names, choice, joined
 from pipeline.settings import selection as selection
+from pipeline.stages.pool import explained
 from pipeline.stages.search import DEFAULT_DEPTH
 from pipeline.views import PoolView, RankingView
 
@@ -52,6 +57,7 @@ def open(  # noqa: A001
     folder = Path(root).expanduser()
     if not folder.is_dir():
         raise InputError(f"the workspace {folder} must be a folder", "Give the folder that holds corpora/")
+    spell_as(_as_keywords)
     return Workspace(Runner(folder, Resources.of(memory, workers, device)))
 
 
@@ -112,7 +118,7 @@ class Workspace:
         Raises:
             InputError: the settings select several pools; the message lists them.
         """
-        sample = settings.pop("sample", 1)
+        sample = convert(settings.pop("sample", 1), int, "sample")
         tasks = selection(**{"samples": sample, **settings}).pools(find_corpus(self.root, corpus))
         chosen = tasks if len(tasks) == 1 else [task for task in tasks if getattr(task.config, "sample", 1) == sample]
         if len(chosen) != 1:
@@ -162,7 +168,9 @@ class Workspace:
         by_corpus: dict[str, list[Task]] = {}
         for task in tasks:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
-        settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
+        if "allow_unknown" in settings:
+            settings["allow_unknown"] = convert(settings["allow_unknown"], bool, "--allow-unknown")
+        settings |= {"depth": convert(depth, int, "--depth"), "engine": engine, "bm25_engine": bm25_engine}
         further = tuple(map(str, parse_measures(joined(measures)))) if measures else ()
         tunings = tunings_for(self.root, parsed)
         return [
@@ -283,7 +291,11 @@ class Workspace:
             InputError: jobs of a batch system are making one of them.
         """
         refuse(self.root, tasks)
-        self.runner.make_all([task for task in with_inputs(tasks) if task.stage == "pool"])
+        pools = [task for task in with_inputs(tasks) if task.stage == "pool"]
+        try:
+            self.runner.make_all(pools)
+        except LackError as error:
+            raise explained(error, pools) from error
         return self.runner.make_all(tasks)
 
     def view(self, task: Task) -> PoolView:
@@ -293,6 +305,20 @@ class Workspace:
     def _corpus_of(self, pool: Task) -> Artifact:
         corpus = pool.inputs["corpus"]
         return self.runner.make(corpus) if isinstance(corpus, Task) else corpus
+
+
+def _as_keywords(text: str) -> str:
+    """Return a message with keywords of Python in place of the options that they are."""
+    taken = {*signature(open).parameters, *signature(Workspace.evaluations).parameters, "corpus"}
+    names = {name.replace("_", "-"): name for name in taken} | {"model": "systems"}
+    names |= {each.option: each.name for each in SETTINGS.values()}
+
+    def keyword(found: re.Match[str]) -> str:
+        return names.get(found[1], found[0].rstrip("=")) + found[2]
+
+    command = re.search(r"mdcr [a-z]+(?: --?\S+)+.*", text)  # stays a command
+    end = command.start() if command else len(text)
+    return re.sub(r"(?<!\S)--([a-z][a-z-]*)(=?)", keyword, text[:end]) + text[end:]
 
 
 def compare(workspace: Workspace, pool: PoolView, first: str, second: str, *, most: int = 10) -> Comparison:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pipeline.core.config import from_mapping
-from pipeline.corpus.prefilter import PrefilterConfig
+from pipeline.core.settings import convert, read
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.stages.pool import exclusions
-from pipeline.stages.selection import Selection, parse_count_or_all, parse_fields, parse_sizes
+from pipeline.stages.selection import selection as selection
 
 if TYPE_CHECKING:
     from pipeline.report.choice import Choice
@@ -18,86 +17,32 @@ Names = str | Sequence[str]
 """One name, several separated by commas, or a list of them."""
 
 
-def selection(
-    *,
-    field: Names | None = None,
-    size: int | Names | None = None,
-    year: int | None = None,
-    queries: int | str | None = None,
-    samples: int | None = None,
-    seed: int = 13,
-    split: Literal["test", "validation"] = "test",
-    nested: bool = False,
-    positives: Literal["corpus", "prefiltered"] = "corpus",
-    drop_same_title: bool = True,
-    min_abstract_chars: int = 30,
-    min_citations: int = 3,
-    citation_direction: Literal["outbound", "inbound", "total"] = "outbound",
-    exclude: Sequence[str | Path] = (),
-) -> Selection:
-    """Return which pools some settings select; None means the protocol's default.
-
-    Args:
-        field: one of the 19 fields, several, or ``all``; None: dataset-level pools.
-        size: candidates, such as ``"200k"`` or 200_000, several, or ``all``.
-        year: publication year of the queries.
-        queries: number of queries, or ``all``.
-        samples: samples of each size.
-        seed: of every draw.
-        split: ``test`` or ``validation``.
-        nested: whether smaller pools are subsets of larger ones.
-        positives: ``corpus`` or ``prefiltered``.
-        drop_same_title: whether candidates with the query's own title are removed.
-        min_abstract_chars: of a paper that takes part.
-        min_citations: likewise.
-        citation_direction: which citations count.
-        exclude: files of paper ids that may not be queries.
-
-    Raises:
-        InputError: a field, size or count is unknown.
-    """
-    return Selection(
-        fields=parse_fields(joined(field) if field else None),
-        year=year,
-        sizes=parse_sizes(joined(size) if size else None),
-        queries=None if queries is None else parse_count_or_all(str(queries), "--queries"),
-        samples=samples,
-        seed=seed,
-        split=split,
-        nested=nested,
-        positives=positives,
-        drop_same_title=drop_same_title,
-        prefilter=PrefilterConfig(min_abstract_chars, min_citations, citation_direction),
-        exclude=tuple(Path(file) for file in exclude),
-    )
-
-
 def choice(**settings: Any) -> Choice:
     """Read the settings of a choice as users type them; None restricts nothing.
 
     Raises:
-        InputError: a setting or value is unknown.
+        InputError: a setting or its value is unknown, or of another type.
     """
     from pipeline.measure.measures import parse_measures
     from pipeline.report.choice import Choice
     from pipeline.stages.systems import parse_precision, stored_names
 
-    exact = ("auto", "faiss", "ray")  # the same rankings
-    readers: dict[str, tuple[str, Callable[[Any], Any]]] = {
-        "field": ("fields", lambda names: parse_fields(joined(names))),
-        "size": ("sizes", lambda names: parse_sizes(joined(names))),
-        "queries": ("queries", lambda count: parse_count_or_all(str(count), "--queries")),
-        "exclude": ("exclude", exclusions),
-        "systems": ("systems", lambda names: stored_names(joined(names))),
-        "precision": ("precision", parse_precision),
-        "engine": ("engine", lambda name: "exact" if name in exact else name),
-        "measures": ("measures", lambda names: tuple(map(str, parse_measures(joined(names))))),
+    readers: dict[str, Callable[[Any], Any]] = {
+        "corpus": lambda name: convert(name, str, "--corpus"),
+        "systems": lambda names: stored_names(joined(names)),
+        "depth": lambda depth: convert(depth, int, "--depth"),
+        "precision": parse_precision,
+        "engine": lambda name: "exact" if name in ("auto", "faiss", "ray") else name,  # the same rankings
+        "missing_positives": lambda way: convert(way, str, "--missing-positives"),
+        "measures": lambda names: tuple(map(str, parse_measures(joined(names)))),
     }
-    given = {name: value for name, value in settings.items() if value is not None}
-    read = {name: readers.get(name, (name, lambda value: value)) for name in given}
-    return from_mapping(Choice, {field: parse(given[name]) for name, (field, parse) in read.items()})
+    pools = read(SETTINGS, {name: value for name, value in settings.items() if name not in readers}, [*readers])
+    if "exclude" in pools:
+        pools["exclude"] = exclusions(pools["exclude"])
+    others = {name: parse(settings[name]) for name, parse in readers.items() if settings.get(name) is not None}
+    return Choice(pools=pools, **others)
 
 
-def joined(names: int | Names) -> str:
+def joined(names: Names) -> str:
     """Return names as one text, separated by commas."""
-    return str(names) if isinstance(names, str | int) else ",".join(names)
+    return names if isinstance(names, str) else ",".join(names)

@@ -11,7 +11,10 @@ import pytest
 import pytrec_eval
 
 import pipeline as mdcr
+from pipeline.api import selection
+from pipeline.core.config import digest
 from pipeline.core.errors import InputError
+from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.encode.export import record
 from tests.cli.conftest import root, tiny
 from tests.cli.run import flags, mdcr_json
@@ -206,3 +209,38 @@ def test_a_choice_that_is_not_one_lists_what_there_is(workspace: mdcr.Workspace,
         mdcr.open(workspace.root, workers=0)
     with pytest.raises(InputError, match="must be a folder"):
         mdcr.open(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("nested", "no", "nested must be true or false, got 'no'"),
+        ("drop_same_title", 0, "drop_same_title must be true or false, got 0"),
+        ("seed", 13.0, "seed must be a whole number, got 13.0"),
+        ("year", 2019.0, "year must be a whole number, got 2019.0"),
+        ("samples", True, "samples must be a whole number, got True"),
+        ("queries", 0, "queries must be a number from 1, such as 200k, or all, got 0"),
+        ("min_citations", "few", "min_citations must be a whole number, got 'few'"),
+        ("positives", "prefilterd", "got 'prefilterd'. Did you mean 'prefiltered'"),
+        ("feild", "Art", "there is no setting 'feild'. Did you mean 'field'"),
+    ],
+)
+def test_settings_of_another_type_are_refused(
+    workspace: mdcr.Workspace, setting: str, value: object, said: str
+) -> None:
+    for refuses in (workspace.pool, workspace.scores):
+        with pytest.raises(InputError) as error:
+            refuses(**{setting: value})
+        assert said in str(error.value)
+
+
+def test_numbers_of_numpy_and_texts_are_the_settings_that_they_mean() -> None:
+    plain = selection(size=900, queries=20, year=2018, seed=7, field="Art").configs(None)
+    numbers = {"size": np.int32(900), "queries": np.uint8(20), "year": np.int16(2018), "seed": np.int64(7)}
+    typed = {name: str(value) for name, value in numbers.items()}
+    for given in (numbers, typed):
+        assert selection(field=["art"], **given).configs(None) == plain
+        assert [digest(each) for each in selection(field="art", **given).configs(None)] == [digest(p) for p in plain]
+    assert digest(PoolConfig()) == "d6bab7d2d25dc2febf2f23175e0094ad08ce388776d283cd5bf18b9a8fcf493a"
+    with pytest.raises(InputError, match=r"seed must be a whole number, got 13\.0"):
+        PoolConfig(seed=13.0)  # type: ignore[arg-type]

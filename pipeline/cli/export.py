@@ -17,12 +17,14 @@ from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
 from pipeline.core.workspace import EXPORTS, POOLS, find_corpus
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange import frames, pools, rankings
+from pipeline.report.choice import option
 from pipeline.stages.systems import system_names
 
-_CHOOSING = ("corpus", *(name for name in read.POOLS if name != "exclude"), "depth")
-"""Options that choose scores, beside ``--model`` and ``--keep-same-title``."""
+_CHOOSING = ("corpus", "depth", *SETTINGS)
+"""Options that choose scores, beside ``--model``."""
 
 
 def export(options: argparse.Namespace) -> None:
@@ -77,13 +79,12 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write what was scored as one file; an option that is not given restricts nothing."""
-    others = {"exclude": None, "engine": "auto", "precision": None, "bm25_engine": "postings", "allow_unknown": False}
+    others = {"engine": "auto", "precision": None, "bm25_engine": "postings", "allow_unknown": False}
     if unused := [name for name, usual in others.items() if getattr(options, name) != usual]:
-        known = ", ".join(f"--{name.replace('_', '-')}" for name in ("model", *_CHOOSING))
+        known = ", ".join(map(option, ("model", *_CHOOSING)))
         raise InputError(f"export scores takes {known}, got --{unused[0].replace('_', '-')}", "Leave it out")
     chosen = {name: getattr(options, name) for name in _CHOOSING}
-    kept = False if options.keep_same_title else None
-    frame = Workspace(read.runner(options)).scores(**chosen, systems=options.model, drop_same_title=kept)
+    frame = Workspace(read.runner(options)).scores(**chosen, systems=options.model)
     path = folder / f"scores.{frames.FORMATS[options.format]}"
     if options.dry_run:
         say(f"{len(frame):,} scores would be written to {path}")

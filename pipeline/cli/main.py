@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from pipeline.cli import signals
-from pipeline.core.errors import DriftError, InputError, MdcrError
+from pipeline.core.errors import DriftError, InputError, LackError, MdcrError, spell_as
 
 UNEXPECTED = 70
 
@@ -60,17 +60,21 @@ def _open_streams() -> None:
 
 
 def _run(words: list[str]) -> None:
+    from pipeline.cli import spelling
     from pipeline.cli.arguments import parser
 
     for word in words:
         if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
             raise InputError(f"{word!r} is not UTF-8", "Rename the file or folder")
     top, commands = parser()
+    typed = words
+    spell_as(spelling.as_options)
     if words[:1] == ["--from-make"] and words[1:2]:
         from pipeline.cli.from_make import with_variables
 
+        spell_as(lambda text: spelling.as_variables(text, commands))
         words = with_variables(words[1:], commands)
-    options = top.parse_args(words)
+    options = top.read(words)
     options.words = words
     from pipeline.cli.commands import run
     from pipeline.core import progress
@@ -81,7 +85,12 @@ def _run(words: list[str]) -> None:
     with disk_errors(options.root):
         if options.root.exists() and not options.root.is_dir():
             raise InputError(f"--root {options.root} is not a folder", "Give the path of a folder")
-        run(options)
+        try:
+            run(options)
+        except LackError as error:
+            if all(f"--{name}" in commands[options.command]._option_string_actions for name in error.instead):
+                error.command = spelling.command_with(typed, error.instead)
+            raise
 
 
 def _flush() -> OSError | None:

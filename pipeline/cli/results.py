@@ -32,7 +32,7 @@ from pipeline.report.page.of_report import page_of
 from pipeline.report.render import check_format, render
 
 _CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
-"""Options that choose scores, beside those of pools, ``--model`` and ``--keep-same-title``."""
+"""Options that choose scores, beside those of pools and ``--model``."""
 
 SHOWN = ("map", "ndcg", "recall@30")
 """Measures of a table by default: the paper's. JSON and CSV have all that were scored."""
@@ -45,9 +45,8 @@ _KINDS = (*_FILES, FIGURES, PAGE)
 
 def choice_of(options: argparse.Namespace) -> Choice:
     """Return the scores that the options choose; an option that is not given restricts nothing."""
-    given = {name: getattr(options, name) for name in (*read.POOLS, *_CHOOSING)}
-    kept = False if options.keep_same_title else None
-    return settings.choice(**given, systems=getattr(options, "model", None) or None, drop_same_title=kept)
+    given = {name: getattr(options, name) for name in _CHOOSING}
+    return settings.choice(**read.given_pools(options), **given, systems=getattr(options, "model", None) or None)
 
 
 def print_scores(

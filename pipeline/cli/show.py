@@ -25,12 +25,13 @@ from pipeline.core.workspace import (
     corpus_names,
     find_corpus,
 )
-from pipeline.report.choice import choose_pools
+from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.report.choice import choose_pools, option
 
 _OPTIONS: dict[str, set[str]] = {
     "corpora": {"corpus"},
     "corpus": {"corpus", "output"},
-    "pools": {"corpus", "keep_same_title", *read.POOLS},
+    "pools": {"corpus", *SETTINGS},
     "vectors": {"corpus", "spot"},
 }
 """Options that have an effect, by what is shown; those of tables are all but :data:`_NOT_OF_TABLES`."""
@@ -41,6 +42,7 @@ _FOLDERS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
 
 def show(options: argparse.Namespace) -> None:
     """Print one kind of thing."""
+    options.what = options.what or "table"
     kinds = ("table", "corpus", *_ROWS)
     if options.what not in kinds:
         raise InputError(f"there is nothing called {options.what!r} to show", nearest(options.what, kinds))
@@ -60,11 +62,9 @@ def _refuse_unused(options: argparse.Namespace) -> None:
     used = _OPTIONS.get(options.what, set())
     for name, value in vars(options).items():
         known = name in own or name in used or (options.what == "table" and name not in _NOT_OF_TABLES)
-        if not known and value not in (None, False, []):
+        if not known and value not in (None, [], *(() if name in SETTINGS else (False,))):
             where = "table" if name not in _NOT_OF_TABLES else " or ".join(w for w, n in _OPTIONS.items() if name in n)
-            raise InputError(
-                f"--{name.replace('_', '-')} has no effect on mdcr show {options.what}", f"It is of mdcr show {where}"
-            )
+            raise InputError(f"{option(name)} has no effect on mdcr show {options.what}", f"It is of mdcr show {where}")
 
 
 def _show_corpus(root: Path, options: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
+from pipeline.cli.making import downloads
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
@@ -25,11 +26,11 @@ from pipeline.studies.run import check_input
 def study(options: argparse.Namespace) -> None:
     """Run a study and print its tables; without a name, list the studies."""
     workspace = Workspace(read.runner(options))
-    if options.name is None:
+    if options.study is None:
         studies = [registry.find(name) for name in registry.STUDIES]
         print_rows("studies", [{"study": each.name, "about": each.summary} for each in studies], options)
         return
-    chosen = registry.find(options.name)
+    chosen = registry.find(options.study)
     path = options.recipe or chosen.default_recipe
     settings = with_settings(options.set)
     recipe = read_recipe(path, chosen.recipe, _changes(options, chosen, settings))
@@ -93,5 +94,7 @@ def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argpar
     missing = sum(each.missing for each in estimates)
     minutes, disk = sum(each.seconds for each in estimates) / 60, sum(each.bytes for each in estimates) / 1e6
     say(f"{missing} of {len(steps)} artifacts would be made, in about {minutes:,.1f} minutes and {disk:,.0f} MB")
+    for name in sorted({name for step in steps for name in downloads(step.task)}):
+        say(f"{name} would be downloaded")
     if rest:
         say(rest)

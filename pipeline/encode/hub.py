@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -31,6 +32,10 @@ _TOKENIZER = (
     "tokenizer.model",
 )
 _TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
+
+
+_absent: set[str] | None = None
+"""Hub ids that a plan found absent; None while nothing is only planned."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,26 @@ def _repository(hub: str) -> Path:
     return cache_folder() / f"models--{hub.replace('/', '--')}"
 
 
+@contextlib.contextmanager
+def planning() -> Iterator[set[str]]:
+    """Download nothing while work is planned; yield the hub ids of what would be.
+
+    A model that is absent has the revision that was asked for and no files, so the identities of its vectors are known
+    only once it is there.
+    """
+    global _absent
+    _absent = set()
+    try:
+        yield _absent
+    finally:
+        _absent = None
+
+
+def absent() -> set[str]:
+    """Return the hub ids that would be downloaded for what is planned."""
+    return _absent or set()
+
+
 def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
     """Return a model or adapter of the hub, from the local cache or else by download of all but its weights.
 
@@ -153,6 +178,9 @@ def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
         StageError: the hub cannot be reached.
     """
     checkpoint = cached(hub, revision, layout)
+    if checkpoint is None and _absent is not None:
+        _absent.add(hub)
+        return Checkpoint(hub, revision, _repository(hub) / "snapshots" / revision, layout)
     if checkpoint is None:
         folder = _download(hub, revision, list(_SMALL))
         checkpoint = Checkpoint(hub, folder.name, folder, layout)
@@ -294,8 +322,9 @@ def _download(hub: str, revision: str, patterns: list[str]) -> Path:
 
 
 def _unreachable(hub: str, revision: str) -> StageError:
+    state = "incomplete in" if _repository(hub).is_dir() else "absent from"
     command = f"hf download {hub}" + ("" if revision == "main" else f" --revision {revision}")
     return StageError(
-        f"the model {hub} is incomplete in the cache {cache_folder()}, and the hub cannot be reached",
+        f"the model {hub} is {state} the cache {cache_folder()}, and the hub cannot be reached",
         f"Where there is a network run: {command}; then copy its folder below {cache_folder()}",
     )

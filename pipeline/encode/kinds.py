@@ -118,7 +118,8 @@ def resolve_cross_encoder(name: str, settings: Mapping[str, Any]) -> CrossModel:
     """
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    values = {**recipe.read_cross_encoder(checkpoint.folder), **values}
+    known = recipe.read_cross_encoder(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
+    values = {**known, **values}
     spec = build_spec(CrossSpec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
     return CrossModel(name, spec, checkpoint)
 

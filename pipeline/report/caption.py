@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.core.config import canonical, format_count
-from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.measure.statistics import interval_kind
 from pipeline.report.model import Family, PoolFacts, Report, Scored
 
 DATASET = "dataset level"
 
-_SHARED = ("positives", "drop_same_title", "nested", "citation_direction", "min_citations", "min_abstract_chars")
+_RULES = [name for name, each in SETTINGS.items() if each.rule]
 """Rules of the pools that notes state."""
 
 
@@ -62,7 +62,7 @@ def unusual(settings: Mapping[str, Any]) -> list[str]:
     """Return the rules of a pool that differ from the protocol's."""
     own, usual = flat(settings), flat(canonical(PoolConfig()))
     told = [
-        _rule(name, own[name]) for name in (*_SHARED, "drop_identical_id") if name in own and own[name] != usual[name]
+        _rule(name, own[name]) for name in (*_RULES, "drop_identical_id") if name in own and own[name] != usual[name]
     ]
     return told + [f"without {name} ({digest[:6]})" for name, digest in own.get("exclude", ())]
 
@@ -85,7 +85,7 @@ def provenance(report: Report, scored: Sequence[Scored]) -> str:
     pools = sorted({each.pool.name: each.pool for each in scored}.values(), key=_place)
     config = flat(pools[0].settings)
     kinds = " or ".join(sorted({interval_kind(len(each.queries)) for each in scored}))
-    rules = [_rule(name, config[name]) for name in ("year", "split", *_SHARED) if name in config]
+    rules = [_rule(name, config[name]) for name in ("year", "split", *_RULES) if name in config]
     seeds = sorted({own["seed"] for each in pools if "seed" in (own := flat(each.settings))})
     drawn = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
     stated = f" and the rules {', '.join(rules)}" if drawn and rules else ""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, canonical
@@ -18,13 +18,11 @@ from pipeline.core.errors import InputError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import warn
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES, find_corpus
+from pipeline.corpus.poolconfig import SETTINGS, value_in
 from pipeline.measure.measures import parse_measures
-from pipeline.report.caption import flat
 from pipeline.report.identity import Chosen
 
 _T = TypeVar("_T")
-
-Count = int | Literal["all"]
 
 
 @dataclass(frozen=True)
@@ -33,15 +31,8 @@ class Choice:
 
     Attributes:
         corpus: name or folder name.
-        fields: of field-level pools; None among them means dataset-level pools.
-        sizes: candidates asked for.
-        year: of the queries.
-        queries: number asked for.
-        samples: the samples 1 to this number.
-        seed: of the pools.
-        split: ``test`` or ``validation``.
-        nested: this and what follows up to ``exclude`` are rules of :class:`pipeline.corpus.poolconfig.PoolConfig`.
-        exclude: name and SHA-256 of the lists of ids that may not be queries.
+        pools: settings of pools by name (:data:`pipeline.corpus.poolconfig.SETTINGS`); ``samples`` means the samples 1
+            to this number, ``exclude`` name and SHA-256 of each list of ids that may not be queries.
         systems: names; ``bm25`` includes ``bm25:tuned``. Rows have this order.
         depth: entries ranked a query.
         precision: compute precision of encoders, such as ``bfloat16``; systems without one are taken as well.
@@ -51,20 +42,7 @@ class Choice:
     """
 
     corpus: str | None = None
-    fields: tuple[str | None, ...] | None = None
-    sizes: tuple[Count, ...] | None = None
-    year: int | None = None
-    queries: Count | None = None
-    samples: int | None = None
-    seed: int | None = None
-    split: str | None = None
-    nested: bool | None = None
-    positives: str | None = None
-    drop_same_title: bool | None = None
-    citation_direction: str | None = None
-    min_citations: int | None = None
-    min_abstract_chars: int | None = None
-    exclude: tuple[tuple[str, str], ...] | None = None
+    pools: Mapping[str, Any] = field(default_factory=dict)
     systems: tuple[str, ...] | None = None
     depth: int | None = None
     precision: str | None = None
@@ -90,8 +68,9 @@ def choose(root: Path, choice: Choice | None = None, rankings: Sequence[str] | N
         found = [each for each in found if each.pool.manifest.inputs["corpus"] == corpus]
         if not found:
             raise InputError(f"nothing that was scored is of the corpus {choice.corpus!r}", "Run mdcr eval first")
-    found = _narrowed_by(found, choice, _OF_POOLS, lambda each: _pool_settings(each.pool))
-    found = _narrowed_by(found, choice, _OF_SYSTEMS, _system_settings)
+    found = _of_pools(found, choice.pools, lambda each: each.pool)
+    wanted = {name: getattr(choice, name) for name in _OF_SYSTEMS if getattr(choice, name) is not None}
+    found = _narrowed_by(found, wanted, _system_settings)
     if choice.systems is not None:
         found = _of_systems(found, choice.systems)
     found = _newest_tunings(found)
@@ -108,7 +87,7 @@ def choose_pools(root: Path, choice: Choice) -> list[Artifact]:
     if choice.corpus is not None:
         corpus = find_corpus(root, choice.corpus).id
         pools = [pool for pool in pools if pool.manifest.inputs["corpus"] == corpus]
-    return _narrowed_by(pools, choice, _OF_POOLS, _pool_settings) if pools else []
+    return _of_pools(pools, choice.pools, lambda pool: pool) if pools else []
 
 
 def scored(root: Path) -> list[Chosen]:
@@ -161,22 +140,18 @@ def published_at(artifact: Artifact) -> tuple[int, str]:
 
 
 def option(name: str) -> str:
-    """Return the option of the command line that sets a field of :class:`Choice`."""
-    spelled = {"fields": "field", "sizes": "size", "systems": "model", "drop_same_title": "keep-same-title"}
-    return "--" + spelled.get(name, name).replace("_", "-")
+    """Return the option of the command line for a setting of a choice."""
+    spelled = SETTINGS[name].option if name in SETTINGS else {"systems": "model"}.get(name, name)
+    return "--" + spelled.replace("_", "-")
 
 
-_OF_POOLS = (
-    *("fields", "sizes", "year", "queries", "seed", "split", "nested", "positives", "drop_same_title", "exclude"),
-    *("citation_direction", "min_citations", "min_abstract_chars", "samples"),
-)
 _OF_SYSTEMS = ("depth", "precision", "engine", "missing_positives")
 
 
-def _pool_settings(pool: Artifact) -> Mapping[str, Any]:
-    """Return what the settings of a choice are compared with, of a pool."""
-    own = flat(pool.manifest.config)
-    return {**own, "fields": own.get("field"), "sizes": own.get("size"), "samples": int(own.get("sample", 1))}
+def _of_pools(found: list[_T], wanted: Mapping[str, Any], pool_of: Callable[[_T], Artifact]) -> list[_T]:
+    return _narrowed_by(
+        found, wanted, lambda each: {name: value_in(pool_of(each).manifest.config, name) for name in wanted}
+    )
 
 
 def _system_settings(each: Chosen) -> Mapping[str, Any]:
@@ -185,29 +160,28 @@ def _system_settings(each: Chosen) -> Mapping[str, Any]:
 
 
 def _narrowed_by(
-    found: list[_T], choice: Choice, names: Iterable[str], settings_of: Callable[[_T], Mapping[str, Any]]
+    found: list[_T], wanted: Mapping[str, Any], settings_of: Callable[[_T], Mapping[str, Any]]
 ) -> list[_T]:
-    """Return what fits all settings that are given; one that nothing fits, or that tells nothing apart, is refused."""
-    for name in names:
-        wanted = canonical(getattr(choice, name))
-        if wanted is None:
-            continue
+    """Return what has all settings that are wanted.
+
+    Raises:
+        InputError: nothing has one of them; or it is a setting of systems that none of them has.
+    """
+    for name, asked in canonical(wanted).items():
         values = [canonical(settings_of(each).get(name)) for each in found]
         known = {str(one) for value in values for one in _several(value) if one is not None}
-        found = [each for each, value in zip(found, values, strict=True) if _fits(name, value, wanted)]
-        if not found or (name in _OF_SYSTEMS and str(wanted) not in known):
-            got = ", ".join(map(str, _several(wanted)))
+        found = [each for each, value in zip(found, values, strict=True) if _fits(name, value, asked)]
+        if not found or (name in _OF_SYSTEMS and str(asked) not in known):
+            got = ", ".join(map(str, _several(asked)))
             listed = ", ".join(sorted(known, key=_natural)) or "left out"
             one = "one of " if len(known) > 1 else ""
-            raise InputError(f"{option(name)} must be {one}{listed} here, got {got}", "These are what is there")
+            raise InputError(f"{option(name)} must be {one}{listed} here, got {got}", "Choose one that is there")
     return found
 
 
 def _fits(name: str, value: Any, wanted: Any) -> bool:
-    if name in ("fields", "sizes"):
-        return value in wanted
-    if name == "samples":
-        return bool(value <= wanted)
+    if name in SETTINGS:
+        return SETTINGS[name].wants(value, wanted)
     if name == "precision":
         return all(one == wanted for one in value)
     if name == "engine":

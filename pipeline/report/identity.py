@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical, digest, from_mapping
 from pipeline.core.manifest import Manifest
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.indexes import IndexSettings
 
@@ -101,7 +102,8 @@ class Chosen:
     def kind(self) -> str:
         """Identity of what the pools of one table share: all but field, size and sample."""
         manifest = self.pool.manifest
-        shared = {name: value for name, value in manifest.config.items() if name not in ("field", "size", "sample")}
+        varied = {each.path[0] for each in SETTINGS.values() if not each.separates}
+        shared = {name: value for name, value in manifest.config.items() if name not in varied}
         return digest([manifest.inputs["corpus"], manifest.stage_version, shared])
 
     @functools.cached_property

@@ -8,17 +8,12 @@ from typing import Any
 
 from pipeline.core.config import digest, file_name, format_count
 from pipeline.core.workspace import corpus_folders
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.report.caption import flat, unusual
 from pipeline.report.choice import Choice, option
 from pipeline.report.identity import Chosen
 
 _LONGEST = 120
-
-_IN_KIND = {
-    *("corpus", "year", "queries", "seed", "split", "nested", "positives", "drop_same_title", "exclude"),
-    *("citation_direction", "min_citations", "min_abstract_chars"),
-}
-"""Settings of a choice that the kind of pool names, whether they were chosen or not."""
 
 
 def folder_names(root: Path, groups: Sequence[Sequence[Chosen]], choice: Choice, told: Sequence[str]) -> list[str]:
@@ -27,11 +22,10 @@ def folder_names(root: Path, groups: Sequence[Sequence[Chosen]], choice: Choice,
     ``told`` is what else decides the tables.
     """
     named = corpus_folders(root)
-    chosen = [
-        _part(option(name)[2:], value)
-        for name, value in vars(choice).items()
-        if value is not None and name not in _IN_KIND
-    ]
+    # The kind names the corpus, and what separates tables, whether it was chosen or not.
+    asked = {name: value for name, value in choice.pools.items() if not SETTINGS[name].separates}
+    asked |= {name: value for name, value in vars(choice).items() if name not in ("corpus", "pools")}
+    chosen = [_part(option(name)[2:], value) for name, value in asked.items() if value is not None]
     names: list[str] = []
     for group in groups:
         corpus = group[0].corpus_name

@@ -33,8 +33,8 @@ GRID_B = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 _DEPTH = 500
 
-_SAME = ("field", "year", "seed", "positives", "drop_same_title", "prefilter", "exclude", "queries_are")
-"""Settings in which a pool and the validation pool of its tuning agree."""
+_MAY_DIFFER = ("size", "queries", "sample", "split", "nested")
+"""Settings in which a pool and the validation pool of its tuning need not agree."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str
         for artifact in tunings
         if pool["split"] == "test"
         and artifact.manifest.inputs["corpus"] == corpus.id
-        and all(artifact.manifest.config["pool"][name] == pool[name] for name in _SAME)
+        and all(pool.get(k) == v for k, v in artifact.manifest.config["pool"].items() if k not in _MAY_DIFFER)
         and _count(pool["queries"]) <= _count(artifact.manifest.config["pool"]["queries"])
     ]
     if not fitting:

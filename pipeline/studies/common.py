@@ -60,7 +60,7 @@ def check_baseline(baseline: str, systems: str) -> None:
 def tuning_tasks(workspace: Workspace, corpus: str, selection: Selection) -> list[Task]:
     """Return the tasks that tune BM25 for the pools of a selection, each field and size on its validation queries."""
     artifact = find_corpus(workspace.root, corpus or None)
-    validation = dataclasses.replace(selection, split="validation", samples=1)
+    validation = selection.but(split="validation", samples=1)
     return [tune_task(artifact, pool) for pool in validation.pools(artifact)]
 
 

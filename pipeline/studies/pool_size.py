@@ -13,6 +13,7 @@ from pipeline.report.tables import build_tables
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Findings, Study, StudyTable
 from pipeline.studies.common import browser_of, drawn, evaluation_batches, evaluations, frame_of, report_of
+from pipeline.studies.recipe import NO_RULES, Rules, pools_of
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Recipe:
         systems: what ranks, with commas.
         depth: ranks kept of each query.
         measures: what the table and the figures show.
+        rules: further settings of pools that the recipe gives, such as ``min_citations``.
     """
 
     corpus: str
@@ -42,19 +44,12 @@ class Recipe:
     systems: str
     depth: int
     measures: tuple[str, ...]
+    rules: Rules = NO_RULES
 
     @property
     def selection(self) -> Selection:
         """The pools."""
-        return selection(
-            field=self.field or None,
-            size=self.sizes,
-            year=self.year,
-            queries=self.queries,
-            samples=self.samples,
-            seed=self.seed,
-            nested=True,
-        )
+        return selection(**{"nested": True, **pools_of(self)})
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:

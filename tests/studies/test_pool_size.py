@@ -60,7 +60,7 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
         (["study", "pool_size", "--set", "sizes=300"], "sizes must be a list"),
         (["study", "pool_size", "--set", "sizes=[300]"], "sizes must be a list"),
         (["study", "large_scale", "--set", "nested=1"], "nested must be true or false, got 1"),
-        (["study", "large_scale", "--set", "positives=all"], "positives must be one of corpus, prefiltered"),
+        (["study", "large_scale", "--set", "positives=all"], "positives must be corpus or prefiltered"),
         (["study", "large_scale", "--set", "own=[1]"], "own must be a table"),
         (["study", "large_scale", "--corpus", "tiny", "--set", "fields=5"], "'5'"),
         (["study", "large_scale", "--corpus", "tiny", "--model", "lsa"], "baseline must be one of lsa, got 'bm25'"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +13,14 @@ from pipeline.api import Workspace, selection
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, LackError
-from pipeline.core.schema import NO_YEAR
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
-from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.prefilter import has_text, prefilter
-from pipeline.corpus.queries import choose_queries, field_cited
+from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
+from pipeline.corpus.pools import drawable
+from pipeline.corpus.prefilter import prefilter
+from pipeline.corpus.queries import choose_queries
 from pipeline.corpus.reader import Corpus
-from pipeline.stages.selection import Selection, parse_fields
+from pipeline.stages.selection import Selection
 from pipeline.stages.systems import parse_systems, stored_names
 from pipeline.studies.base import Findings, Study, StudyTable
 from pipeline.studies.common import table_of
@@ -69,7 +68,7 @@ class Recipe:
         """The test pool of each field."""
         return [
             selection(field=field, size=self.size, year=self.year, queries=self.queries, samples=1, seed=self.seed)
-            for field in parse_fields(self.fields)
+            for field in SETTINGS["field"].read(self.fields)
         ]
 
     def config(self, left_out: Mapping[str, str]) -> BenchmarkConfig:
@@ -127,11 +126,12 @@ def field_pools(
     opened = Corpus(corpus)
     found, left_out = {}, {}
     for chosen in selections:
-        (field,), (size,) = chosen.fields, chosen.sizes
-        if size != "all" and _available(opened, field, chosen) < size:
-            chosen = dataclasses.replace(chosen, sizes=("all",))
         (test,) = chosen.pools(corpus)
-        (val,) = dataclasses.replace(chosen, split="validation").pools(corpus)
+        field, size, kept = test.config.field, test.config.size, prefilter(opened.attributes, test.config.prefilter)[0]
+        if size != "all" and np.count_nonzero(drawable(opened, test.config, kept)) < size:
+            chosen = chosen.but(size=("all",))
+            (test,) = chosen.pools(corpus)
+        (val,) = chosen.but(split="validation").pools(corpus)
         try:
             if not workspace.runner.published(val):
                 _check(opened, test.config, val.config)
@@ -139,13 +139,6 @@ def field_pools(
         except LackError as error:
             left_out[field] = error.what
     return found, left_out
-
-
-def _available(corpus: Corpus, field: str, chosen: Selection) -> int:
-    """Return how many papers a field's pool can draw from."""
-    year = corpus.attributes["year"]
-    in_time = (year <= (chosen.year or 0)) & (year != NO_YEAR)
-    return int(np.count_nonzero(field_cited(corpus, field) & has_text(corpus.attributes, chosen.prefilter) & in_time))
 
 
 def _check(corpus: Corpus, test: PoolConfig, val: PoolConfig) -> None:

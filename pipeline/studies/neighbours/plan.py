@@ -10,6 +10,7 @@ from typing import Literal
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.settings import Count, convert
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.encode.spec import Model
@@ -17,7 +18,6 @@ from pipeline.sources.collection import open_jsonl
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.score import score_tasks
-from pipeline.stages.selection import Count, parse_count_or_all
 from pipeline.stages.systems import Dense, encoders, parse_systems
 from pipeline.studies.common import made
 from pipeline.studies.neighbours.corpus import NeighboursConfig, neighbours_task
@@ -87,7 +87,8 @@ class Recipe:
     @property
     def queries(self) -> Count:
         """Neighbours of each class that are queries."""
-        return parse_count_or_all(str(self.papers), "papers")
+        queries: Count = convert(self.papers, Count, "papers")
+        return queries
 
     @property
     def limitations(self) -> list[str]:
