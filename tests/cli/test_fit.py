@@ -12,6 +12,7 @@ import pytest
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.cli.test_make import make
 
+NAMED = {"CORPUS", "QUERIES", "SAMPLES", "SIZE", "QUIET"}
 SAID = "tiny is too small for the defaults:"
 
 
@@ -60,7 +61,7 @@ def test_make_is_told_in_the_words_of_make(own: Path, tmp_path: Path) -> None:
     refused = make(tmp_path, "pool", "CORPUS=tiny", "QUERIES=3k", "SAMPLES=1", "QUIET=1").stderr
     command = refused.partition("This works: ")[2].splitlines()[0]
     assert command.startswith("make pool ")
-    assert {word.partition("=")[0] for word in command.split()[2:]} == {"CORPUS", "QUERIES", "SAMPLES", "SIZE", "QUIET"}
+    assert {word.partition("=")[0] for word in command.split()[2:]} == NAMED
     assert "--" not in refused
     assert make(tmp_path, *shlex.split(command)[1:]).returncode == 0
     for words, said in (
