@@ -3,6 +3,11 @@
 
 # Variables given on the command line alone count: MDCR_MAKE has their names, MDCR_MAKE_NAME the value of each. Make expands none of
 # them, and mdcr reads them from its environment, so no value is ever part of a line of shell.
+ifneq ($(filter command,$(origin v) $(origin c)),)
+$(error v and c must not be given: the Makefile uses them itself)
+endif
+$(foreach v,GIVEN MAKE_OWN SPECIAL MDCR PIP COMMANDS MDCR_MAKE MDCR_GOALS .DEFAULT_GOAL,$(if \
+  $(filter command,$(origin $v)),$(error $v must not be given: the Makefile uses it itself)))
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
 MAKE_OWN := PYTHON VENV BIN FAISS PART QUICK KILLS
 $(foreach v,$(GIVEN),$(eval override $v := $$(value $v))$(eval export MDCR_MAKE_$v := $$(value $v)))
@@ -56,7 +61,7 @@ help:  ## this list
 	@echo "  which tables   MEASURES=map,ndcg@10 MEASURE_ENGINE=numpy|ranx BASELINE=bm25 FORMAT=terminal|markdown|csv|latex"
 	@echo "                 SORT=map MISSING_POSITIVES=ignore|count OUTPUT=folder WHAT=corpora CHECK=golden.csv TOLERANCE=0.01"
 	@echo "                 SPOT=3 MOST=5 (compare)"
-	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET=name=value LIST=1"
+	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET='sizes=5k,10k; queries=50' LIST=1"
 	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=field|corpus|query"
 	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|trec|json|ranx|parquet|csv|npy"
 	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
@@ -130,7 +135,7 @@ export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores
 report show: ## write tables and plots of all scores; show: print them (WHAT=corpora, pools, ...)
 compare: ## compare two systems query by query: MODEL=bm25,scincl FIELD SIZE YEAR
 models: ## list encoders and what is on this machine (WHAT=scincl: details; WHAT=lock: write their commits)
-plan: ## estimate time, disk and memory of embedding by a short probe: MODEL SIZE
+plan: ## estimate time, disk and memory of embedding by a short probe: the variables of eval
 doctor: ## show what this machine has and what is missing
 study: ## run an experiment, with its tables and figures; without STUDY: list them
 gc: ## list files that no named corpus needs; DELETE=1 removes them

@@ -8,9 +8,19 @@ from pathlib import Path
 from griffe import Parser, load
 from griffe2md import ConfigDict, render_object_docs
 
+from pipeline.corpus.poolconfig import SETTINGS
+
 _LINK = r"\[([^\]]*)\]\(#[^)]*\)"
 
-MODULES = ("pipeline.api", "pipeline.settings", "pipeline.views", "pipeline.scores.plot")
+MODULES = (
+    "pipeline.api",
+    "pipeline.stages.selection",
+    "pipeline.views",
+    "pipeline.scores.summary",
+    "pipeline.scores.compare",
+    "pipeline.scores.tables",
+    "pipeline.scores.plot",
+)
 
 
 def page() -> str:
@@ -22,7 +32,9 @@ def page() -> str:
     for name in MODULES:
         found = load(name, docstring_parser=Parser.google, search_paths=[Path(__file__).parents[1]])
         parts.append(render_object_docs(found, config))
-    text = "# Python interface\n\n" + "\n".join(parts)
+    rows = [f"| `{each.name}` | {each.help} | {each.usual} |" for each in SETTINGS.values()]
+    table = ["## Settings of pools", "", "| keyword | meaning | default |", "|---|---|---|", *rows, ""]
+    text = "# Python interface\n\n" + "\n".join([*parts, *table])
     text = re.sub(r":[a-z]+:`~?(?:pipeline\.)?([^`]+)`", r"`\1`", text)
     text = re.sub(r"(?<!`)``([^`]+)``(?!`)", r"`\1`", text)
     text = re.sub(r"<code>(.*?)</code>", lambda found: "`" + re.sub(_LINK, r"\1", found[1]) + "`", text)

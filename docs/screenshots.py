@@ -20,7 +20,7 @@ SHOTS = [
     ("study-charts-1280", 0, "Score against pool size (dataset level)", 1280, 830, "light"),
     ("study-query-1280", 0, "", 1280, 1090, "light"),
     ("study-query-390", 0, "", 390, 1090, "dark"),
-    ("study-tables-390", 0, "Study: large_scale", 390, 1090, "light"),
+    ("study-tables-390", 0, "Table 1: dataset level", 390, 1090, "light"),
     ("study-comparison-1280", 1, "Difference by pool", 1280, 1060, "light"),
 ]
 """File, page, heading at the top (empty: the title of the query that is opened), size in pixels, colours."""

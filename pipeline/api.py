@@ -5,31 +5,37 @@ It makes and reads the same artifacts as the command line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.cluster.guard import refuse
-from pipeline.core.artifact import Artifact, published
-from pipeline.core.errors import InputError
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError, LackError, spell_as
 from pipeline.core.resources import Resources
+from pipeline.core.settings import convert
 from pipeline.core.task import Task
-from pipeline.core.workspace import EXPORTS, TUNINGS, corpus_names, find_corpus
+from pipeline.core.workspace import EXPORTS, corpus_names, find_corpus
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.possible import possible
 from pipeline.runner import Runner, with_inputs
-from pipeline.settings import selection as selection
+from pipeline.stages.pool import explained
 from pipeline.stages.search import DEFAULT_DEPTH
 from pipeline.stages.selection import Names, joined
+from pipeline.stages.selection import selection as selection
 from pipeline.views import PoolView, RankingView
 
 if TYPE_CHECKING:
     import polars as pl
 
     from pipeline.encode.base import Matrix
+    from pipeline.encode.store import VectorStore
     from pipeline.stages.chain import Evaluation
 
 
@@ -50,6 +56,7 @@ def open(  # noqa: A001
     folder = Path(root).expanduser()
     if not folder.is_dir():
         raise InputError(f"the workspace {folder} must be a folder", "Give the folder that holds corpora/")
+    spell_as(_as_keywords)
     return Workspace(Runner(folder, Resources.of(memory, workers, device)))
 
 
@@ -110,7 +117,7 @@ class Workspace:
         Raises:
             InputError: the settings select several pools; the message lists them.
         """
-        sample = settings.pop("sample", 1)
+        sample = convert(settings.pop("sample", 1), int, "sample")
         tasks = selection(**{"samples": sample, **settings}).pools(find_corpus(self.root, corpus))
         chosen = tasks if len(tasks) == 1 else [task for task in tasks if getattr(task.config, "sample", 1) == sample]
         if len(chosen) != 1:
@@ -147,10 +154,12 @@ class Workspace:
 
         Raises:
             InputError: a system or measure is unknown, or BM25 is required to be tuned and is not.
+            CorruptError: the manifest of a tuning of BM25 is damaged.
         """
         from pipeline.measure.measures import parse_measures
         from pipeline.stages.chain import evaluations
         from pipeline.stages.systems import parse_systems
+        from pipeline.stages.tune import tunings_for
 
         parsed = parse_systems(joined(systems), precision, runs)  # before a corpus is looked for
         asked = [pools] if isinstance(pools, PoolView | Task) else list(pools)
@@ -158,9 +167,11 @@ class Workspace:
         by_corpus: dict[str, list[Task]] = {}
         for task in tasks:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
-        settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
+        if "allow_unknown" in settings:
+            settings["allow_unknown"] = convert(settings["allow_unknown"], bool, "--allow-unknown")
+        settings |= {"depth": convert(depth, int, "--depth"), "engine": engine, "bm25_engine": bm25_engine}
         further = tuple(map(str, parse_measures(joined(measures)))) if measures else ()
-        tunings = list(published(self.root / TUNINGS))
+        tunings = tunings_for(self.root, parsed)
         return [
             evaluation
             for group in by_corpus.values()
@@ -258,13 +269,17 @@ class Workspace:
     def vectors(self, pool: PoolView, system: str, *, precision: str | None = None) -> tuple[list[str], Matrix]:
         """Return the vectors of a pool's papers: their ids in order, and float32 ``[papers, dimension]`` memory-mapped.
 
-        They are written once to a file below ``runs/exports``; what they are is said at :meth:`write_vectors`.
+        They are written to a file below ``runs/exports``, again if it was damaged since or the store has changed; what
+        they are is said at :meth:`write_vectors`.
         """
-        from pipeline.encode.export import open_vectors
+        from pipeline.encode.export import intact, open_vectors, record
 
-        store = Path(self._embedding(pool, system, precision).folder).name  # of one corpus, encoder and revision
-        path = self.root / EXPORTS / f"{pool.name}-{store}.npy"
-        return open_vectors(path if path.is_file() else self.write_vectors(pool, system, path, precision=precision))
+        task, store = self._store(pool, system, precision)
+        path = self.root / EXPORTS / f"{pool.name}-{Path(task.folder).name}.npy"  # of one corpus, encoder and revision
+        if not intact(path, store.content):
+            self.write_vectors(pool, system, path, precision=precision)
+            record(path, store.content)
+        return open_vectors(path)
 
     def write_vectors(self, pool: PoolView, system: str, path: Path, *, precision: str | None = None) -> Path:
         """Write the vectors of a pool's papers, in order of id, and return the path.
@@ -281,19 +296,15 @@ class Workspace:
             InputError: the system is no encoder with one vector a paper, or has not embedded the pool.
         """
         from pipeline.encode.export import export_vectors
-        from pipeline.stages.embed import store_of
 
-        task = self._embedding(pool, system, precision)
-        if not self.runner.published(task):
-            raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
+        opened, store = pool.pool, self._store(pool, system, precision)[1]
         path.parent.mkdir(parents=True, exist_ok=True)
-        opened, store = pool.pool, store_of(self.runner.make(task))
         rows = np.setdiff1d(opened.papers, store.missing(opened.papers))
         return export_vectors(store, rows, opened.corpus.ids, path)
 
-    def _embedding(self, pool: PoolView, system: str, precision: str | None) -> Task:
-        """Return the task that embeds the papers of a pool by one encoder."""
-        from pipeline.stages.embed import embed_tasks
+    def _store(self, pool: PoolView, system: str, precision: str | None) -> tuple[Task, VectorStore]:
+        """Return the task that embeds the papers of a pool by one encoder, and the store it published into."""
+        from pipeline.stages.embed import embed_tasks, store_of
         from pipeline.stages.systems import encoders, parse_systems
 
         models = encoders(parse_systems(system, precision))
@@ -301,7 +312,10 @@ class Workspace:
             raise InputError(
                 f"the system must be one encoder, got {system}", 'Write it like ws.vectors(pool, "scincl")'
             )
-        return embed_tasks(self._corpus_of(pool.task), pool.task, models[0])["paper"]
+        task = embed_tasks(self._corpus_of(pool.task), pool.task, models[0])["paper"]
+        if not self.runner.published(task):
+            raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
+        return task, store_of(self.runner.make(task))
 
     def make(self, tasks: Sequence[Task]) -> list[Artifact]:
         """Make what is missing of some tasks, pools first, and return their artifacts.
@@ -310,7 +324,11 @@ class Workspace:
             InputError: jobs of a batch system are making one of them.
         """
         refuse(self.root, tasks)
-        self.runner.make_all([task for task in with_inputs(tasks) if task.stage == "pool"])
+        pools = [task for task in with_inputs(tasks) if task.stage == "pool"]
+        try:
+            self.runner.make_all(pools)
+        except LackError as error:
+            raise explained(error, pools) from error
         return self.runner.make_all(tasks)
 
     def view(self, task: Task) -> PoolView:
@@ -320,3 +338,17 @@ class Workspace:
     def _corpus_of(self, pool: Task) -> Artifact:
         corpus = pool.inputs["corpus"]
         return self.runner.make(corpus) if isinstance(corpus, Task) else corpus
+
+
+def _as_keywords(text: str) -> str:
+    """Return a message with keywords of Python in place of the options that they are."""
+    taken = {*signature(open).parameters, *signature(Workspace.evaluations).parameters, "corpus"}
+    names = {name.replace("_", "-"): name for name in taken} | {"model": "systems"}
+    names |= {each.option: each.name for each in SETTINGS.values()}
+
+    def keyword(found: re.Match[str]) -> str:
+        return names.get(found[1], found[0].rstrip("=")) + found[2]
+
+    command = re.search(r"mdcr [a-z]+(?: --?\S+)+.*", text)  # stays a command
+    end = command.start() if command else len(text)
+    return re.sub(r"(?<!\S)--([a-z][a-z-]*)(=?)", keyword, text[:end]) + text[end:]

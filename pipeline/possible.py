@@ -11,7 +11,7 @@ from pipeline.core.progress import warn
 from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.runner import Runner, with_inputs
-from pipeline.stages.pool import check_pool
+from pipeline.stages.pool import check_pool, explained
 
 
 def possible(runner: Runner, tasks: Sequence[Task], *, strict: bool = False, dry: bool = False) -> Sequence[Task]:
@@ -44,7 +44,7 @@ def possible(runner: Runner, tasks: Sequence[Task], *, strict: bool = False, dry
             error = _lack(runner, pool, dry=dry, checked=every_field and alike not in known)
             if error is not None:
                 if strict or (pool.id in own and not every_field):
-                    raise error
+                    raise explained(error, list(own.values()))
                 line = f"left out: {pool.config.field if pool.id in own else f'wsum tuned on {pool.slug}'}: {error}"
                 if line not in said:
                     warn(line)
@@ -55,9 +55,10 @@ def possible(runner: Runner, tasks: Sequence[Task], *, strict: bool = False, dry
             kept = [task for task in kept if not any(each.id == pool.id for each in with_inputs([task]))]
             runner.expect(kept)
     if lacking and not kept and every_field:
-        raise LackError("no field has enough papers", "Ask for fewer --queries, a smaller --size or another --year")
+        none = LackError("no field has enough papers", "Ask for fewer --queries, a smaller --size or another --year")
+        raise explained(none, list(own.values()))
     if lacking and not kept:
-        raise next(iter(lacking.values()))
+        raise explained(next(iter(lacking.values())), list(own.values()))
     return kept
 
 

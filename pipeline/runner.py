@@ -77,7 +77,7 @@ class Runner:
 
     def expect(self, tasks: Iterable[Task]) -> None:
         """Count what is missing for some tasks: progress lines say how many steps are left, and about how long."""
-        self._steps.expect({task.id: task.stage for task in with_inputs(tasks) if not self.published(task)})
+        self._steps.expect({task.id: task.kind for task in with_inputs(tasks) if not self.published(task)})
 
     def make(self, task: Task) -> Artifact:
         """Return the artifact of a task; build it and its inputs where they are missing.
@@ -191,8 +191,8 @@ class Runner:
 
     def _build(self, tasks: Sequence[Task], inputs: Sequence[Inputs]) -> None:
         works = [Workdir.prepare(self.work_folder(task)) for task in tasks]
-        ids, stage = [task.id for task in tasks], tasks[0].stage
-        self._steps.begin(ids, stage, [task.slug for task in tasks])
+        kinds, stage = {task.id: task.kind for task in tasks}, tasks[0].stage
+        self._steps.begin(kinds, stage, [task.slug for task in tasks])
         started = time.monotonic()
         try:
             counts = self._run(tasks, inputs, works)
@@ -204,7 +204,7 @@ class Runner:
         seconds = time.monotonic() - started
         for task, read, work, counted in zip(tasks, inputs, works, counts, strict=True):
             publish(work, _manifest(task, read, work, counted, seconds), self.path(task))
-        self._steps.end(ids, stage, seconds)
+        self._steps.end(kinds, stage, seconds)
 
     def _rebuild(self, task: Task, inputs: Inputs, damaged: list[str]) -> None:
         """Make the damaged files of an artifact again. Without a readable manifest, every file is made and compared."""

@@ -22,12 +22,17 @@ _FIRST = (
     "cluster/test_ray.py",
     "cluster/test_slurm.py",
     "faults/test_kills.py",
+    "test_first_hour.py",
     "retrieve/test_bm25.py",
     "retrieve/test_engines.py",
     "measure/test_engines.py",
     "cli/test_ends.py",
 )
 """The longest modules, which pytest-xdist deals out whole: last, one of them would keep a core alone."""
+
+
+_LACKS = {"Chromium": "Chromium is missing", "Ray": "Ray ", "Slurm": "Slurm ", "real data": "MDCR_SHARED"}
+"""What a machine may lack, and what the reason of a skipped test then says."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,10 +42,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: first.get(item.path, len(first)))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what the harness of tests/faults tried, and what came of it."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Say below the list of skipped tests what the harness of tests/faults tried, and what this machine lacks."""
+    yield
     for line in summary(terminalreporter):
         terminalreporter.write_line(line)
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    counts = {name: sum(text in reason for reason in reasons) for name, text in _LACKS.items()}
+    told = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    if told:
+        terminalreporter.write_line(f"tests skipped because something is missing: {told}")
 
 
 def _forget(package: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,7 +12,11 @@ import pytest
 import pytrec_eval
 
 import pipeline as mdcr
+from pipeline.api import selection
+from pipeline.core.config import digest
 from pipeline.core.errors import InputError
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.encode.export import record
 from tests.cli.conftest import root, tiny
 from tests.cli.run import flags, mdcr_json
 
@@ -117,6 +123,46 @@ def test_vectors_are_those_that_were_ranked_by(workspace: mdcr.Workspace) -> Non
         workspace.vectors(pool, "bm25")
 
 
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("ending", [".npy", ".ids.txt", ".json"])
+@pytest.mark.parametrize("damage", [_cut, _flip, Path.unlink])
+def test_a_damaged_export_is_made_again(workspace: mdcr.Workspace, ending: str, damage: Callable[[Path], None]) -> None:
+    pool = workspace.pool(**SETTINGS)
+    workspace.evaluate(pool, "lsa")
+    ids, vectors = workspace.vectors(pool, "lsa")
+    path = Path(vectors.filename).with_suffix(ending)  # type: ignore[attr-defined]
+    expected = path.read_bytes(), vectors.copy()
+    damage(path)
+    again, values = workspace.vectors(pool, "lsa")
+    assert (again, path.read_bytes()) == (ids, expected[0])
+    np.testing.assert_array_equal(values, expected[1])
+
+
+def test_an_export_of_another_store_is_made_again(workspace: mdcr.Workspace) -> None:
+    pool = workspace.pool(**SETTINGS)
+    workspace.evaluate(pool, "lsa")
+    ids, vectors = workspace.vectors(pool, "lsa")
+    path, expected = Path(vectors.filename), vectors.copy()  # type: ignore[attr-defined]
+    stamp = path.stat().st_ino
+    assert workspace.vectors(pool, "lsa")[0] == ids
+    assert path.stat().st_ino == stamp  # an export that is whole stays
+    np.save(path, expected * 2)
+    path.with_suffix(".ids.txt").write_text("\n".join(reversed(ids)))
+    record(path, "another store")
+    again, values = workspace.vectors(pool, "lsa")
+    assert again == ids
+    np.testing.assert_array_equal(values, expected)
+
+
 def test_two_systems_are_compared(workspace: mdcr.Workspace) -> None:
     pool = workspace.pool(**SETTINGS)
     frame = workspace.evaluate(pool, ["bm25", "lsa"])
@@ -141,6 +187,11 @@ def test_plots_show_the_means(workspace: mdcr.Workspace) -> None:
     assert [each.get_text() for each in axes.get_yticklabels()] == ["Medicine"]
     with pytest.raises(InputError, match="one pool size"):
         mdcr.plot.by_field(scores, "ndcg")
+    fewer = workspace.evaluate(workspace.pools(**SETTINGS | {"size": "300", "queries": 9}), ["bm25", "lsa"])
+    both = mdcr.plot.summary(pl.concat([scores, fewer])).filter(measure="ndcg", size=300, system="lsa")
+    assert sorted(both["queries"]) == [9, summary["queries"][0]]
+    with pytest.raises(InputError, match="differ in size alone"):
+        mdcr.plot.by_size(pl.concat([scores, fewer]), "ndcg")
     with pytest.raises(InputError, match="one that was scored"):
         mdcr.plot.by_size(scores, "err")
 
@@ -159,3 +210,36 @@ def test_a_choice_that_is_not_one_lists_what_there_is(workspace: mdcr.Workspace,
         mdcr.open(workspace.root, workers=0)
     with pytest.raises(InputError, match="must be a folder"):
         mdcr.open(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("nested", "no", "nested must be true or false, got 'no'"),
+        ("drop_same_title", 0, "drop_same_title must be true or false, got 0"),
+        ("seed", 13.0, "seed must be a whole number, got 13.0"),
+        ("year", 2019.0, "year must be a whole number, got 2019.0"),
+        ("samples", True, "samples must be a whole number, got True"),
+        ("queries", 0, "queries must be a number from 1, such as 200k, or all, got 0"),
+        ("min_citations", "few", "min_citations must be a whole number, got 'few'"),
+        ("positives", "prefilterd", "got 'prefilterd'. Did you mean 'prefiltered'"),
+        ("feild", "Art", "there is no setting 'feild'. Did you mean 'field'"),
+    ],
+)
+def test_settings_of_another_type_are_refused(workspace: mdcr.Workspace, setting: str, value: Any, said: str) -> None:
+    for refuses in (workspace.pool, workspace.scores):
+        with pytest.raises(InputError) as error:
+            refuses(**{setting: value})
+        assert said in str(error.value)
+
+
+def test_numbers_of_numpy_and_texts_are_the_settings_that_they_mean() -> None:
+    plain = selection(size=900, queries=20, year=2018, seed=7, field="Art").configs(None)
+    numbers = {"size": np.int32(900), "queries": np.uint8(20), "year": np.int16(2018), "seed": np.int64(7)}
+    typed = {name: str(value) for name, value in numbers.items()}
+    for given in (numbers, typed):
+        assert selection(field=["art"], **given).configs(None) == plain
+        assert [digest(each) for each in selection(field="art", **given).configs(None)] == [digest(p) for p in plain]
+    assert digest(PoolConfig()) == "d6bab7d2d25dc2febf2f23175e0094ad08ce388776d283cd5bf18b9a8fcf493a"
+    with pytest.raises(InputError, match=r"seed must be a whole number, got 13\.0"):
+        PoolConfig(seed=13.0)  # type: ignore[arg-type]

@@ -63,8 +63,8 @@ def test_goals_and_variables_of_make_exist(page: Path) -> None:
     for first, rest in commands(page, "make"):
         named = [word for word in (first, *rest.split()) if re.fullmatch("[a-z]+", word)]
         assert {*named} <= goals, (first, rest)
-        takes = own.union(*(from_make.variables(name, COMMANDS[name]) for name in named if name in COMMANDS))
-        takes |= {*from_make.variables("study", COMMANDS["study"])} if first == "benchmark" else set()
+        takes = own.union(*(from_make.variables(COMMANDS[name]) for name in named if name in COMMANDS))
+        takes |= {*from_make.variables(COMMANDS["study"])} if first == "benchmark" else set()
         assert set(re.findall(r"(?<!\S)([A-Z][A-Z0-9_]+)=", rest)) <= takes, (first, rest)
 
 

@@ -367,3 +367,29 @@ def test_a_group_that_fails_publishes_nothing(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(InputError):
         runner(tmp_path).make_all([together("ab"), together("cd")])
     assert [p.name for p in (tmp_path / "room").iterdir()] == []
+
+
+@pytest.mark.parametrize("slug", ["../x", "a/b", "", ".hidden", "line\nend", "\u202e", "x" * 201])
+def test_an_artifact_is_never_named_by_a_path(slug: str) -> None:
+    with pytest.raises(InputError, match="cannot be part of a folder's name"):
+        letters(slug)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    size: int
+    field: str | None = None
+    sample: int = 1
+
+
+def test_work_is_of_one_kind_for_the_fields_and_samples_of_one_pool_size() -> None:
+    def ranked(pool: Drawn, depth: str = "a") -> Task:
+        pools = Task("pool", 1, "pools", "p", pool, {}, lambda *_: {})
+        return Task("search", 1, "rankings", "r", Letters(depth), {"pool": pools}, lambda *_: {})
+
+    usual = ranked(Drawn(1_000))
+    assert usual.kind == ranked(Drawn(1_000, "Art", 2)).kind
+    assert usual.id != ranked(Drawn(1_000, "Art", 2)).id
+    assert usual.kind != ranked(Drawn(2_000)).kind
+    assert usual.kind != ranked(Drawn(1_000), "b").kind
+    assert usual.kind != usual.inputs["pool"].kind  # type: ignore[union-attr]

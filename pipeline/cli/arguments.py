@@ -4,46 +4,81 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pipeline
+from pipeline.core.errors import InputError, nearest
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.sources.registry import SOURCES, all_options
 
-_SELECTION = "which pools"
 _FORMATS = "terminal (default), markdown, csv or latex"
 _PRECISION = "compute precision of encoders: fp32, fp16 or bf16 (default: the model's)"
 _FILES = "with commas: page, markdown, csv, latex, figures (default: all)"
 
-_RULES = "rules of the pools (protocols 1 and 2)"
-
-_POOLS: dict[str, dict[str, Any]] = {
-    "corpus": {"help": "name of the corpus (default: the only one)"},
-    "field": {"help": "one of the 19 fields, several with commas, or all (default: dataset-level pools)"},
-    "year": {"type": int, "help": "publication year of the queries (default: 2019)"},
-    "size": {"help": "candidates: 200k, 2M, all; several with commas (default: 200k; by field 100k)"},
-    "queries": {"help": "number of queries, or all (default: 3800; by field 200)"},
-    "samples": {"type": int, "help": "samples of the candidates (default: 3)"},
-    "split": {"help": "test (default), or validation: other queries, for tuning"},
-    "seed": {"type": int, "help": "seed of every draw (default: 13)"},
-    "nested": {"action": "store_true", "default": None, "help": "smaller pools are subsets of larger ones"},
-    "exclude": {"type": Path, "action": "append", "metavar": "FILE", "help": "ids that may not be queries"},
-    "citation-direction": {"help": "outbound (default), inbound or total"},
-    "min-citations": {"type": int, "help": "citations a paper must have to enter pools (default: 3)"},
-    "min-abstract-chars": {"type": int, "help": "characters its abstract must have (default: 30)"},
-    "positives": {"help": "corpus (default: every cited paper with a title) or prefiltered"},
-    "keep-same-title": {"action": "store_true", "default": None, "help": "keep candidates with the query's own title"},
-}
-"""Options that decide pools; :func:`pipeline.settings.selection` has their defaults."""
+_CORPUS = "name of the corpus (default: the only one)"
 
 _ALL = "memory workers device repair dry-run verbose json"
 """Options of how a command runs; those it takes are named with it. Every command takes --root and --quiet."""
 
 
-def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with the spelling of what may be meant.
+
+    Attributes:
+        word: the option that may be given as the first word: ``mdcr show pools`` is ``mdcr show --what pools``.
+        required: its choices, where it must be given.
+    """
+
+    word = ""
+    required = ""
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse the words of a command line.
+
+        Raises:
+            InputError: an option or a word is unknown, missing or of another type.
+        """
+        commands = self._commands().choices
+        if words[:1] and not words[0].startswith("-") and words[0] not in commands:
+            raise InputError(f"there is no command {words[0]!r}", nearest(words[0], commands))
+        options, unknown = self.parse_known_args(words)
+        command = commands[options.command]
+        if unknown:
+            options_of = [text for text in command._option_string_actions if text.startswith("--")]
+            text = unknown[0].partition("=")[0]
+            what = f"option {text}" if text.startswith("-") else f"use for {text!r}"
+            remedy = nearest(text, options_of) if text.startswith("-") else f"See mdcr {options.command} --help"
+            raise InputError(f"mdcr {options.command} has no {what}", remedy)
+        if word := command.word:
+            first = vars(options).pop("first")
+            if command.required and first is None and getattr(options, word) is None:
+                raise InputError(f"--{word} must be given", f"Choose {command.required}")
+            if first is not None and getattr(options, word) is not None:
+                raise InputError(f"--{word} is given twice, as {first!r} too", "Give it once")
+            setattr(options, word, getattr(options, word) if first is None else first)
+        return options
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse found."""
+        found = re.fullmatch(r"argument (--[\w-]+): invalid (\w+) value: (.*)", message, re.DOTALL)
+        what = f"{found[1]} must be a {'whole ' * (found[2] == 'int')}number, got {found[3]}" if found else message
+        raise InputError(what, f"See {self.prog} --help")
+
+    def add_word(self, name: str, about: str, *, required: bool = False) -> None:
+        """Add an option that may be given as the first word."""
+        self.word, self.required = name, about if required else ""
+        self.add_argument("first", nargs="?", metavar=name.upper(), help=about)
+        self.add_argument(f"--{name}", help="the same, as an option")
+
+    def _commands(self) -> argparse._SubParsersAction[Parser]:
+        return next(each for each in self._actions if isinstance(each, argparse._SubParsersAction))
+
+
+def parser() -> tuple[Parser, Mapping[str, Parser]]:
     """Return the parser of ``mdcr``, and those of its commands by name."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="mdcr",
         allow_abbrev=False,
         description="Evaluate scientific-article encoders on citation recommendation, on pools of up to millions.",
@@ -96,7 +131,7 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     of_show = "memory workers device json"
     show = _command(commands, "show", "print scores, corpora, pools or artifacts", of_show)
     kinds = "table (default), corpora, corpus, pools, artifacts, vectors, fields or measures"
-    show.add_argument("what", nargs="?", default="table", help=kinds)
+    show.add_word("what", kinds)
     show.add_argument("--output", type=Path, help="corpus: folder to write its figures into")
     show.add_argument("--spot", type=int, help="vectors: papers of each store to encode again (default: 3)")
     show.add_argument("--check", type=Path, metavar="CSV", help="table: exit with 3 if figures differ from this table")
@@ -113,32 +148,32 @@ def parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPar
     _choosing(compare, systems=False)
 
     study = _command(commands, "study", "run an experiment and write its tables and figures")
-    study.add_argument("name", nargs="?", help="name of the study (default: list them)")
+    study.add_word("study", "name of the study (default: list them)")
     study.add_argument("--recipe", type=Path, help="TOML file with its settings (default: runs/recipes/NAME.toml)")
     study.add_argument("--corpus", help="corpus in place of the recipe's")
     study.add_argument("--model", help="systems in place of the recipe's")
-    study.add_argument("--year", type=int, help="publication year in place of the recipe's")
+    study.add_argument("--year", help="publication year in place of the recipe's")
     study.add_argument("--input", type=Path, help="folder in place of the recipe's")
-    study.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting's value")
+    study.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="other settings; several with ;"
+    )
     study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
     study.add_argument("--list", action="store_true", help="list what the input folder contains, and stop")
 
     estimate = "estimate time, disk and memory of embedding, from a short probe"
     plan = _command(commands, "plan", estimate, "memory workers device json")
-    _plan(plan)
+    _scoring(plan)  # takes what mdcr eval takes; papers that are embedded depend on little of it
     plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")
     models = _command(commands, "models", "list the encoders, and which of them are on this machine", "dry-run json")
     about = "list (default); the name of one, for its details; or lock: write all commits to models.lock"
-    models.add_argument("action", nargs="?", default="list", help=about)
+    models.add_word("what", about)
     _command(commands, "doctor", "report what this machine has, and what is missing", "json")
     gc = _command(commands, "gc", "list files that no named corpus needs; remove them with --delete", "json")
     gc.add_argument("--delete", action="store_true", help="remove it (default: list it)")
     return top, commands.choices
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str, takes: str = _ALL
-) -> argparse.ArgumentParser:
+def _command(commands: argparse._SubParsersAction[Parser], name: str, what: str, takes: str = _ALL) -> Parser:
     about = what[0].upper() + what[1:] + "."
     command = commands.add_parser(name, help=what, description=about, allow_abbrev=False)
     common = command.add_argument_group("how it runs (changes no result)")
@@ -164,8 +199,8 @@ def _command(
     return command
 
 
-def _fetch(command: argparse.ArgumentParser) -> None:
-    command.add_argument("release_of", metavar="WHICH", help="s2ag, openalex or scirepeval")
+def _fetch(command: Parser) -> None:
+    command.add_word("source", "s2ag, openalex or scirepeval", required=True)
     command.add_argument("--output", type=Path, help="folder for it (default: corpora/releases/NAME below --root)")
     command.add_argument("--connections", type=int, default=4, help="files fetched at a time (default: 4)")
     command.add_argument("--first", type=int, metavar="N", help="only N files of each dataset, for a trial")
@@ -203,26 +238,23 @@ def _strict(command: argparse.ArgumentParser) -> None:
     command.add_argument("--strict", action="store_true", help=about)
 
 
-def _add(group: argparse._ActionsContainer, names: Iterable[str]) -> None:
-    for name in names:
-        group.add_argument(f"--{name}", **_POOLS[name])
-
-
-def _plan(command: argparse.ArgumentParser) -> None:
-    """Add what decides how many papers are embedded."""
-    command.add_argument("--model", required=True, help="systems with commas, as of mdcr eval; BM25 is left out")
-    command.add_argument("--precision", help=_PRECISION)
-    group = command.add_argument_group(_SELECTION)
-    group.add_argument("--corpus", help="its texts are probed (default: the only corpus, else synthetic texts)")
-    _add(group, ("field", "size", "queries", "samples"))
+def _add(group: argparse._ActionsContainer, names: Iterable[str], *, defaults: bool = True) -> None:
+    """Add options of settings of pools; ``defaults``: their help says what is used where they are left out."""
+    for each in (SETTINGS[name] for name in names):
+        about = f"{each.help} (default: {each.usual})" if defaults and each.kind is not bool else each.flag or each.help
+        how: dict[str, Any] = {"action": "store_const", "const": not each.default} if each.kind is bool else {}
+        if each.kind == tuple[Path, ...]:
+            how = {"action": "append", "metavar": "FILE"}
+        group.add_argument(f"--{each.option}", dest=each.name, help=about, **how)
 
 
 def _selection(command: argparse.ArgumentParser, *, drawn: bool = True) -> None:
     """Add what decides pools; ``drawn``: also what a tuning decides itself, samples and split."""
-    rules = list(_POOLS)[list(_POOLS).index("citation-direction") :]
-    left_out = {*rules, *(() if drawn else ("samples", "split"))}
-    _add(command.add_argument_group(_SELECTION), [name for name in _POOLS if name not in left_out])
-    _add(command.add_argument_group(_RULES), rules)
+    names = [name for name in SETTINGS if drawn or name not in ("samples", "split")]
+    group = command.add_argument_group("which pools")
+    group.add_argument("--corpus", help=_CORPUS)
+    _add(group, [name for name in names if not SETTINGS[name].rule])
+    _add(command.add_argument_group("rules of the pools (protocols 1 and 2)"), [n for n in names if SETTINGS[n].rule])
 
 
 def _systems(command: argparse.ArgumentParser, *, required: bool = True, stage: str = "") -> None:
@@ -273,8 +305,8 @@ def _benchmark(command: argparse.ArgumentParser) -> None:
     group.add_argument("--bm25-index", help="BM25 counts the documents of a field (default), corpus or query")
 
 
-def _export(command: argparse.ArgumentParser) -> None:
-    command.add_argument("what", help="pool, run (the rankings of --model), scores, vectors (of --model) or benchmark")
+def _export(command: Parser) -> None:
+    command.add_word("what", "pool, run (rankings of --model), scores, vectors (likewise) or benchmark", required=True)
     about = "pool: beir (default), trec or parquet; run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
     command.add_argument(
         "--format", help=about + "scores: csv (default), csv.gz or parquet; vectors: npy (default) or parquet"
@@ -308,9 +340,8 @@ def _choosing(command: argparse.ArgumentParser, *, systems: bool = True) -> None
     group.add_argument("--engine", help="exact, or an index beside it, such as ivf or hnsw:links=16")
     group.add_argument("--measures", help="with commas, in the order of the columns (default: map,ndcg,recall@30)")
     group.add_argument("--missing-positives", help="judged positives that the collection lacks: ignore or count")
-    for name, settings in _POOLS.items():
-        about = re.sub(r" ?\(default[^)]*\)", "", settings["help"])
-        group.add_argument(f"--{name}", **{**settings, "help": about})
+    group.add_argument("--corpus", help=_CORPUS)
+    _add(group, SETTINGS, defaults=False)
 
 
 def _shown(command: argparse.ArgumentParser, formats: str) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Sequence
 
 from pipeline.cli import options as read
-from pipeline.cli.making import possible
+from pipeline.cli.making import downloads, possible
 from pipeline.cli.output import print_json
 from pipeline.cluster import batch, slurm
 from pipeline.cluster.guard import refuse
@@ -127,6 +127,8 @@ def without(words: Sequence[str], options: Collection[str], flags: Collection[st
 def _print_missing(options: argparse.Namespace, targets: Sequence[Task]) -> None:
     for step in read.runner(options).plan(targets):
         how = "" if step.present else "  in slices" if step.task.units is not None else "  by one job"
+        if absent := downloads(step.task):
+            how += f"  (downloads {', '.join(absent)} first)"
         print(f"{'have' if step.present else 'make':5}{step.task.stage:8}{step.task.name}{how}")
 
 

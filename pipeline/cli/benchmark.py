@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 
 import polars as pl
@@ -15,6 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
 from pipeline.scores.render import render_table
+from pipeline.stages.systems import parse_systems
 from pipeline.studies import registry
 from pipeline.studies.common import table_of
 from pipeline.studies.recipe import read_recipe
@@ -54,6 +56,8 @@ def score(options: argparse.Namespace) -> None:
     if options.bm25_index:
         changes["bm25_index"] = options.bm25_index
     recipe = read_recipe(chosen.default_recipe, chosen.recipe, changes)
+    if recipe.baseline not in [system.name for system in parse_systems(recipe.systems)]:
+        recipe = dataclasses.replace(recipe, baseline="")
     workspace = Workspace(read.runner(options))
     if options.dry_run:
         print_plan(workspace, chosen, recipe, options)

@@ -6,6 +6,7 @@ Functions take parsed options, turn them into tasks, hand the tasks to the runne
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from pipeline.core.progress import say
 from pipeline.core.task import Task
 from pipeline.core.units import Slice
 from pipeline.core.workspace import find_corpus, name_corpus
+from pipeline.encode import hub
 from pipeline.runner import Runner, with_inputs
 
 COMMANDS = {
@@ -48,7 +50,9 @@ COMMANDS = {
 def run(options: argparse.Namespace) -> None:
     """Run the command that was parsed."""
     module, _, function = COMMANDS[options.command].partition(":")
-    getattr(importlib.import_module(f"pipeline.cli.{module}"), function)(options)
+    run_it = getattr(importlib.import_module(f"pipeline.cli.{module}"), function)
+    with hub.planning() if getattr(options, "dry_run", False) else contextlib.nullcontext():
+        run_it(options)
 
 
 def corpus(options: argparse.Namespace) -> None:

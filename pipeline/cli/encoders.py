@@ -13,11 +13,11 @@ from pipeline.cli.output import print_rows
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.progress import say
+from pipeline.core.text import printable
 from pipeline.core.workspace import corpus_names, find_corpus
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import hub, lock, registry
-from pipeline.settings import selection
 from pipeline.stages.systems import encoder_names, parse_precision, system_names
 
 _HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
@@ -25,19 +25,20 @@ _HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
 
 def models(options: argparse.Namespace) -> None:
     """List the encoders, show the details of one, or lock their revisions."""
-    if options.dry_run and options.action != "lock":
-        raise InputError(f"--dry-run must go with lock, got {options.action}", "Leave it out")
+    what = options.what or "list"
+    if options.dry_run and what != "lock":
+        raise InputError(f"--dry-run must go with lock, got {what}", "Leave it out")
     known = {each.name: each for each in registry.listings()}
-    if options.action == "lock":
+    if what == "lock":
         _lock(options)
-    elif options.action == "list":
+    elif what == "list":
         rows = [_whole(each) if options.json else _line(each) for each in known.values()]
         print_rows("models", rows, options)
-    elif options.action in known:
-        _show(known[options.action], options)
+    elif what in known:
+        _show(known[what], options)
     else:
         choices = ("list", "lock", *known)
-        raise InputError(f"mdcr models {options.action} is unknown", nearest(options.action, choices))
+        raise InputError(f"mdcr models {what} is unknown", nearest(what, choices))
 
 
 def _line(each: registry.Listing) -> dict[str, str]:
@@ -70,7 +71,7 @@ def _show(each: registry.Listing, options: argparse.Namespace) -> None:
     values = {**_line(each), "revision": each.revision or "-", "folder": str(each.folder or "-")}
     values |= {"training queries": " ".join(each.exclusions) or "-", "published": "" if each.published else "-"}
     for name, value in values.items():
-        print(f"{name:18}{value}".rstrip())
+        print(printable(f"{name:18}{value}".rstrip()))
     for name, figure in each.published.items():
         print(f"  {name:32}{registry.as_printed(figure):>8}")
 
@@ -101,7 +102,7 @@ def plan(options: argparse.Namespace) -> None:
 
     runner = read.runner(options)
     precision = parse_precision(options.precision)
-    known = corpus_names(runner.root)
+    known = corpus_names(runner.root, studies=False)
     corpus = find_corpus(runner.root, options.corpus) if options.corpus or len(known) == 1 else None
     sums = any(name.split("=")[-1].startswith("wsum(") for name in system_names(options.model))
     sizes = [_papers(pools, len(Corpus(corpus)) if corpus else None) for pools in _pools(options, corpus, sums=sums)]
@@ -120,9 +121,7 @@ def _pools(options: argparse.Namespace, corpus: Artifact | None, *, sums: bool) 
 
     ``sums``: with the validation pool of each field and size, on which weights are chosen.
     """
-    drawn = selection(field=options.field, size=options.size, queries=options.queries, samples=options.samples).configs(
-        corpus
-    )
+    drawn = read.selection(options).configs(corpus)
     drawn += [replace(pool, split="validation") for pool in drawn if sums and pool.sample == 1]
     for size in dict.fromkeys(pool.size for pool in drawn):
         yield [pool for pool in drawn if pool.size == size]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -12,18 +11,21 @@ from pipeline.cli import options as read
 from pipeline.cli.making import make, repaired
 from pipeline.cli.output import print_json
 from pipeline.core.artifact import published
+from pipeline.core.config import file_name
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
 from pipeline.core.workspace import EXPORTS, POOLS, find_corpus
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange import frames, pools, rankings
+from pipeline.scores.choose import option
 from pipeline.scores.store import EXPORTED
 from pipeline.stages.systems import system_names
 
-_CHOOSING = ("corpus", *(name for name in read.POOLS if name != "exclude"), "depth")
-"""Options that choose scores, beside ``--model`` and ``--keep-same-title``."""
+_CHOOSING = ("corpus", "depth", *SETTINGS)
+"""Options that choose scores, beside ``--model``."""
 
 
 def export(options: argparse.Namespace) -> None:
@@ -78,13 +80,12 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write what was scored as one file; an option that is not given restricts nothing."""
-    others = {"exclude": None, "engine": "auto", "precision": None, "bm25_engine": "postings", "allow_unknown": False}
+    others = {"engine": "auto", "precision": None, "bm25_engine": "postings", "allow_unknown": False}
     if unused := [name for name, usual in others.items() if getattr(options, name) != usual]:
-        known = ", ".join(f"--{name.replace('_', '-')}" for name in ("model", *_CHOOSING))
+        known = ", ".join(map(option, ("model", *_CHOOSING)))
         raise InputError(f"export scores takes {known}, got --{unused[0].replace('_', '-')}", "Leave it out")
     chosen = {name: getattr(options, name) for name in _CHOOSING}
-    kept = False if options.keep_same_title else None
-    frame = Workspace(read.runner(options)).scores(**chosen, systems=options.model, drop_same_title=kept)
+    frame = Workspace(read.runner(options)).scores(**chosen, systems=options.model)
     path = folder / f"scores.{frames.FORMATS[options.format]}"
     if options.dry_run:
         say(f"{len(frame):,} scores would be written to {path}")
@@ -115,8 +116,7 @@ def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     for task in read.selection(options).pools(find_corpus(runner.root, options.corpus)):
         pool = workspace.view(task)
         for name in system_names(options.model):
-            slug = re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")
-            path = folder / f"{pool.name}-{slug}.{options.format}"
+            path = folder / f"{pool.name}-{file_name(name.casefold())}.{options.format}"
             yield workspace.write_vectors(pool, name, path, precision=options.precision)
 
 

@@ -33,11 +33,11 @@ _FOREIGN = {
 
 def fetch(options: argparse.Namespace) -> None:
     """Fetch a release, or list it with ``--dry-run``."""
-    if options.release_of not in KINDS:
-        raise InputError(f"there is nothing called {options.release_of!r} to fetch", nearest(options.release_of, KINDS))
-    for name in _FOREIGN[options.release_of]:
+    if options.source not in KINDS:
+        raise InputError(f"there is nothing called {options.source!r} to fetch", nearest(options.source, KINDS))
+    for name in _FOREIGN[options.source]:
         if getattr(options, name) is not None:
-            raise InputError(f"fetch {options.release_of} takes no --{name.replace('_', '-')}", "Leave it out")
+            raise InputError(f"fetch {options.source} takes no --{name.replace('_', '-')}", "Leave it out")
     for name in ("connections", "first"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise InputError(f"--{name} {getattr(options, name)} is out of range", "It must be at least 1")
@@ -55,20 +55,20 @@ def fetch(options: argparse.Namespace) -> None:
         print_json({"folder": str(folder), **record})
         return
     print(folder)
-    if options.release_of == "scirepeval":
+    if options.source == "scirepeval":
         say(f"next: mdcr study scirepeval --list --input {folder}")
         return
     datasets = {remote.name.partition("/")[0] for remote in remotes}
     for dataset in sorted(each for each in datasets if each.startswith("embeddings-")):
         say(f"next: mdcr eval --corpus NAME --model vectors:{folder / dataset}")
-    if options.release_of != "s2ag" or "papers" in datasets:
-        say(f"next: mdcr corpus --source {options.release_of} --input {folder} --corpus NAME")
+    if options.source != "s2ag" or "papers" in datasets:
+        say(f"next: mdcr corpus --source {options.source} --input {folder} --corpus NAME")
 
 
 def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
-    if options.release_of == "openalex":
+    if options.source == "openalex":
         return openalex.OpenAlexCatalogue(session, options.snapshot or "jsonl", options.endpoint or openalex.ENDPOINT)
-    if options.release_of == "scirepeval":
+    if options.source == "scirepeval":
         names = [name.strip() for name in (options.datasets or "").split(",") if name.strip()]
         return SciRepEvalCatalogue(names, bool(options.train), options.endpoint)
     datasets = [name.strip() for name in (options.datasets or _DATASETS).split(",")]

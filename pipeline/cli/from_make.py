@@ -13,9 +13,6 @@ from collections.abc import Mapping, Sequence
 
 from pipeline.core.errors import InputError, nearest
 
-_POSITIONAL = {"fetch": "SOURCE", "export": "WHAT", "show": "WHAT", "models": "WHAT", "study": "STUDY"}
-"""The variable that is the first word of a command."""
-
 _GOALS = {"demo": ("corpus", "eval")}
 """The commands of the goals of ``make`` that run several."""
 
@@ -23,13 +20,13 @@ _GOALS = {"demo": ("corpus", "eval")}
 def with_variables(words: Sequence[str], commands: Mapping[str, ArgumentParser]) -> list[str]:
     """Return a command line with the variables of ``make`` as options; an empty variable is left out."""
     command, goals = words[0], os.environ.get("MDCR_GOALS", "").split()
-    takes = {name: variables(name, each) for name, each in commands.items()}
+    takes = {name: variables(each) for name, each in commands.items()}
     own = takes[command]
     actions = commands[command]._option_string_actions
-    flags = {option for option in own.values() if option and actions[f"--{option}"].nargs == 0}
+    flags = {option for option in own.values() if actions[f"--{option}"].nargs == 0}
     known = {name for each in takes.values() for name in each}
     here = {name for goal in (command, *goals) for each in _GOALS.get(goal, (goal,)) for name in takes.get(each, ())}
-    first, options = [], []
+    options = []
     for name in os.environ.get("MDCR_MAKE", "").split():
         value, option = os.environ.get(f"MDCR_MAKE_{name}", ""), own.get(name, "")
         if name not in known:
@@ -39,19 +36,16 @@ def with_variables(words: Sequence[str], commands: Mapping[str, ArgumentParser])
             raise InputError(f"{name} must go with {users}, got {command}", "Leave it out")
         if not value or name not in own:  # another goal takes it
             continue
-        if not option:
-            first = ["--", value]
-        elif option not in flags:
+        if option not in flags:
             options.append(f"--{option}={value}")
         elif value not in ("0", "1"):
             raise InputError(f"{name}={value!r} is not understood", "Give 1, or leave it out")
         elif value == "1":
             options.append(f"--{option}")
-    return [*words, *options, *first]
+    return [*words, *options]
 
 
-def variables(command: str, parser: ArgumentParser) -> dict[str, str]:
-    """Return the option of each variable that a command takes; empty for the one that is its first word."""
+def variables(parser: ArgumentParser) -> dict[str, str]:
+    """Return the option of each variable that a command takes."""
     options = {text[2:] for text in parser._option_string_actions if text.startswith("--")} - {"help"}
-    found = {option.upper().replace("-", "_"): option for option in sorted(options)}
-    return found | ({_POSITIONAL[command]: ""} if command in _POSITIONAL else {})
+    return {option.upper().replace("-", "_"): option for option in sorted(options)}

@@ -34,7 +34,10 @@ from pipeline.core.workspace import (
 )
 
 UNTOUCHED_DAYS = 1.0
-"""Days without a change after which unfinished work counts as given up: slices on other machines hold no lock."""
+"""Days without a change after which unfinished work counts as given up, and a corpus without a name as not needed.
+
+Slices on other machines hold no lock, and a command that was stopped names its corpus once it goes on.
+"""
 
 _FOLDERS = (SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, POOLS, CORPORA)
 """Rooms of artifacts, users of others first."""
@@ -78,8 +81,9 @@ def gc(options: argparse.Namespace) -> None:
 def unused(root: Path) -> list[Unused]:
     """Return what no named corpus needs, users of others first.
 
-    An artifact is kept if its corpus has a name or is an input of one that has, if its pool and (scores) its ranking
-    are kept, and if no newer version replaces it. Artifacts with damaged manifests, which ``--repair`` mends, stay too.
+    An artifact is kept if its corpus has a name, is an input of one that has, or was made within a day; if its pool and
+    (scores) its ranking are kept; and if no newer version replaces it. Artifacts with damaged manifests, which
+    ``--repair`` mends, stay too.
     """
     parents = [
         *_FOLDERS[:-2],
@@ -129,8 +133,9 @@ def _why(artifact: Artifact, parent: str, alive: set[str], there: set[str], gone
 
 
 def _corpora(root: Path, by_id: dict[str, Artifact]) -> set[str]:
-    """Return the identities of the corpora with a name, and of those they were made from."""
+    """Return the identities of the corpora with a name or made within a day, and of those they were made from."""
     left, found = [find_corpus(root, name) for name in corpus_names(root)], set[str]()
+    left += [each for each in published(root / CORPORA) if _recent((each.path / MANIFEST).stat().st_mtime)]
     while left:
         artifact = left.pop()
         found.add(artifact.id)
@@ -153,8 +158,12 @@ def _left(parent: Path) -> Iterator[Path]:
         for folder in sorted(parent.glob(f".*.{suffix}")):
             newest = max(each.stat().st_mtime for each in (folder, *folder.rglob("*")))
             lock = folder.with_name(f"{folder.name.removesuffix(suffix)}lock")
-            if newest < time.time() - UNTOUCHED_DAYS * 86_400 and not _held(lock):
+            if not _recent(newest) and not _held(lock):
                 yield folder
+
+
+def _recent(time_of_change: float) -> bool:
+    return time_of_change >= time.time() - UNTOUCHED_DAYS * 86_400
 
 
 def _held(lock: Path) -> bool:

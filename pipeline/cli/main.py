@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from pipeline.cli import signals
-from pipeline.core.errors import DriftError, InputError, MdcrError
+from pipeline.core.errors import DriftError, InputError, LackError, MdcrError, spell_as
 
 UNEXPECTED = 70
 
@@ -60,17 +60,21 @@ def _open_streams() -> None:
 
 
 def _run(words: list[str]) -> None:
+    from pipeline.cli import spelling
     from pipeline.cli.arguments import parser
 
     for word in words:
         if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
             raise InputError(f"{word!r} is not UTF-8", "Rename the file or folder")
     top, commands = parser()
+    typed = words
+    spell_as(spelling.as_options)
     if words[:1] == ["--from-make"] and words[1:2]:
         from pipeline.cli.from_make import with_variables
 
+        spell_as(lambda text: spelling.as_variables(text, commands))
         words = with_variables(words[1:], commands)
-    options = top.parse_args(words)
+    options = top.read(words)
     options.words = words
     from pipeline.cli.commands import run
     from pipeline.core import progress
@@ -81,7 +85,12 @@ def _run(words: list[str]) -> None:
     with disk_errors(options.root):
         if options.root.exists() and not options.root.is_dir():
             raise InputError(f"--root {options.root} is not a folder", "Give the path of a folder")
-        run(options)
+        try:
+            run(options)
+        except LackError as error:
+            if all(f"--{name}" in commands[options.command]._option_string_actions for name in error.instead):
+                error.command = spelling.command_with(typed, error.instead)
+            raise
 
 
 def _flush() -> OSError | None:
@@ -106,12 +115,12 @@ def _outcome(error: BaseException | None, lost: OSError | None, words: Sequence[
     if isinstance(error, DriftError):
         return error.exit_code, str(error)
     if isinstance(error, MdcrError):
-        return error.exit_code, printable(str(error))
+        return error.exit_code, _one_line(str(error))
     if isinstance(error, MemoryError):
         return 1, "the memory of this machine ran out. Ask for less with --memory or --workers."
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
-        return 1, printable(f"{place}{error.strerror}. Check the paths of the command.")
+        return 1, _one_line(f"{place}{error.strerror}. Check the paths of the command.")
     return UNEXPECTED, _unexpected(error, words)
 
 
@@ -122,23 +131,25 @@ def _unexpected(error: BaseException, words: Sequence[str]) -> str:
     import traceback
 
     import pipeline
+    from pipeline.core.text import without_credentials
 
     facts = f"mdcr {pipeline.__version__}, Python {platform.python_version()}, {platform.platform()}\n{list(words)}\n\n"
     text = facts + "".join(traceback.format_exception(error))
-    what = printable(f"{type(error).__name__}: {error}".strip(": "))
+    what = _one_line(f"{type(error).__name__}: {error}".strip(": "))
     try:
         descriptor, name = tempfile.mkstemp(prefix="mdcr-error-", suffix=".txt")
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as handle:
-            handle.write(text)
+            handle.write(without_credentials(text))
     except OSError:
         return f"unexpected {what}. The details cannot be written: set TMPDIR to a folder with space."
     return f"unexpected {what}. Please report it with the details in {name}."
 
 
-def printable(text: str) -> str:
-    """Return text as one line of at most 2,000 characters, with control characters escaped."""
-    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:2000])
-    return shown + "..." * (len(text) > 2000)
+def _one_line(text: str) -> str:
+    """Return text as one line of at most 2,000 characters, with control characters escaped and without passwords."""
+    from pipeline.core.text import printable, without_credentials
+
+    return printable(without_credentials(text[:2000])) + "..." * (len(text) > 2000)
 
 
 def _print_error(line: str) -> None:

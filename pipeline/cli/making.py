@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.cluster.guard import refuse
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import canonical
 from pipeline.core.errors import CorruptError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus_folder
+from pipeline.encode import hub
 from pipeline.possible import possible as possible_of
 from pipeline.runner import Runner, Step
+from pipeline.stages.tune import stored_tuning_tasks
 
 
 def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace, *, stores: bool = False) -> list[Artifact]:
@@ -41,7 +45,7 @@ def possible(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace)
 
 
 def repaired(options: argparse.Namespace) -> Runner:
-    """Return the runner of a command after repairing its corpus, if ``--repair`` was given."""
+    """Return the runner of a command after repairing its corpus and the tunings of that, if ``--repair`` was given."""
     runner = read.runner(options)
     if options.repair and not options.dry_run:
         folder = find_corpus_folder(runner.root, options.corpus)
@@ -53,7 +57,17 @@ def repaired(options: argparse.Namespace) -> Runner:
             from pipeline.stages.corpus import recorded_task
 
             runner.make(recorded_task(folder))
+        for task in stored_tuning_tasks(runner.root, Artifact.open(folder)):
+            runner.make(task)
     return runner
+
+
+def downloads(task: Task) -> list[str]:
+    """Return the models of the hub that a planned task would download, because they are absent."""
+    if task.stage not in ("embed", "rerank") or not hub.absent():
+        return []
+    config = json.dumps(canonical(task.config))
+    return [name for name in sorted(hub.absent()) if json.dumps(name) in config]
 
 
 def _print_steps(steps: Sequence[Step], options: argparse.Namespace) -> None:
@@ -65,6 +79,7 @@ def _print_steps(steps: Sequence[Step], options: argparse.Namespace) -> None:
                 "path": str(step.path),
                 "present": step.present,
                 "changed": list(step.changed),
+                "downloads": downloads(step.task),
             }
             for step in steps
         ]
@@ -72,6 +87,7 @@ def _print_steps(steps: Sequence[Step], options: argparse.Namespace) -> None:
         return
     for step in steps:
         line = f"{'have' if step.present else 'make':5}{step.task.stage:8}{step.task.name}"
-        print(line + (f"  (nearest differs in {'; '.join(step.changed)})" if step.changed else ""))
+        first = f"  (downloads {', '.join(absent)} first)" if (absent := downloads(step.task)) else ""
+        print(line + (first or (f"  (nearest differs in {'; '.join(step.changed)})" if step.changed else "")))
     missing = sum(not step.present for step in steps)
     say(f"{missing} of {len(steps)} artifacts would be made")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from pipeline import api, settings
+from pipeline import api
 from pipeline.core.errors import InputError, LackError
 from pipeline.core.progress import say, warn
 from pipeline.core.resources import Resources
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode.spec import Role
 from pipeline.runner import Runner
 from pipeline.stages.bm25 import stored_terms_tasks
@@ -19,12 +21,6 @@ from pipeline.stages.chain import Evaluation
 from pipeline.stages.embed import stored_tasks
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import encoders, parse_systems
-
-POOLS = (
-    *("field", "year", "size", "queries", "samples", "seed", "split", "nested", "exclude"),
-    *("citation_direction", "min_citations", "min_abstract_chars", "positives"),
-)
-"""Options that are settings of :func:`pipeline.settings.selection`."""
 
 
 def runner(options: argparse.Namespace) -> Runner:
@@ -43,8 +39,12 @@ def runner(options: argparse.Namespace) -> Runner:
 
 def selection(options: argparse.Namespace) -> Selection:
     """Return the pools a command selects."""
-    given = {name: value for name in POOLS if (value := getattr(options, name, None)) is not None}
-    return settings.selection(**given, drop_same_title=not options.keep_same_title)
+    return api.selection(**given_pools(options))
+
+
+def given_pools(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of pools that a command was given."""
+    return {name: value for name in SETTINGS if (value := getattr(options, name, None)) is not None}
 
 
 def benchmark_split(options: argparse.Namespace) -> str:

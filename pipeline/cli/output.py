@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.text import printable
 
 
 def print_json(values: Mapping[str, Any]) -> None:
@@ -30,7 +31,7 @@ def print_rows(what: str, rows: Sequence[Mapping[str, Any]], options: argparse.N
         print(f"no {what} yet")
         return
     names = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [names, *([_text(row.get(name, "-")) for name in names] for row in rows)]
+    lines = [[printable(name) for name in names], *([_text(row.get(name, "-")) for name in names] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
     first = [next(row[name] for row in rows if name in row) for name in names]
     numeric = [isinstance(value, int | float) and not isinstance(value, bool) for value in first]
@@ -67,16 +68,19 @@ def described(artifact: Artifact) -> dict[str, Any]:
 
 
 def print_counts(title: str, artifact: Artifact) -> None:
-    """Print what an artifact counts, a line each."""
+    """Print what an artifact counts, a line each; the prefilter does not concern a corpus with queries of its own."""
     print(title)
-    for line in _lines(artifact.manifest.counts):
+    counts = dict(artifact.manifest.counts)
+    if artifact.manifest.stage == "corpus" and "queries" in counts:
+        del counts["prefilter"]
+    for line in _lines(counts):
         print(f"  {line}")
 
 
 def _lines(counts: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, value in counts.items():
-        label = name.replace("_", " ")
+        label = printable(name).replace("_", " ")
         if isinstance(value, Mapping):
             lines += [f"{label}:", *(f"  {line}" for line in _lines(value))] if value else []
         elif isinstance(value, int | float):
@@ -85,4 +89,7 @@ def _lines(counts: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) and value > 9999 else str(value)
+    if value is None:
+        return "-"
+    number = isinstance(value, int) and not isinstance(value, bool) and value > 9999
+    return f"{value:,}" if number else printable(str(value))

@@ -36,7 +36,7 @@ from pipeline.scores.tables import SHOWN, build_tables, shown
 from pipeline.stages.chain import Evaluation
 
 _CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
-"""Options that choose scores, beside those of pools, ``--model`` and ``--keep-same-title``."""
+"""Options that choose scores, beside those of pools and ``--model``."""
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
 FIGURES = "figures"
@@ -71,9 +71,8 @@ class Report(NamedTuple):
 
 def choice_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return the scores that the options choose, for :func:`pipeline.scores.choose.choose`."""
-    given = {name: getattr(options, name) for name in (*read.POOLS, *_CHOOSING)}
-    kept = False if options.keep_same_title else None
-    return settings_of_choice(**given, systems=getattr(options, "model", None) or None, drop_same_title=kept)
+    given = {name: getattr(options, name) for name in _CHOOSING}
+    return settings_of_choice(**read.given_pools(options), **given, systems=getattr(options, "model", None) or None)
 
 
 def print_scores(

@@ -12,14 +12,26 @@ from pipeline.cli.output import print_json, print_rows
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.core.files import disk_errors
-from pipeline.core.progress import say
-from pipeline.core.workspace import CORPORA, FITS, LUCENE, POOLS, RANKINGS, SCORES, VECTORS, corpus_names, find_corpus
-from pipeline.scores.choose import choose_pools
+from pipeline.core.progress import say, warn
+from pipeline.core.workspace import (
+    CORPORA,
+    FITS,
+    LUCENE,
+    POOLS,
+    RANKINGS,
+    SCORES,
+    VECTORS,
+    corpus_folders,
+    corpus_names,
+    find_corpus,
+)
+from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.scores.choose import choose_pools, option
 
 _OPTIONS: dict[str, set[str]] = {
     "corpora": {"corpus"},
     "corpus": {"corpus", "output"},
-    "pools": {"corpus", "keep_same_title", *read.POOLS},
+    "pools": {"corpus", *SETTINGS},
     "vectors": {"corpus", "spot"},
 }
 """Options that have an effect, by what is shown; those of tables are all but :data:`_NOT_OF_TABLES`."""
@@ -30,6 +42,7 @@ _FOLDERS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
 
 def show(options: argparse.Namespace) -> None:
     """Print one kind of thing."""
+    options.what = options.what or "table"
     kinds = ("table", "corpus", *_ROWS)
     if options.what not in kinds:
         raise InputError(f"there is nothing called {options.what!r} to show", nearest(options.what, kinds))
@@ -49,11 +62,9 @@ def _refuse_unused(options: argparse.Namespace) -> None:
     used = _OPTIONS.get(options.what, set())
     for name, value in vars(options).items():
         known = name in own or name in used or (options.what == "table" and name not in _NOT_OF_TABLES)
-        if not known and value not in (None, False, []):
+        if not known and value not in (None, [], *(() if name in SETTINGS else (False,))):
             where = "table" if name not in _NOT_OF_TABLES else " or ".join(w for w, n in _OPTIONS.items() if name in n)
-            raise InputError(
-                f"--{name.replace('_', '-')} has no effect on mdcr show {options.what}", f"It is of mdcr show {where}"
-            )
+            raise InputError(f"{option(name)} has no effect on mdcr show {options.what}", f"It is of mdcr show {where}")
 
 
 def _show_corpus(root: Path, options: argparse.Namespace) -> None:
@@ -63,7 +74,7 @@ def _show_corpus(root: Path, options: argparse.Namespace) -> None:
     from pipeline.scores.profile_text import render_profile, save_profile_plots
 
     artifact = find_corpus(root, options.corpus)
-    name = options.corpus or corpus_names(root)[0]
+    name = options.corpus or corpus_folders(root)[artifact.name]
     found = profile(Corpus(artifact), name, read.runner(options).resources.memory // 2)
     written = []
     if options.output:
@@ -82,18 +93,18 @@ def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         except CorruptError as error:
             if options.corpus:
                 raise
-            say(f"left out: {error}")
+            warn(f"left out: {error}")
             continue
         counts = artifact.manifest.counts
         rows.append(
             {
                 "corpus": name,
                 "artifact": artifact.name,
-                "source": artifact.manifest.config["source"],
+                "source": artifact.manifest.config.get("source", artifact.manifest.stage),
                 "papers": counts["kept"],
-                "prefiltered": counts["prefilter"]["kept"],
-                "references": counts["references"],
-                "in_corpus": counts["references_in_corpus"],
+                "prefiltered": None if "queries" in counts else counts.get("prefilter", {}).get("kept"),
+                "references": counts.get("references"),
+                "in_corpus": counts.get("references_in_corpus"),
             }
         )
     return rows
@@ -154,6 +165,7 @@ def _measures(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]
             "measure": each.name + "[@k|%p]" * each.cuts,
             "label": each.label,
             "also": " ".join(each.aliases) or "-",
+            "better": "higher" if each.higher_is_better else "lower",
             "definition": each.text,
         }
         for each in MEASURES.values()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
+from pipeline.cli.making import downloads
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
@@ -17,24 +19,29 @@ from pipeline.core.progress import say
 from pipeline.scores.render import render_table
 from pipeline.studies import registry
 from pipeline.studies.base import Study
-from pipeline.studies.recipe import read_recipe, with_settings
+from pipeline.studies.recipe import read_recipe, refuse_kept, replaced_systems, with_settings
+from pipeline.studies.run import check_input
 
 
 def study(options: argparse.Namespace) -> None:
     """Run a study and print its tables; without a name, list the studies."""
     workspace = Workspace(read.runner(options))
-    if options.name is None:
+    if options.study is None:
         studies = [registry.find(name) for name in registry.STUDIES]
         print_rows("studies", [{"study": each.name, "about": each.summary} for each in studies], options)
         return
-    chosen = registry.find(options.name)
+    chosen = registry.find(options.study)
     path = options.recipe or chosen.default_recipe
-    recipe = read_recipe(path, chosen.recipe, _changes(options))
+    settings = with_settings(options.set)
+    recipe = read_recipe(path, chosen.recipe, _changes(options, chosen, settings))
+    if options.model:
+        refuse_kept(recipe, settings)
     if options.list:
         if chosen.listing is None:
             raise InputError(f"--list must be of a study with an input, got {chosen.name}", "Leave out --list")
         print_rows("tasks", chosen.listing(recipe), options)
         return
+    check_input(workspace, chosen, recipe)
     if options.dry_run:
         print_plan(workspace, chosen, recipe, options)
         return
@@ -59,11 +66,11 @@ def present(
     print(folder)
 
 
-def _changes(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of the recipe that the command line replaces."""
-    given = {"corpus": options.corpus, "systems": options.model, "year": options.year}
-    given["input"] = options.input and str(options.input)
-    return with_settings(options.set) | {name: value for name, value in given.items() if value}
+def _changes(options: argparse.Namespace, chosen: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the recipe that the command line replaces; ``settings`` are those of ``--set``."""
+    given = {"corpus": options.corpus, "year": options.year, "input": options.input and str(options.input)}
+    systems = replaced_systems(chosen.recipe, settings, options.model) if options.model else {}
+    return {**settings, **{name: value for name, value in given.items() if value}, **systems}
 
 
 def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argparse.Namespace) -> None:
@@ -87,5 +94,7 @@ def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argpar
     missing = sum(each.missing for each in estimates)
     minutes, disk = sum(each.seconds for each in estimates) / 60, sum(each.bytes for each in estimates) / 1e6
     say(f"{missing} of {len(steps)} artifacts would be made, in about {minutes:,.1f} minutes and {disk:,.0f} MB")
+    for name in sorted({name for step in steps for name in downloads(step.task)}):
+        say(f"{name} would be downloaded")
     if rest:
         say(rest)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from typing import Any
 
 from pipeline.cli import options as read
@@ -22,13 +21,13 @@ def tune(options: argparse.Namespace) -> None:
     """Tune BM25 for the selected pools; print and draw the grid of each."""
     runner = repaired(options)
     corpus = find_corpus(runner.root, options.corpus)
-    selected = dataclasses.replace(read.selection(options), split="validation", samples=1)
+    selected = read.selection(options).but(split="validation", samples=1)
     if Corpus(corpus).has_query_texts() and selected.is_default:
         raise InputError(
             f"{corpus.name} has its own queries, and none of them are for validation",
             "Give --year to tune on citations, or fix the parameters: --model bm25:k1=1.2,b=0.75",
         )
-    if selected.queries == "all":
+    if selected.given.get("queries") == "all":
         raise InputError(
             "the test set takes all queries, and none are left for validation",
             "Give a number to both: --queries 200 here and in mdcr eval",

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pipeline.core.errors import InputError, MdcrError, StageError
+from pipeline.core.install import pip_extra
 from pipeline.core.progress import Progress, say
 from pipeline.core.task import Facts
 from pipeline.core.units import Assignment, Executor, divide, run_assignment
@@ -84,7 +85,7 @@ def connected(address: str) -> Iterator[Any]:
     try:
         import ray
     except ImportError as error:
-        raise InputError("Ray is not installed", "pip install 'mdcr-pipeline[ray]'") from error
+        raise InputError("Ray is not installed", pip_extra("ray")) from error
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
     if address not in ("auto", "local"):
         _check_answers(address)

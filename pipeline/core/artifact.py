@@ -12,7 +12,7 @@ from pipeline.core import files
 from pipeline.core.config import folder_name, identity
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Manifest, Output
-from pipeline.core.progress import say
+from pipeline.core.progress import warn
 
 _MISSING = (0, -1, 0)
 
@@ -108,17 +108,32 @@ def matches(folder: Path, output: Output) -> bool:
 
 
 def published(parent: Path) -> Iterable[Artifact]:
-    """Yield the artifacts below ``parent``, in order of name; a damaged manifest is left out with a warning."""
-    if not parent.is_dir():
-        return
-    for folder in sorted(parent.iterdir()):
-        if not folder.name.startswith(".") and (folder / MANIFEST).is_file():
-            try:
-                yield Artifact.open(folder)
-            except CorruptError as error:
-                if folder not in _unreadable:
-                    say(f"left out: {error}")
-                _unreadable.add(folder)
+    """Yield the artifacts below ``parent``, in order of name: for lists of what is there.
+
+    A damaged manifest is left out with a warning, also where messages are silenced. Artifacts that decide a figure are
+    looked up by :func:`opened`.
+    """
+    for folder in _folders(parent):
+        try:
+            yield Artifact.open(folder)
+        except CorruptError as error:
+            if folder not in _unreadable:
+                warn(f"left out: {error}")
+            _unreadable.add(folder)
+
+
+def opened(parent: Path) -> list[Artifact]:
+    """Return the artifacts below ``parent``, in order of name: for looking up one that decides a figure.
+
+    Raises:
+        CorruptError: a manifest is damaged, so nobody can say whether its artifact is the one.
+    """
+    return [Artifact.open(folder) for folder in _folders(parent)]
+
+
+def _folders(parent: Path) -> list[Path]:
+    """Return the folders of the artifacts below ``parent``, damaged ones too."""
+    return sorted(each.parent for each in parent.glob(f"[!.]*/{MANIFEST}"))
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -61,6 +61,22 @@ def identity(stage: str, version: int, config: Any, inputs: Mapping[str, str]) -
     return digest({"stage": stage, "version": version, "config": config, "inputs": dict(inputs)})
 
 
+def file_name(text: str, *, kept: str = "", gap: str = "-", most: int = 100) -> str:
+    """Return a text from data as part of the name of a file or folder; every such name is made here.
+
+    Args:
+        text: any text.
+        kept: characters that stay, beside ASCII letters and digits; each run of others becomes a ``gap``.
+        gap: what stands for them; the name neither begins nor ends with it, nor with ``.``, ``-`` or ``_``.
+        most: characters of the name; a longer text gives its end.
+
+    Returns:
+        The name, empty where no letter or digit is in the text.
+    """
+    ends = f"{gap}._-"
+    return re.sub(rf"[^A-Za-z0-9{re.escape(kept)}]+", gap, text).strip(ends)[-most:].strip(ends)
+
+
 def folder_name(slug: str, identity: str) -> str:
     """Return the name of an artifact's folder."""
     return f"{slug}-{identity[:SHORT_ID]}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,3 +14,12 @@ def ranges(starts: Ints, counts: Ints) -> Ints:
     """Return ``counts[i]`` numbers from each ``starts[i]`` on, one behind the other."""
     found: Ints = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
     return found
+
+
+def slices(sizes: npt.NDArray[np.integer], most: int, total: int) -> Iterator[slice]:
+    """Yield neighbouring slices: at most ``most`` items whose sizes sum to at most ``total``, or one item."""
+    ends, start = np.cumsum(sizes, dtype=np.int64), 0
+    while start < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + total, "right"))
+        yield slice(start, start := min(max(stop, start + 1), start + most))

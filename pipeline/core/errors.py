@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+
+_spelling: Callable[[str], str] = str
+
+
+def spell_as(spelling: Callable[[str], str]) -> None:
+    """Set how messages name settings, which are written ``--size``, or ``--size=900`` with a value."""
+    global _spelling
+    _spelling = spelling
+
+
+def spelled(text: str) -> str:
+    """Return a message with settings as the user writes them: options, variables of make, or Python's keywords."""
+    return _spelling(text)
 
 
 class MdcrError(Exception):
@@ -21,7 +34,7 @@ class MdcrError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.what}. {self.remedy}." if self.remedy else f"{self.what}."
+        return spelled(f"{self.what}. {self.remedy}." if self.remedy else f"{self.what}.")
 
 
 class InputError(MdcrError):
@@ -35,7 +48,21 @@ class CorruptError(InputError):
 
 
 class LackError(InputError):
-    """A corpus has too little for what was asked of it: queries, candidates, validation queries (exit code 2)."""
+    """A corpus has too little for what was asked of it: queries, candidates, validation queries (exit code 2).
+
+    Attributes:
+        instead: options of the pools nearest to these that the corpus has enough for, with their values.
+        command: the command that makes them; empty where there was none.
+    """
+
+    instead: Mapping[str, str] = {}
+    command = ""
+
+    def __str__(self) -> str:
+        if not self.instead:
+            return super().__str__()
+        works = self.command or spelled(" ".join(f"--{name}={value}" for name, value in self.instead.items()))
+        return f"{super().__str__()} This works: {works}"
 
 
 class EmptyFileError(CorruptError):

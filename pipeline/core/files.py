@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import socket
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.core.errors import CorruptError, MdcrError, StageError
+from pipeline.core.errors import CorruptError, InputError, MdcrError, StageError
 
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:64]
 
@@ -66,6 +67,53 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes()) if path.is_file() else None
     except (FileNotFoundError, ValueError, RecursionError):
         return None
+
+
+class _Repeating(dict[str, Any]):
+    """A JSON object that has a key twice."""
+
+    key = ""
+
+
+def given_json(path: Path) -> Any:
+    """Return what a JSON file that others wrote holds.
+
+    Raises:
+        InputError: it cannot be read, is not JSON or holds text that is not Unicode; or an object has a key twice, and
+            the message names the keys that lead to it.
+    """
+    repeating = False
+
+    def as_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeating
+        found = dict(members)
+        if len(found) == len(members):
+            return found
+        repeating, again = True, _Repeating(found)
+        again.key = next(key for key, count in Counter(key for key, _ in members).items() if count > 1)
+        return again
+
+    try:
+        content = path.read_bytes()
+        found = json.loads(content, object_pairs_hook=as_object)
+        if b"\\u" in content:
+            json.dumps(found, ensure_ascii=False).encode()  # refuses lone surrogates
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} must be a JSON file ({str(error)[:200]})", "Fetch or write it again") from error
+    if repeating:
+        *above, key = _repeated(found)
+        place = f" of {', '.join(map(repr, above))}" if above else ""
+        raise InputError(f"{path} must have each key once, got {key!r}{place} twice", "Keep one of them")
+    return found
+
+
+def _repeated(found: Any) -> list[str]:
+    """Return the keys that lead to the first key that is there twice, and that key; nothing without one."""
+    if isinstance(found, _Repeating):
+        return [found.key]
+    members = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    inner = (([str(key)], _repeated(value)) for key, value in members)
+    return next((key + below for key, below in inner if below), [])
 
 
 def write_arrow(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:

@@ -14,9 +14,6 @@ _T = TypeVar("_T")
 _PLAIN_EVERY = 60.0
 """Seconds between plain progress lines when standard error is no terminal; a quarter of it where details are shown."""
 
-_COST = {"corpus": 100.0, "embed": 100.0, "tune": 10.0, "terms": 10.0, "index": 10.0, "fit": 5.0, "search": 5.0}
-"""What a step of a stage costs beside one of another, until one was timed; 1 for all others."""
-
 _quiet = False
 _verbose = False
 
@@ -52,8 +49,10 @@ def detail(message: str) -> None:
 
 def warn(message: str) -> None:
     """Print one line, even where messages are silenced: the results lack something that was asked for."""
+    from pipeline.core.text import printable  # here, because every start of the command loads this module
+
     with contextlib.suppress(OSError):
-        print(message, file=sys.stderr, flush=True)
+        print(printable(message), file=sys.stderr, flush=True)
 
 
 def span(seconds: float) -> str:
@@ -67,43 +66,41 @@ def span(seconds: float) -> str:
 class Steps:
     """The steps of a command: one line each with its number, their number and the time left of the whole.
 
-    The time left is that of steps of the same stage so far; of a stage not seen yet, by its cost beside others.
+    The time left is told once a step of every kind that is left was timed by this command; the latest of a kind counts,
+    because the first one also loads and compiles.
     """
 
     def __init__(self) -> None:
         self._left: dict[str, str] = {}
-        self._done: list[tuple[str, float]] = []
+        self._done = 0
+        self._timed: dict[str, float] = {}
 
-    def expect(self, stages: Mapping[str, str]) -> None:
-        """Set the steps that are left: the stage of each, by identity."""
-        self._left = dict(stages)
+    def expect(self, kinds: Mapping[str, str]) -> None:
+        """Set the steps that are left: the kind of work of each, by identity."""
+        self._left = dict(kinds)
 
-    def begin(self, ids: Sequence[str], stage: str, names: Sequence[str]) -> None:
+    def begin(self, kinds: Mapping[str, str], stage: str, names: Sequence[str]) -> None:
         """Say that steps of one stage, which are made together, begin."""
-        self._left |= dict.fromkeys(ids, stage)
-        first, last, total = len(self._done) + 1, len(self._done) + len(ids), len(self._done) + len(self._left)
+        self._left |= kinds
+        first, last, total = self._done + 1, self._done + len(kinds), self._done + len(self._left)
         place = f"{first}/{total}" if first == last else f"{first}-{last}/{total}"
         what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more in one pass"
         left = self._remaining()
         say(f"[{place}] {stage}: {what}" + (f" (about {span(left)} left)" if left and left >= 1 else ""))
 
-    def end(self, ids: Sequence[str], stage: str, seconds: float) -> None:
+    def end(self, kinds: Mapping[str, str], stage: str, seconds: float) -> None:
         """Count steps that were made together as done."""
-        for each in ids:
-            self._left.pop(each, None)
-            self._done.append((stage, seconds / len(ids)))
+        for step, kind in kinds.items():
+            self._left.pop(step, None)
+            self._timed[kind] = seconds / len(kinds)
+        self._done += len(kinds)
         detail(f"{stage}: {seconds:.1f} s")
 
     def _remaining(self) -> float | None:
-        """Return seconds; None before anything was timed."""
-        if not self._done:
+        """Return seconds; None where a kind of work was not timed yet."""
+        if not self._timed.keys() >= set(self._left.values()):
             return None
-        timed: dict[str, list[float]] = {}
-        for stage, seconds in self._done:
-            timed.setdefault(stage, []).append(seconds)
-        unit = sum(seconds for _, seconds in self._done) / sum(_COST.get(stage, 1.0) for stage, _ in self._done)
-        means = {stage: sum(found) / len(found) for stage, found in timed.items()}
-        return sum(means.get(stage, unit * _COST.get(stage, 1.0)) for stage in self._left.values())
+        return sum(self._timed[kind] for kind in self._left.values())
 
 
 class Progress:

@@ -24,7 +24,8 @@ PAPERS = schema_of(
     nullable="year",
 )
 """A corpus shard, ``papers-00000.arrow``: sorted by paper_id (by code point, which is UTF-8 byte order). Texts are
-normalised; a missing title or abstract is empty; counts are of distinct ids as the release lists them, self removed."""
+normalised; a missing title or abstract is empty; an abstract whose sentences the release gives has one a line
+(:func:`pipeline.core.text.one_a_line`); counts are of distinct ids as the release lists them, self removed."""
 
 ATTRIBUTES = schema_of(
     key=pa.uint64(),
@@ -49,7 +50,8 @@ INDICES = schema_of(row=pa.uint32())
 rows, rising within a paper), and ``incoming-*`` the other way."""
 
 QUERY_TEXTS = schema_of(query_id=pa.large_string(), text=pa.large_string())
-"""Queries that are no papers (BEIR, TREC), sorted by query_id, ``queries.arrow`` of a corpus."""
+"""Queries that are no papers (BEIR, TREC), sorted by query_id, ``queries.arrow`` of a corpus; sentences that are
+given stand one a line, as in abstracts."""
 
 JUDGEMENTS = schema_of(query=pa.uint32(), row=pa.uint32(), grade=pa.int16())
 """Judgements. In a corpus (``judgements.arrow``) and in a pool (``qrels.arrow``), sorted by query, then row; ``query``

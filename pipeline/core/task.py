@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,10 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import folder_name, identity
+from pipeline.core.config import canonical, digest, folder_name, identity
+from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
+
+_DRAWN = ("field", "sample", "k1", "b")
+"""Settings in which tasks of one command differ that take about as long: what is drawn, and tuned."""
 
 Inputs = Mapping[str, Artifact]
 Run = Callable[[Inputs, Workdir, Resources], Counts]
@@ -87,6 +92,9 @@ class Task:
         derived: further artifacts that the work reads. Config and inputs decide what it takes from them (an index of
             the pool, the terms of its papers), so they are not part of the identity.
         origin: what the manifest records so that the task can be made again without the command that asked for it.
+
+    Raises:
+        InputError: the slug cannot be part of a folder's name.
     """
 
     stage: str
@@ -100,6 +108,12 @@ class Task:
     derived: Mapping[str, Task | Artifact] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+=,@()-]{0,199}", self.slug):
+            raise InputError(
+                f"{self.slug!r} cannot be part of a folder's name", "Use letters, digits, '-', '_' and '.', at most 200"
+            )
+
     @property
     def reads(self) -> dict[str, Task | Artifact]:
         """All artifacts that the work reads, or the tasks that make them, by name."""
@@ -110,6 +124,15 @@ class Task:
         """Identity of the artifact, 64 hex digits."""
         return identity(self.stage, self.version, self.config, {name: i.id for name, i in self.inputs.items()})
 
+    @cached_property
+    def kind(self) -> str:
+        """Digest of what decides how long the work takes: the identity without :data:`_DRAWN`, of the inputs too."""
+        made_from = {
+            name: _kind(each.manifest.stage, each.manifest.config, {}) if isinstance(each, Artifact) else each.kind
+            for name, each in self.inputs.items()
+        }
+        return _kind(self.stage, canonical(self.config), made_from)
+
     @property
     def name(self) -> str:
         """Folder name: slug and short identity."""
@@ -118,3 +141,7 @@ class Task:
     def path(self, root: Path) -> Path:
         """Return where the artifact lies in a workspace, whether it is made or not."""
         return root / self.folder / self.name
+
+
+def _kind(stage: str, config: Mapping[str, Any], made_from: Mapping[str, str]) -> str:
+    return digest([stage, {name: value for name, value in config.items() if name not in _DRAWN}, made_from])

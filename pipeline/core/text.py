@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,9 @@ _NOT_ALPHANUMERIC = {code: None for code in range(128) if not chr(code).isalnum(
 _LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
 
 
+_FORMULA = ("=", "+", "-", "@")
+
+
 def normalise(text: str | None) -> str:
     """Return ``text`` in Unicode NFC with each run of white space as one space, stripped; nothing else changes."""
     if not text:
@@ -28,16 +33,119 @@ def normalise(text: str | None) -> str:
     return " ".join(text.split())
 
 
-def normalise_all(texts: Sequence[str | None]) -> pa.LargeStringArray:
-    """Return :func:`normalise` of each text. White space is searched in all texts together."""
+class Sentences(str):
+    """A text whose sentences its release gives.
+
+    Attributes:
+        given: the sentences, normalised and not empty; the text has a space between them.
+    """
+
+    given: tuple[str, ...]
+
+    def __new__(cls, given: Iterable[str]) -> Sentences:
+        """Join sentences into a text."""
+        sentences = tuple(given)
+        text = super().__new__(cls, " ".join(sentences))
+        text.given = sentences
+        return text
+
+    def __getnewargs__(self) -> tuple[Any]:
+        return (self.given,)
+
+
+def one_a_line(sentences: Iterable[str]) -> str:
+    """Return how a text with given sentences is stored: each normalised, in a line of its own; empty ones left out."""
+    return "".join(f"{sentence}\n" for sentence in map(normalise, sentences) if sentence)
+
+
+def stored_text(text: str) -> str:
+    """Return a stored text as it is read: :class:`Sentences` where it has lines (:func:`one_a_line`)."""
+    return Sentences(text.split("\n")[:-1]) if text.endswith("\n") else text
+
+
+def stored_texts(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return stored texts as they are read, without the line ends of given sentences."""
+    if not pc.any(pc.ends_with(texts, "\n")).as_py():
+        return texts
+    return pc.utf8_rtrim_whitespace(pc.replace_substring(texts, "\n", " "))
+
+
+def normalise_all(texts: Sequence[str | None], lined: Set[int] = frozenset()) -> pa.LargeStringArray:
+    """Return :func:`normalise` of each text, but :func:`one_a_line` of the lines of those at ``lined``.
+
+    White space is searched in all texts together.
+    """
     found = ["" if not text else text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]
     array = pa.array(found, pa.large_string())
     irregular = pc.indices_nonzero(pc.match_substring_regex(array, _IRREGULAR_SPACES)).to_pylist()
-    if not irregular:
+    if not irregular and not lined:
         return array
-    for row in irregular:
-        found[row] = " ".join(found[row].split())
+    for row in {*irregular, *lined}:
+        found[row] = one_a_line(found[row].split("\n")) if row in lined else " ".join(found[row].split())
     return pa.array(found, pa.large_string())
+
+
+def integer(text: str) -> int:
+    """Return the integer that a file writes in ASCII digits; Python's own ``int`` also takes ``1_0`` and ``١``.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    return int(_plain(text))
+
+
+def number(text: str) -> float:
+    """Return the number that a file writes in ASCII, ``inf`` and ``nan`` included, as :func:`integer` does.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    return float(_plain(text))
+
+
+def _plain(text: str) -> str:
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text[:80]!r} is not a number in ASCII digits")
+    return text
+
+
+def printable(text: str) -> str:
+    r"""Return text as one line for a terminal or a table: what is not printable is escaped, as in ``\x1b``.
+
+    These are control characters (line ends and NUL among them), marks of direction and other invisible ones, lone
+    surrogates, and spaces other than U+0020.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def csv_cell(text: str) -> str:
+    """Return text as a cell of a CSV table: on one line, and no formula.
+
+    Spreadsheets run a cell that starts with ``=``, ``+``, ``-`` or ``@``. Such a text gets a leading apostrophe, unless
+    it is a number. :func:`from_csv_cell` takes it away.
+    """
+    shown = printable(text)
+    return f"'{shown}" if shown.lstrip("'").startswith(_FORMULA) and not _is_number(shown) else shown
+
+
+def from_csv_cell(cell: str) -> str:
+    """Return the text of a cell of :func:`csv_cell`, on one line."""
+    return cell[1:] if cell.startswith("'") and cell.lstrip("'").startswith(_FORMULA) else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        number(text)
+    except ValueError:
+        return False
+    return True
+
+
+def without_credentials(text: str) -> str:
+    """Return text without the user and password of the addresses in it (``https://user:password@host/``)."""
+    return re.sub(r"(?<=://)[^/?#\s]*@", "", text)
 
 
 def same_title_form(title: str) -> str:

@@ -39,9 +39,29 @@ def name_corpus(root: Path, name: str, artifact: Artifact) -> None:
     files.write_text(root / CORPORA / f"{name}.name", artifact.name + "\n")
 
 
-def corpus_names(root: Path) -> list[str]:
-    """Return the names of the corpora there are."""
-    return sorted(path.stem for path in (root / CORPORA).glob("*.name"))
+def name_study_corpus(root: Path, study: str, artifact: Artifact) -> None:
+    """Give a corpus that a study made a name, unless it has one: its slug, or its folder name where that is taken.
+
+    The name is not counted where the only corpus is asked for.
+    """
+    names = {name: _named(root, name)[0] for name in corpus_names(root)}
+    if artifact.name not in names.values():
+        name = artifact.name if artifact.manifest.slug in names else artifact.manifest.slug
+        files.write_text(root / CORPORA / f"{name}.name", f"{artifact.name}\n{study}\n")
+
+
+def corpus_names(root: Path, *, studies: bool = True) -> list[str]:
+    """Return the names of the corpora there are; without ``studies``, of those that no study made."""
+    names = sorted(path.stem for path in (root / CORPORA).glob("*.name"))
+    return names if studies else [name for name in names if not _named(root, name)[1]]
+
+
+def corpus_folders(root: Path) -> dict[str, str]:
+    """Return the first name of each corpus that has one, by its folder name."""
+    named: dict[str, str] = {}
+    for name in corpus_names(root):
+        named.setdefault(_named(root, name)[0], name)
+    return named
 
 
 def find_corpus(root: Path, name: str | None) -> Artifact:
@@ -57,19 +77,27 @@ def find_corpus_folder(root: Path, name: str | None) -> Path:
     """Return the folder of a corpus as :func:`find_corpus` does; its manifest may be damaged."""
     names = corpus_names(root)
     if name is None:
-        if len(names) != 1:
-            remedy = f"Name one with --corpus: {', '.join(names)}" if names else "Build one first: mdcr corpus --help"
-            raise InputError(f"there are {len(names)} corpora in {root / CORPORA}", remedy)
-        name = names[0]
+        own = corpus_names(root, studies=False)
+        if len(own) != 1:
+            remedy = f"Name one with --corpus: {', '.join(own)}" if own else "Build one first: mdcr corpus --help"
+            raise InputError(f"there are {len(own)} corpora in {root / CORPORA}", remedy)
+        (name,) = own
     folder_name = name
     if name in names:
         file = root / CORPORA / f"{name}.name"
-        folder_name = file.read_text(encoding="utf-8", errors="replace").strip()
+        folder_name, _ = _named(root, name)
         if folder_name not in _published_names(root):
             raise CorruptError(f"{file} names no corpus of this workspace", f"Run mdcr corpus again: --corpus {name}")
     if folder_name in _published_names(root):
         return root / CORPORA / folder_name
     raise InputError(f"there is no corpus {name!r} in {root / CORPORA}", nearest(name, names))
+
+
+def _named(root: Path, name: str) -> tuple[str, str]:
+    """Return the folder name of a corpus by its name, and the study that made it; empty: a user named it."""
+    text = (root / CORPORA / f"{name}.name").read_text(encoding="utf-8", errors="replace")
+    folder, _, study = text.strip().partition("\n")
+    return folder.strip(), study.strip()
 
 
 def _published_names(root: Path) -> set[str]:

@@ -85,10 +85,15 @@ def _write_run(path: Path, batches: list[PaperBatch]) -> None:
         "key": pa.array(id_keys(columns["paper_id"])),
         "title_key": pa.array(title_keys(columns["title"])),
         "n_outbound": pc.list_value_length(columns["outbound"]).cast(pa.int32()),
-        "title_chars": pc.utf8_length(columns["title"]).cast(pa.int32()),
-        "abstract_chars": pc.utf8_length(columns["abstract"]).cast(pa.int32()),
+        "title_chars": _characters(columns["title"]),
+        "abstract_chars": _characters(columns["abstract"]),
     }
     files.write_arrow(path, [pa.RecordBatch.from_arrays([columns[name] for name in RUN.names], schema=RUN)], RUN)
+
+
+def _characters(texts: pa.Array) -> pa.Array:
+    """Return the characters of stored texts; the line end of the last given sentence does not count."""
+    return pc.subtract(pc.utf8_length(texts).cast(pa.int32()), pc.ends_with(texts, "\n").cast(pa.int32()))
 
 
 def grouped(batches: Iterable[_Batch], bytes_of: Callable[[_Batch], int], most: int) -> Iterator[list[_Batch]]:

@@ -77,9 +77,8 @@ class Pool:
         if self.queries_are_papers:
             yield from self.corpus.texts(self.query_rows, block)
             return
-        texts = self.corpus.query_texts.column("text").take(self.query_rows)
-        for start in range(0, len(texts), block):
-            yield [Text(text, "") for text in texts.slice(start, block).to_pylist()]
+        for start in range(0, len(self.query_rows), block):
+            yield self.corpus.ad_hoc(self.query_rows[start : start + block])
 
     def query_ids(self) -> list[str]:
         """Return the queries' ids, in order."""

@@ -1,14 +1,41 @@
-"""Everything that decides the content of a pool."""
+"""Everything that decides the content of a pool. Each setting stands here once.
+
+Options of the command line, variables of ``make``, keywords of Python, settings of recipes, what chooses scores,
+captions and names of folders derive from :data:`SETTINGS`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field as default
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from pipeline.core.config import format_count
 from pipeline.core.errors import InputError
-from pipeline.corpus.prefilter import PrefilterConfig
+from pipeline.core.fields import MAG_FIELDS, parse_field
+from pipeline.core.settings import Count, checked, setting, settings_of
+
+Direction = Literal["outbound", "inbound", "total"]
+
+
+@dataclass(frozen=True)
+class PrefilterConfig:
+    """Which papers take part (Medić & Šnajder 2022, section 3).
+
+    Attributes:
+        citation_direction: which citations count: ``outbound`` (references), ``inbound``, or ``total`` of both.
+        min_citations: distinct citations as the release lists them, self removed, inside the corpus or not.
+        min_abstract_chars: characters of the normalised abstract.
+    """
+
+    citation_direction: Direction = setting("outbound", "outbound, inbound or total", rule=True)
+    min_citations: int = setting(3, "citations a paper must have to enter pools", rule=True)
+    min_abstract_chars: int = setting(30, "characters its abstract must have", rule=True)
+
+    def __post_init__(self) -> None:
+        checked(self)
 
 
 @dataclass(frozen=True)
@@ -21,41 +48,52 @@ class PoolConfig:
         size: candidates, or ``all``.
         queries: number of queries, or ``all``.
         sample: which of the samples this is, from 1: queries are the same in all, drawn candidates differ.
-        seed: the user's seed.
         split: ``test``, or ``validation``: other queries, for tuning.
-        nested: a sample's smaller pools are subsets of its larger ones.
+        seed: the user's seed.
+        exclude: name and SHA-256 of each list of ids that may not be queries.
         positives: ``corpus`` (every cited paper with a title) or ``prefiltered``.
         drop_same_title: remove candidates that have the query's own normalised title.
-        exclude: name and SHA-256 of each list of ids that may not be queries.
+        nested: a sample's smaller pools are subsets of its larger ones.
         prefilter: which papers take part.
         queries_are: ``papers`` of the corpus, or ``texts`` the release brought (BEIR): then candidates are all
             papers, and only ``drop_identical_id`` applies of the rest.
         drop_identical_id: with ``texts``, remove the candidate whose id is the query's own.
     """
 
-    field: str | None = None
-    year: int | None = 2019
-    size: int | Literal["all"] = 200_000
-    queries: int | Literal["all"] = 3_800
-    sample: int = 1
-    seed: int = 13
-    split: Literal["test", "validation"] = "test"
-    nested: bool = False
-    positives: Literal["corpus", "prefiltered"] = "corpus"
-    drop_same_title: bool = True
-    exclude: tuple[tuple[str, str], ...] = ()
+    field: str | None = setting(
+        None,
+        "one of the 19 fields, several with commas, or all",
+        left_out="dataset-level pools",
+        several=True,
+        every=MAG_FIELDS,
+        parse=parse_field,
+    )
+    year: int | None = setting(2019, "publication year of the queries")
+    size: Count = setting(200_000, "candidates: 200k, 2M, all; several with commas", by_field=100_000, several=True)
+    queries: Count = setting(3_800, "number of queries, or all", by_field=200)
+    sample: int = setting(1, "samples of the candidates", name="samples", default=3, up_to=True)
+    split: Literal["test", "validation"] = setting("test", "test, or validation: other queries, for tuning")
+    seed: int = setting(13, "seed of every draw")
+    exclude: tuple[tuple[str, str], ...] = setting(
+        (), "FILE with ids that may not be queries; may be repeated", kind=tuple[Path, ...], left_out="none"
+    )
+    positives: Literal["corpus", "prefiltered"] = setting(
+        "corpus", "corpus (every cited paper with a title) or prefiltered", rule=True
+    )
+    drop_same_title: bool = setting(
+        True,
+        "whether candidates with the query's own title are removed",
+        option="keep-same-title",
+        flag="keep candidates with the query's own title",
+        rule=True,
+    )
+    nested: bool = setting(False, "smaller pools are subsets of larger ones", rule=True)
     prefilter: PrefilterConfig = default(default_factory=PrefilterConfig)
     queries_are: Literal["papers", "texts"] = "papers"
     drop_identical_id: bool = True
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("split", ("test", "validation")),
-            ("positives", ("corpus", "prefiltered")),
-            ("queries_are", ("papers", "texts")),
-        ):
-            if getattr(self, name) not in known:
-                raise InputError(f"{name} {getattr(self, name)!r} is unknown", f"Choose {' or '.join(known)}")
+        checked(self)
         if self.queries_are == "papers" and self.year is None:
             raise InputError("a pool needs a query year", "Give --year")
 
@@ -67,3 +105,25 @@ class PoolConfig:
         size = self.size if self.size == "all" else format_count(int(self.size))
         parts = [(self.field or "dataset").lower().replace(" ", "-"), str(self.year), str(size), f"s{self.sample}"]
         return "-".join(parts + (["validation"] if self.split == "validation" else []))
+
+
+SETTINGS = settings_of(PoolConfig)
+"""The settings of pools that users give, by name, in the order shown."""
+
+
+def pool_config(values: Mapping[str, Any]) -> PoolConfig:
+    """Return a configuration from settings by name; ``samples`` is the number of its sample."""
+    own: dict[str, Any] = {}
+    inner: dict[str, Any] = {}
+    for name, value in values.items():
+        *outer, last = SETTINGS[name].path
+        (inner if outer else own)[last] = value
+    return PoolConfig(**own, prefilter=PrefilterConfig(**inner))
+
+
+def value_in(config: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a setting in a configuration as plain data; None where it has none."""
+    found: Any = config
+    for key in SETTINGS[name].path:
+        found = (found or {}).get(key)
+    return found

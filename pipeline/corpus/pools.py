@@ -33,11 +33,7 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.N
     prefiltered, prefilter_counts = prefilter(attributes, config.prefilter)
     queries = choose_queries(corpus, config, prefiltered, excluded)
     positives = np.unique(queries.positives)
-    if config.field is None:
-        source = prefiltered & (attributes["year"] <= config.year)
-    else:
-        source = field_cited(corpus, config.field) & has_text(attributes, config.prefilter)
-        source &= (attributes["year"] <= config.year) & (attributes["year"] != NO_YEAR)
+    source = drawable(corpus, config, prefiltered)
     candidates, drawn = _draw(attributes["key"], config, positives, source)
     self_rows, title_rows = _exclusions(corpus, config, queries.rows, candidates)
 
@@ -53,6 +49,19 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.N
         "prefilter": prefilter_counts,
         "marks": counted(attributes, positives, candidates),
     }
+
+
+def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask, enough: float = np.inf) -> Mask:
+    """Return the papers that candidates are drawn from, bool ``[papers]`` (protocols 2 and 3).
+
+    Where there are ``enough``, further ones may be left out.
+    """
+    year = corpus.attributes["year"]
+    if config.field is None:
+        return np.asarray(prefiltered & (year <= config.year))
+    may_be = has_text(corpus.attributes, config.prefilter) & (year <= config.year) & (year != NO_YEAR)
+    cited = field_cited(corpus, config.field, lambda found: bool(np.count_nonzero(found & may_be) >= enough))
+    return np.asarray(cited & may_be)
 
 
 def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[str, Any]:
@@ -100,7 +109,7 @@ def _draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, sou
         raise LackError(
             f"a pool of {format_count(int(config.size))} was asked for, but only {len(positives) + len(rows):,} papers "
             f"exist for it ({len(positives):,} positives and {len(rows):,} others)",
-            f"Ask for --size {len(positives) + len(rows)} or less, or for all",
+            f"Ask for --size={len(positives) + len(rows)} or less, or for all",
         )
     item = f"{config.split}|{config.field}|{config.sample}" + ("" if config.nested else f"|{config.size}")
     drawn = rows[smallest(priorities(keys[rows], config.seed, "candidates", item), wanted)]

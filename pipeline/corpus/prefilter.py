@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import InputError
 from pipeline.core.schema import NO_YEAR
+from pipeline.corpus.poolconfig import PrefilterConfig as PrefilterConfig
 
-Direction = Literal["outbound", "inbound", "total"]
 Attributes = Mapping[str, npt.NDArray[Any]]
 Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class PrefilterConfig:
-    """Which papers take part.
-
-    Attributes:
-        min_abstract_chars: characters of the normalised abstract.
-        min_citations: distinct citations as the release lists them, self removed, inside the corpus or not.
-        citation_direction: which citations count: ``outbound`` (references), ``inbound``, or ``total`` of both.
-    """
-
-    min_abstract_chars: int = 30
-    min_citations: int = 3
-    citation_direction: Direction = "outbound"
-
-    def __post_init__(self) -> None:
-        if self.citation_direction not in ("outbound", "inbound", "total"):
-            raise InputError(
-                f"citation_direction {self.citation_direction!r} is unknown", "Choose outbound, inbound or total"
-            )
 
 
 def has_text(attributes: Attributes, config: PrefilterConfig) -> Mask:

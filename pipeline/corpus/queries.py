@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,10 +50,7 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
     counts = {"eligible_queries": len(rows), "excluded_queries": before - len(rows)}
 
     wanted = len(rows) if config.queries == "all" else int(config.queries)
-    order = smallest(
-        priorities(attributes["key"][rows], config.seed, "queries", f"{config.split}|{config.field}"), len(rows)
-    )
-    ordered = rows[order]
+    ordered = rows[smallest(draw_priorities(attributes["key"][rows], config), len(rows))]
     accepted: list[npt.NDArray[np.int64]] = []
     found = tried = 0
     while found < wanted and tried < len(ordered):
@@ -64,7 +62,7 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
     if found < wanted and config.queries != "all":
         raise LackError(
             f"{format_count(wanted)} queries asked for, but only {found} papers {_where(config)} have a positive",
-            f"Ask for --queries {found} or fewer, or for all",
+            f"Ask for --queries={found} or fewer, or for all",
         )
     if not found:
         raise LackError(f"no paper {_where(config)} cites a paper of the corpus", "Choose another year or field")
@@ -81,6 +79,27 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
         "positives_without_year": int(np.count_nonzero(years == NO_YEAR)),
     }
     return Queries(chosen.astype(np.uint32), owner, positives, counts)
+
+
+def draw_priorities(keys: npt.NDArray[np.uint64], config: PoolConfig) -> npt.NDArray[np.uint64]:
+    """Return the priorities by which queries are drawn, the smallest first."""
+    return priorities(keys, config.seed, "queries", f"{config.split}|{config.field}")
+
+
+def queries_by_year(
+    corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return how many papers of each year may be queries and have a positive, int64 ``[latest year + 1]``."""
+    attributes = corpus.attributes
+    possible = prefiltered & _of_field(attributes["fields"], config.field)
+    possible[excluded] = False
+    rows = np.flatnonzero(possible)
+    counts = np.zeros(int(attributes["year"].max(initial=0)) + 1, np.int64)
+    for start in range(0, len(rows), 1_000_000):
+        block = rows[start : start + 1_000_000]
+        citing = block[np.unique(_positives(corpus, config, prefiltered, block)[0])]
+        counts += np.bincount(attributes["year"][citing], minlength=len(counts))
+    return counts
 
 
 def eligible_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask) -> Mask:
@@ -103,7 +122,7 @@ def check_queries(corpus: Corpus, config: PoolConfig) -> None:
     if config.queries != "all" and eligible < config.queries:
         raise LackError(
             f"{format_count(config.queries)} queries asked for, but only {eligible} papers {_where(config)} can be one",
-            f"Ask for --queries {eligible} or fewer, or for all",
+            f"Ask for --queries={eligible} or fewer, or for all",
         )
 
 
@@ -124,12 +143,17 @@ def _positives(
     return owner[~same], cited[~same], int(np.count_nonzero(same))
 
 
-def field_cited(corpus: Corpus, field: str) -> Mask:
-    """Return which papers are cited by any paper of a field, bool ``[papers]`` (protocol 3)."""
+def field_cited(corpus: Corpus, field: str, enough: Callable[[Mask], bool] = lambda _: False) -> Mask:
+    """Return which papers are cited by any paper of a field, bool ``[papers]`` (protocol 3).
+
+    Where those found so far are ``enough``, the others may be left out.
+    """
     cited = np.zeros(len(corpus), dtype=bool)
     rows = np.flatnonzero(_of_field(corpus.attributes["fields"], field))
     for start in range(0, len(rows), 1_000_000):
         cited[corpus.outgoing.of_many(rows[start : start + 1_000_000])[1]] = True
+        if enough(cited):
+            break
     return cited
 
 

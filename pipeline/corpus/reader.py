@@ -12,14 +12,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.csr import ranges
+from pipeline.core.csr import ranges, slices
 from pipeline.core.schema import EXCLUSIONS
+from pipeline.core.text import stored_text, stored_texts
 
 Rows = npt.NDArray[np.uint32]
 
+TEXT_CHARS = 2**22
+"""Characters of texts that are held together; one longer text is held alone."""
+
 
 class Text(NamedTuple):
-    """What an encoder or BM25 sees of a paper (an ad-hoc query has its text as title and no abstract)."""
+    """What an encoder or BM25 sees of a paper (an ad-hoc query has its text as title and no abstract).
+
+    A text whose sentences the release gives is :class:`pipeline.core.text.Sentences`.
+    """
 
     title: str
     abstract: str
@@ -60,7 +67,7 @@ class Corpus:
         return len(self._shards)
 
     def shard(self, number: int) -> pa.Table:
-        """Return one shard as a table of schema :data:`pipeline.core.schema.PAPERS`."""
+        """Return one shard as it is stored, a table of schema :data:`pipeline.core.schema.PAPERS`."""
         return self.artifact.arrow(self._shards[number])
 
     @functools.cached_property
@@ -95,7 +102,8 @@ class Corpus:
     def take(self, rows: npt.NDArray[np.integer], columns: Sequence[str]) -> pa.Table:
         """Return columns of the papers at rising ``rows``, in that order."""
         parts = [self.shard(number).select(columns).take(local) for number, local in self.by_shard(rows)]
-        return pa.concat_tables(parts) if parts else self.shard(0).select(columns).slice(0, 0)
+        found = pa.concat_tables(parts) if parts else self.shard(0).select(columns).slice(0, 0)
+        return _as_read(found, "abstract")
 
     def ids(self, rows: npt.NDArray[np.integer]) -> list[str]:
         """Return the paper ids at ``rows``, in any order."""
@@ -115,18 +123,39 @@ class Corpus:
             found = np.where(local >= 0, local + self.starts[number], found)
         return found
 
+    def characters(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """Return the characters of title and abstract of the papers at ``rows``, int64 ``[rows]``."""
+        titles, abstracts = (self.attributes[name][rows] for name in ("title_chars", "abstract_chars"))
+        characters: npt.NDArray[np.int64] = np.add(titles, abstracts, dtype=np.int64)
+        return characters
+
+    def query_characters(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """Return the characters of the query texts at ``rows``, int64 ``[rows]``."""
+        lengths: npt.NDArray[np.int64] = pc.utf8_length(self.query_texts.column("text")).to_numpy().astype(np.int64)
+        characters: npt.NDArray[np.int64] = lengths[rows]
+        return characters
+
     def texts(self, rows: npt.NDArray[np.integer], block: int = 8192) -> Iterator[list[Text]]:
-        """Yield title and abstract of the papers at rising ``rows``, at most ``block`` at a time."""
+        """Yield title and abstract of the papers at rising ``rows``.
+
+        At most ``block`` papers and :data:`TEXT_CHARS` come at a time, or one paper.
+        """
         for number, local in self.by_shard(rows):
             table = self.shard(number).select(["title", "abstract"])
-            for start in range(0, len(local), block):
-                part = table.take(local[start : start + block])
-                yield list(map(Text, part.column("title").to_pylist(), part.column("abstract").to_pylist()))
+            for some in slices(self.characters(local + self.starts[number]), block, TEXT_CHARS):
+                part = table.take(local[some])
+                abstracts = map(stored_text, part.column("abstract").to_pylist())
+                yield list(map(Text, part.column("title").to_pylist(), abstracts))
 
     @functools.cached_property
     def query_texts(self) -> pa.Table:
         """Queries that are no papers, schema :data:`pipeline.core.schema.QUERY_TEXTS` (empty for most releases)."""
-        return self.artifact.arrow("queries.arrow")
+        return _as_read(self.artifact.arrow("queries.arrow"), "text")
+
+    def ad_hoc(self, rows: npt.NDArray[np.integer]) -> list[Text]:
+        """Return the texts of :attr:`query_texts` at ``rows``, in that order."""
+        texts = self.artifact.arrow("queries.arrow").column("text").take(pa.array(rows)).to_pylist()
+        return [Text(stored_text(text), "") for text in texts]
 
     @functools.cached_property
     def judgements(self) -> pa.Table:
@@ -151,3 +180,10 @@ class Corpus:
 
     def _has(self, name: str) -> bool:
         return any(output.path == name for output in self.artifact.manifest.outputs)
+
+
+def _as_read(table: pa.Table, name: str) -> pa.Table:
+    """Return a stored table with one column of texts as they are read; one without that column stays."""
+    if name not in table.column_names:
+        return table
+    return table.set_column(table.schema.get_field_index(name), table.schema.field(name), stored_texts(table[name]))

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, MdcrError
+from pipeline.core.install import pip_extra
 from pipeline.encode import hub
 
 _PROBE = tuple(range(1, 9))
@@ -27,7 +28,7 @@ def activate(network: Any, folder: Path) -> None:
         import adapters
         from adapters.loading import AdapterFusionLoader
     except ImportError as error:
-        raise InputError("adapters need the package adapters", "pip install 'mdcr-pipeline[specter2]'") from error
+        raise InputError("adapters need the package adapters", pip_extra("specter2")) from error
     plain, found = _states(network), {"missing_keys": list[str]()}
     logger = logging.getLogger("adapters")
     level = logger.level
@@ -35,12 +36,17 @@ def activate(network: Any, folder: Path) -> None:
     try:
         adapters.init(network)
         if (folder / hub.FUSION.config).is_file():
-            for place in hub.fused(folder):
-                network.load_adapter(str(place), load_as=place.name, loading_info=found)
-            AdapterFusionLoader(network).load(str(folder), loading_info=found, set_active=True)
+            for part in hub.fused(folder):
+                with hub.covered(part, hub.ADAPTER) as place:
+                    network.load_adapter(str(place), load_as=part.name, loading_info=found)
+            with hub.covered(folder, hub.FUSION) as place:
+                AdapterFusionLoader(network).load(str(place), loading_info=found, set_active=True)
         else:
-            network.load_adapter(str(folder), set_active=True, loading_info=found)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+            with hub.covered(folder, hub.ADAPTER) as place:
+                network.load_adapter(str(place), set_active=True, loading_info=found)
+    except MdcrError:
+        raise
+    except Exception as error:  # malformed files make the library raise errors of every class
         raise InputError(f"the adapter in {folder} does not fit the model ({error})", "Check its model") from error
     finally:
         logger.setLevel(level)

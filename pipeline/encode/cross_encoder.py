@@ -11,7 +11,7 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification
 
 from pipeline.core.resources import Resources
-from pipeline.encode.network import Network, open_pretrained, torch_device
+from pipeline.encode.network import SAMPLE, Network, loading, open_pretrained, torch_device
 from pipeline.encode.spec import CrossModel, CrossSpec, Pair
 from pipeline.encode.tokenise import Tokens, lower_cased
 
@@ -51,8 +51,12 @@ class CrossEncoder(Network):
             StageError: the weights are not on this machine, and the hub cannot be reached.
         """
         device = torch_device(resources.device)
-        network, tokenizer = open_pretrained(model.checkpoint.ready(), AutoModelForSequenceClassification)
-        return cls(model.spec, network.eval(), tokenizer, device, resources.workers)
+        folder = model.checkpoint.ready()
+        network, tokenizer = open_pretrained(folder, AutoModelForSequenceClassification)
+        with loading(folder):
+            encoder = cls(model.spec, network.eval(), tokenizer, device, resources.workers)
+            encoder.try_out(encoder.prepare([Pair(*SAMPLE)]))
+        return encoder
 
     def compute(self, batch: list[int], tokens: Tokens, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return the scores of one batch."""

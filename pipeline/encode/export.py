@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +53,21 @@ def export_vectors(store: VectorStore, rows: Rows, ids_of: IdsOf, path: Path) ->
 def open_vectors(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:
     """Open an exported ``.npy``: (ids, float32 ``[papers, dimension]`` memory-mapped)."""
     return _ids_file(path).read_text(encoding="utf-8").splitlines(), np.load(path, mmap_mode="r")
+
+
+def record(path: Path, source: str) -> None:
+    """Write beside an exported ``.npy``, into ``.json``, what it was made of and the checksums of its files."""
+    files.write_text(path.with_suffix(".json"), json.dumps(_described(path, source)))
+
+
+def intact(path: Path, source: str) -> bool:
+    """Return whether an exported ``.npy`` and its ids are as :func:`record` left them, made of ``source``."""
+    return bool(files.read_json(path.with_suffix(".json")) == _described(path, source))
+
+
+def _described(path: Path, source: str) -> dict[str, Any]:
+    written = [each for each in (path, _ids_file(path)) if each.is_file()]
+    return {"source": source, "sha256": {each.name: files.sha256(each) for each in written}}
 
 
 def _ids_file(path: Path) -> Path:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
-import json
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.errors import InputError, StageError
+from pipeline.encode import shape
 
 _SMALL = ("*.json", "*.txt", "*.model", "1_Pooling/*.json")
 """All of a model but its weights: its configuration and tokenizer."""
@@ -31,6 +34,10 @@ _TOKENIZER = (
 _TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
 
 
+_absent: set[str] | None = None
+"""Hub ids that a plan found absent; None while nothing is only planned."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """The files of a model, or of an adapter.
@@ -38,26 +45,22 @@ class Layout:
     Attributes:
         what: its name in messages.
         config: the file that every such folder has.
-        weights: formats by preference: ending of a weight file, pattern for weights and index.
+        weights: files of the weights by preference; ``.index.json`` behind the name lists the files of sharded ones.
         tokenizer: whether it includes a tokenizer.
     """
 
     what: str
     config: str
-    weights: tuple[tuple[str, str], ...]
+    weights: tuple[str, ...]
     tokenizer: bool
 
 
-MODEL = Layout(
-    "model",
-    "config.json",
-    ((".safetensors", "model*.safetensors*"), (".bin", "pytorch_model*.bin*")),
-    tokenizer=True,
-)
-ADAPTER = Layout("adapter", "adapter_config.json", ((".bin", "pytorch_adapter.bin"),), tokenizer=False)
-FUSION = Layout(
-    "adapter_fusion", "adapter_fusion_config.json", ((".bin", "pytorch_model_adapter_fusion.bin"),), tokenizer=False
-)
+MODEL = Layout("model", "config.json", ("model.safetensors", "pytorch_model.bin"), tokenizer=True)
+ADAPTER = Layout("adapter", "adapter_config.json", ("pytorch_adapter.bin",), tokenizer=False)
+FUSION = Layout("adapter_fusion", "adapter_fusion_config.json", ("pytorch_model_adapter_fusion.bin",), tokenizer=False)
+
+
+_COMMIT = r"[0-9a-f]{40}"
 
 
 @dataclass(frozen=True)
@@ -85,9 +88,9 @@ class Checkpoint:
         Raises:
             StageError: the hub cannot be reached.
         """
-        for _, pattern in self.layout.weights:
+        for name in self.layout.weights:
             if self.hub and not weights(self.folder, self.layout):
-                _download(self.hub, self.revision, [pattern])
+                _download(self.hub, self.revision, [f"{name}*", "{}-*{}".format(*os.path.splitext(name))])
         missing = [f"{layer}/*" for layer in layers if not list((self.folder / layer).glob("*model.*"))]
         if self.hub and missing:
             _download(self.hub, self.revision, missing)
@@ -117,10 +120,11 @@ def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None
 
 def cached_commit(hub: str, revision: str) -> str | None:
     """Return the commit of a branch, tag or commit in the local cache, or None."""
-    if re.fullmatch(r"[0-9a-f]{40}", revision):
+    if re.fullmatch(_COMMIT, revision):
         return revision
     reference = _repository(hub) / "refs" / revision
-    return reference.read_text().strip() if reference.is_file() else None
+    commit = reference.read_text().strip() if reference.is_file() else ""
+    return commit if re.fullmatch(_COMMIT, commit) else None
 
 
 def remote_commit(hub: str, revision: str) -> str | None:
@@ -146,6 +150,26 @@ def _repository(hub: str) -> Path:
     return cache_folder() / f"models--{hub.replace('/', '--')}"
 
 
+@contextlib.contextmanager
+def planning() -> Iterator[set[str]]:
+    """Download nothing while work is planned; yield the hub ids of what would be.
+
+    A model that is absent has the revision that was asked for and no files, so the identities of its vectors are known
+    only once it is there.
+    """
+    global _absent
+    _absent = set()
+    try:
+        yield _absent
+    finally:
+        _absent = None
+
+
+def absent() -> set[str]:
+    """Return the hub ids that would be downloaded for what is planned."""
+    return _absent or set()
+
+
 def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
     """Return a model or adapter of the hub, from the local cache or else by download of all but its weights.
 
@@ -154,6 +178,9 @@ def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
         StageError: the hub cannot be reached.
     """
     checkpoint = cached(hub, revision, layout)
+    if checkpoint is None and _absent is not None:
+        _absent.add(hub)
+        return Checkpoint(hub, revision, _repository(hub) / "snapshots" / revision, layout)
     if checkpoint is None:
         folder = _download(hub, revision, list(_SMALL))
         checkpoint = Checkpoint(hub, folder.name, folder, layout)
@@ -180,7 +207,8 @@ def local(folder: Path, layout: Layout = MODEL, more: Iterable[Path] = ()) -> Ch
     _check(folder, layout)
     if not weights(folder, layout):
         raise InputError(
-            f"{folder} holds no weights", f"Save the {layout.what} there again, with save_{layout.what} or by download"
+            f"{folder} holds no weights (no {' and no '.join(layout.weights)}, whole or in all its files)",
+            f"Save the {layout.what} there again, with save_{layout.what} or by download",
         )
     stamps = tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in (*_identity_files(folder, layout), *more))
     return Checkpoint("", f"sha256:{_content_digest(folder, stamps)}", folder, layout)
@@ -203,10 +231,11 @@ def fused(folder: Path) -> list[Path]:
     Raises:
         InputError: an adapter is missing.
     """
-    config = json.loads((folder / FUSION.config).read_text(encoding="utf-8"))
-    names, beside = config.get("adapter_names") or config["name"], folder.resolve().parent
+    config = shape.read(folder / FUSION.config, shape.FUSION)
+    names, beside = config.get("adapter_names") or config.get("name", ""), folder.resolve().parent
     found = []
-    for name in names.split(",") if isinstance(names, str) else names:
+    for listed in names.split(",") if isinstance(names, str) else names:
+        name = shape.inside(listed, folder / FUSION.config)
         places = [place for place in (beside / name, beside / "adapters" / name) if (place / ADAPTER.config).is_file()]
         if not places:
             raise InputError(f"the fusion in {folder} must have adapter {name} beside it, got none", "Copy it there")
@@ -215,12 +244,31 @@ def fused(folder: Path) -> list[Path]:
 
 
 def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
-    """Return the weight files that would be loaded from a folder."""
-    for ending, pattern in layout.weights:
-        found = sorted(folder.glob(pattern))
-        if any(path.suffix == ending for path in found):
-            return found
+    """Return the weight files that are loaded from a folder, with their index; empty where one is missing.
+
+    Raises:
+        InputError: an index is malformed.
+    """
+    for name in layout.weights:
+        if (folder / name).is_file():
+            return [folder / name]
+        index = folder / f"{name}.index.json"
+        listed = shape.read(index, shape.INDEX).get("weight_map", {}).values() if index.is_file() else ()
+        shards = [folder / shape.inside(each, index) for each in sorted(set(listed))]
+        if shards and all(path.is_file() for path in shards):
+            return [index, *shards]
     return []
+
+
+@contextmanager
+def covered(folder: Path, layout: Layout = MODEL) -> Iterator[Path]:
+    """Give a folder with the files that identify a model or adapter, and no other that a library might load."""
+    with tempfile.TemporaryDirectory(prefix="mdcr-model-") as place:
+        for path in _identity_files(folder, layout):
+            link = Path(place) / path.relative_to(folder)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path.resolve())
+        yield Path(place)
 
 
 def _check(folder: Path, layout: Layout) -> None:
@@ -231,6 +279,7 @@ def _check(folder: Path, layout: Layout) -> None:
             f"{folder} holds a model without tokenizer (none of {', '.join(_TOKENIZER)})",
             "Save the tokenizer beside it: tokenizer.save_pretrained(folder)",
         )
+    shape.read(folder / layout.config, {})
 
 
 def _has_tokenizer(folder: Path, layout: Layout) -> bool:
@@ -273,8 +322,9 @@ def _download(hub: str, revision: str, patterns: list[str]) -> Path:
 
 
 def _unreachable(hub: str, revision: str) -> StageError:
+    state = "incomplete in" if _repository(hub).is_dir() else "absent from"
     command = f"hf download {hub}" + ("" if revision == "main" else f" --revision {revision}")
     return StageError(
-        f"the model {hub} is incomplete in the cache {cache_folder()}, and the hub cannot be reached",
+        f"the model {hub} is {state} the cache {cache_folder()}, and the hub cannot be reached",
         f"Where there is a network run: {command}; then copy its folder below {cache_folder()}",
     )

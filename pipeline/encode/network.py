@@ -10,18 +10,21 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from pipeline.core.errors import InputError, StageError
+from pipeline.core.errors import InputError, MdcrError, StageError
 from pipeline.core.progress import say
 from pipeline.core.resources import keep_freed_memory
+from pipeline.corpus.reader import Text
+from pipeline.encode import hub, shape
 from pipeline.encode.base import Encoded
 from pipeline.encode.spec import Precision
 from pipeline.encode.tokenise import Tokens
@@ -33,6 +36,12 @@ _UNUSED = ("pooler.",)
 """Weights that do not affect the last layer's states: a checkpoint may lack them."""
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+SAMPLE = Text("A title", "An abstract with a word that no vocabulary has: \ue000.")
+"""What a network is tried out on."""
+
+_LONGEST = 300
+"""Characters of a library's message that are shown."""
+
 _FREE = "Free its memory or use another --device"
 
 _INSTRUCTIONS = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp")}
@@ -95,6 +104,15 @@ class Network(ABC):
             "weight_bytes": sum(weight.nbytes for weight in self._network.parameters()),
             "threads": self._workers,
         }
+
+    def try_out(self, prepared: Tokens) -> None:
+        """Compute a text, so that what does not fit together shows before the corpus is read.
+
+        Raises:
+            InputError: a vector is not finite.
+        """
+        if not all(np.isfinite(batch.vectors).all() for batch in self.batches(prepared)):
+            raise InputError("the weights of the model give NaN or infinity", "Download it again or use float32")
 
     def batches(self, prepared: Tokens) -> Iterator[Encoded]:
         """Yield vectors, longest texts first; a batch that does not fit in memory is halved, and so are the next ones.
@@ -229,34 +247,70 @@ def _encoded(batch: list[int], launched: _Launched, tokens: Tokens) -> Encoded:
     )
 
 
-def open_pretrained(folder: Path, kind: Any = AutoModel) -> tuple[Any, Any]:
-    """Load network, in float32, and tokenizer; missing weights, of which transformers only warns, are an error.
+@contextmanager
+def loading(folder: Path, place: Path | None = None) -> Iterator[None]:
+    """Turn whatever transformers, tokenizers and torch raise at the files of a model into one error.
 
     Args:
-        folder: the files of the model.
-        kind: class of transformers that opens it. Of a model with a decoder, the encoder is opened.
+        folder: the model's.
+        place: where its files are read; messages name the folder instead.
     """
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        config = (getattr(kind, "config_class", None) or AutoConfig).from_pretrained(folder, local_files_only=True)
-        if config.is_encoder_decoder and kind is AutoModel:
-            kind = AutoModelForTextEncoding
-        network, report = kind.from_pretrained(
-            folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
-        )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"{folder} cannot be loaded as a transformer ({error})", "Download it again") from error
+        yield
+    except (MdcrError, MemoryError):
+        raise
+    except Exception as error:  # malformed files make these libraries raise errors of every class
+        said = " ".join(str(error).replace(str(place or folder), str(folder)).split())
+        what = f"{type(error).__name__}: {said:.{_LONGEST}}"
+        raise InputError(f"{folder} cannot be loaded as a model ({what})", shape.AGAIN) from error
     finally:
         transformers_logging.set_verbosity(verbosity)
+
+
+def open_pretrained(folder: Path, kind: Any = AutoModel) -> tuple[Any, Any]:
+    """Load network, in float32, and tokenizer; missing weights, of which transformers only warns, are an error.
+
+    Only files that identify the model are there to be loaded, and no code of its folder runs.
+
+    Args:
+        folder: the files of the model.
+        kind: class of transformers that opens it. Of a model with a decoder, the encoder is opened.
+
+    Raises:
+        InputError: a file is damaged or malformed, or weights are missing, left over, or too few for the tokenizer.
+    """
+    with hub.covered(folder) as place, loading(folder, place):
+        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+        tokenizer = AutoTokenizer.from_pretrained(place, **options)
+        config = (getattr(kind, "config_class", None) or AutoConfig).from_pretrained(place, **options)
+        if config.is_encoder_decoder and kind is AutoModel:
+            kind = AutoModelForTextEncoding
+        network, report = kind.from_pretrained(place, **options, dtype=torch.float32, output_loading_info=True)
+        tokens, embedded = max(tokenizer.get_vocab().values()) + 1, network.get_input_embeddings().num_embeddings
+        spare = _spare_layers(network, report["unexpected_keys"])
     missing = sorted(key for key in report["missing_keys"] if not key.startswith(_UNUSED))
     if missing or report["mismatched_keys"]:
         raise InputError(
             f"{folder} lacks weights of its own architecture: {', '.join(missing[:3]) or 'wrong shapes'}",
             "Download it again, or save it with save_pretrained",
         )
+    if spare:
+        raise InputError(f"{folder} has weights of layers that its config.json does not count: {spare[0]}", shape.AGAIN)
+    if tokens > embedded:
+        raise InputError(
+            f"the tokenizer of {folder} must have at most the {embedded:,} tokens of its network, got {tokens:,}",
+            "Save both together, after network.resize_token_embeddings(len(tokenizer))",
+        )
     return network, tokenizer
+
+
+def _spare_layers(network: Any, unexpected: Iterable[str]) -> list[str]:
+    """Return weights that were left over of layers beyond those that the configuration counts."""
+    lists = {name for name, module in network.named_modules() if isinstance(module, nn.ModuleList)}
+    plain = (key.removeprefix(f"{network.base_model_prefix}.") for key in unexpected)
+    return sorted(key for key in plain if (found := re.match(r"(.+?)\.\d+\.", key)) and found[1] in lists)
 
 
 def torch_device(name: str) -> torch.device:

@@ -6,7 +6,6 @@ few dimensions, between two projections.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from transformers import BertModel
 from transformers.models.bert.modeling_bert import BertLayer
 
 from pipeline.core.errors import InputError
+from pipeline.encode import shape
 from pipeline.encode.network import open_pretrained
 from pipeline.encode.spec import CHOICES
 
@@ -70,7 +70,7 @@ class PalsModel(BertModel):  # type: ignore[misc]
 
 def has_pals(folder: Path) -> bool:
     """Return whether the configuration of a model says that it has PALs; it need not say that it is a BERT."""
-    return bool(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("pals"))
+    return bool(shape.read(folder / "config.json", shape.CONFIG).get("pals"))
 
 
 def open_pals(folder: Path, code: str) -> tuple[Any, Any]:

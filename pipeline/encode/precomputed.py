@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, NamedTuple
 
 import msgspec
@@ -248,12 +250,18 @@ def _open_array(file: VectorFile, handle: IO[bytes], name: str) -> tuple[IO[byte
         version = np.lib.format.read_magic(handle)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, kind = header(handle)
-    except ValueError as error:
+    except (ValueError, RecursionError, MemoryError, TokenError) as error:
         raise CorruptError(f"{name} of {file.path} must be an array of NumPy ({error})", "Write it again") from error
     if kind.hasobject:
         raise InputError(f"{name} of {file.path} must hold plain values, got Python objects", "Save without pickle")
     if fortran and len(shape) > 1:
         raise InputError(f"{name} of {file.path} must be in C order, got Fortran order", "np.ascontiguousarray(array)")
+    width = kind.itemsize * math.prod(shape[1:])
+    if min(shape, default=1) < 0 or (0 not in shape and not 0 < width <= _BLOCK_BYTES):
+        raise CorruptError(
+            f"{name} of {file.path} must have rows of 1 to {_BLOCK_BYTES:,} bytes, got shape {shape} and type {kind}",
+            "Write it again",
+        )
     return handle, shape, kind
 
 
@@ -261,7 +269,7 @@ def _blocks(
     file: VectorFile, handle: IO[bytes], shape: tuple[int, ...], kind: np.dtype[Any]
 ) -> Iterator[npt.NDArray[Any]]:
     """Yield an array some rows at a time, read-only."""
-    width = kind.itemsize * int(np.prod(shape[1:]))
+    width = kind.itemsize * math.prod(shape[1:])
     rows = max(1, _BLOCK_BYTES // max(width, 1))
     for start in range(0, shape[0], rows):
         count = min(rows, shape[0] - start)

@@ -5,16 +5,17 @@ Whatever the folder says and we do not do is an error: a setting is never left o
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
+from pipeline.encode import shape
 from pipeline.encode.spec import POOLING, TransformerSpec
 
 MODULES = "modules.json"
+_SETTINGS = "config_sentence_transformers.json"
 ACTIVATIONS = ("ELU", "GELU", "Identity", "LeakyReLU", "Mish", "ReLU", "Sigmoid", "SiLU", "Softplus", "Tanh")
 """Classes of ``torch.nn`` that may follow a dense layer or a classifier."""
 
@@ -28,19 +29,19 @@ _LEGACY = {
 }
 """Booleans of versions before 5.4, in the order in which several are concatenated."""
 
+COMPLETE = ("template", "pooling", "max_length", "normalise", "distance")
+"""Settings that every recipe gives."""
+
 _SIMILARITY = {"cosine": "cosine", "dot": "inner_product", "euclidean": "l2"}
 _PAPER_PROMPTS = ("document", "passage", "corpus")
 _DEFAULT_LENGTH = 512
-_KNOWN = {
-    "Transformer": (
-        *("max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name"),
-        "unpad_inputs",
-    ),
-    "Pooling": ("word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt", *_LEGACY),
-    "Dense": ("in_features", "out_features", "bias", "activation_function", "module_input_name", "module_output_name"),
-    "model": ("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name", "activation_fn"),
+_KNOWN: dict[str, Any] = {
+    "Transformer": shape.TRANSFORMER,
+    "Pooling": shape.POOLING,
+    "Dense": shape.DENSE,
+    "model": shape.SENTENCE_TRANSFORMERS,
 }
-"""Settings that are read, or change no vector (``unpad_inputs``)."""
+"""Modules with settings, and their shapes."""
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def read(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: the folder needs a module or a setting that is not supported.
     """
-    limit = _json(folder / "config.json").get("max_position_embeddings")
+    limit = shape.read(folder / "config.json", shape.CONFIG).get("max_position_embeddings")
     if not (folder / MODULES).is_file():
         length = min(_DEFAULT_LENGTH, limit or _DEFAULT_LENGTH)
         return {"max_length": length, "template": "title-sep-abstract", "pooling": "cls", "distance": "l2"}
@@ -70,6 +71,8 @@ def read(folder: Path) -> dict[str, Any]:
         )
     for kind, path in modules:
         if kind == "Transformer":
+            if path != folder:
+                raise InputError(f"{folder / MODULES} must have the Transformer in the folder itself", _LAYOUT)
             settings["lower_case"] = bool(_transformer(path, "feature-extraction").get("do_lower_case", False))
         elif kind == "Pooling":
             settings["pooling"] = _pooling(path / "config.json", any("prefix" in key for key in settings))
@@ -87,7 +90,7 @@ def read_cross_encoder(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: it does not classify with one label, or needs a module or a setting that is not supported.
     """
-    config = _json(folder / "config.json")
+    config = shape.read(folder / "config.json", shape.CONFIG)
     heads = config.get("architectures") or ["no architecture"]
     if not heads[0].endswith("ForSequenceClassification"):
         raise InputError(f"{folder} must hold a model for sequence classification, got {heads[0]}", _RERANKER)
@@ -103,7 +106,7 @@ def read_cross_encoder(folder: Path) -> dict[str, Any]:
     if _prompts(folder, "CrossEncoder"):
         raise InputError(f"{folder} puts a prompt before queries, which is not supported", _RERANKER)
     named = (
-        _json(folder / "config_sentence_transformers.json").get("activation_fn")
+        shape.read(folder / _SETTINGS, shape.SENTENCE_TRANSFORMERS).get("activation_fn")
         or (config.get("sentence_transformers") or {}).get("activation_fn")
         or config.get("sbert_ce_default_activation_function")
         or "torch.nn.Sigmoid"
@@ -121,18 +124,25 @@ def dense(folder: Path) -> dict[str, Any]:
     for key in ("module_input_name", "module_output_name"):
         if values.get(key) not in (None, "sentence_embedding"):
             raise InputError(f"{key} of {folder} must be sentence_embedding, got {values[key]}", _LAYOUT)
-    for key in ("in_features", "out_features"):
-        if not isinstance(values.get(key), int):
-            raise InputError(f"{key} of {folder} must be a number, got {values.get(key)!r}", "Download it again")
+    if not {"in_features", "out_features"} <= values.keys():
+        raise InputError(f"{folder} must have in_features and out_features, got neither or one", shape.AGAIN)
     named = values.get("activation_function", "torch.nn.Tanh")
     return {**values, "activation_function": activation(named, folder)}
 
 
-def weights(folder: Path) -> list[Path]:
-    """Return configuration and weights of the dense layers of a model folder; the files need not be there."""
-    names = ("config.json", "model.safetensors", "pytorch_model.bin")
-    layers = [path for kind, path in _modules(folder) if kind == "Dense"] if (folder / MODULES).is_file() else []
-    return [path / name for path in layers for name in names]
+def files(folder: Path) -> list[Path]:
+    """Return the files beside transformer and tokenizer that decide a vector of a model folder."""
+    listed = _modules(folder)
+    read = [folder / MODULES, folder / _SETTINGS, _transformer_file(folder)] if listed else []
+    for kind, path in listed:
+        read += [path / "config.json"] if kind == "Pooling" else [*dense_files(path)] if kind == "Dense" else []
+    return [path for path in dict.fromkeys(read) if path.is_file()]
+
+
+def dense_files(folder: Path) -> tuple[Path, Path]:
+    """Return configuration and weights of a dense layer."""
+    weights = folder / "model.safetensors"
+    return folder / "config.json", weights if weights.is_file() else folder / "pytorch_model.bin"
 
 
 def activation(named: str, folder: Path) -> str:
@@ -150,8 +160,7 @@ def activation(named: str, folder: Path) -> str:
 def describe(spec: TransformerSpec, distance: str) -> str:
     """Return template, pooling and whatever else makes a vector of a text, as options are written."""
     values = {**asdict(spec), "distance": distance}
-    always = ("template", "pooling", "max_length", "normalise", "distance")
-    shown = [key for key in always if values[key]]
+    shown = [key for key in COMPLETE if values[key]]
     shown += [key for key in ("paper_prefix", "query_prefix", "lower_case", "dense") if values[key]]
     return ", ".join(f"{key}={_shown(values[key])}" for key in shown)
 
@@ -184,21 +193,21 @@ def _shown(value: Any) -> str:
 def _modules(folder: Path) -> list[tuple[str, Path]]:
     """Return kind and folder of each module of sentence-transformers."""
     found = []
-    for module in _json(folder / MODULES):
-        package, _, kind = str(module.get("type")).rpartition(".")
+    for module in shape.read(folder / MODULES, shape.MODULES):
+        package, _, kind = module.get("type", "").rpartition(".")
         if package.partition(".")[0] != "sentence_transformers" or kind not in (*_KNOWN, "Normalize", "Dropout"):
             raise InputError(
                 f"{folder} needs a sentence-transformers module {module.get('type')}",
                 "Known: Transformer, Pooling, Dense, Normalize",
             )
-        found.append((kind, folder / module.get("path", "")))
+        found.append((kind, folder / shape.inside(module.get("path", ""), folder / MODULES)))
     return found
 
 
 def _transformer(folder: Path, task: str) -> Mapping[str, Any]:
     values = _known(_transformer_file(folder), "Transformer")
     outputs = {"feature-extraction": "last_hidden_state", "sequence-classification": "logits"}
-    text = (values.get("modality_config") or {}).get("text", {})
+    text = (values.get("modality_config") or {}).get("text") or {}
     for key, found, expected in (
         ("transformer_task", values.get("transformer_task"), task),
         ("modality_config.text.method", text.get("method"), "forward"),
@@ -217,17 +226,17 @@ def _transformer_file(folder: Path) -> Path:
 
 def _length(folder: Path) -> int:
     """Return the tokens a text is cut to, as sentence-transformers decides it."""
-    asked = _json(_transformer_file(folder)).get("max_seq_length")
+    asked = shape.read(_transformer_file(folder), shape.TRANSFORMER).get("max_seq_length")
     limits = (
-        _json(folder / "tokenizer_config.json").get("model_max_length"),
-        _json(folder / "config.json").get("max_position_embeddings"),
+        shape.read(folder / "tokenizer_config.json", shape.TOKENIZER).get("model_max_length"),
+        shape.read(folder / "config.json", shape.CONFIG).get("max_position_embeddings"),
     )
     return int(asked or min([limit for limit in limits if limit and 0 < limit < 2**31], default=_DEFAULT_LENGTH))
 
 
 def _prompts(folder: Path, model_type: str = "SentenceTransformer") -> dict[str, Any]:
     """Return prefixes and distance of ``config_sentence_transformers.json``."""
-    path = folder / "config_sentence_transformers.json"
+    path = folder / _SETTINGS
     values = _known(path, "model")
     if values.get("model_type", model_type) != model_type:
         raise InputError(f"{folder} must hold a {model_type}, got {values['model_type']}", _LAYOUT)
@@ -259,19 +268,11 @@ def _pooling(path: Path, prefixed: bool) -> str:
 
 def _known(path: Path, kind: str) -> Mapping[str, Any]:
     """Return the settings of a file; one that is not understood is an error, unless it is empty."""
-    values: Mapping[str, Any] = _json(path)
-    known: Collection[str] = _KNOWN[kind]
+    if kind in ("Pooling", "Dense") and not path.is_file():
+        raise InputError(f"{path} must be there, as {MODULES} says, got no such file", shape.AGAIN)
+    values: Mapping[str, Any] = shape.read(path, _KNOWN[kind])
+    known = _KNOWN[kind]
     for key, value in values.items():
         if key not in known and value not in (None, False, {}, [], ""):
             raise InputError(f"{path} sets {key} to {value!r}, which is not supported", f"Known: {', '.join(known)}")
     return values
-
-
-def _json(path: Path) -> Any:
-    """Return the content of a JSON file, or an empty mapping if there is no file."""
-    if not path.is_file():
-        return {}
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON ({error})", "Save or download the model again") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -39,6 +40,7 @@ class Listing:
         licence: licence of the weights.
         published: published figures, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
+        package: Python package of the extra ``offline-model`` that brings its weights; empty for none.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Listing:
     licence: str
     published: Mapping[str, float]
     exclusions: tuple[str, ...]
+    package: str = ""
 
 
 def names() -> list[str]:
@@ -57,7 +60,7 @@ def names() -> list[str]:
     return list(_entries())
 
 
-def resolve(text: str, precision: str | None = None) -> Model:
+def resolve(text: str, precision: str | None = None, template: str | None = None) -> Model:
     """Return the encoder a user means.
 
     Args:
@@ -65,6 +68,7 @@ def resolve(text: str, precision: str | None = None) -> Model:
             vectors made elsewhere, each with options after a colon that differ from the entry:
             ``scincl:compute=bfloat16,storage=float16``; or the mean of several: ``mean(specter2,specter2_ctrl)``.
         precision: compute precision, unless the options give one; None for the entry's.
+        template: how a transformer's text is made, unless the options say it; None for the entry's.
 
     Raises:
         InputError: there is no such model, the folder holds no model, or an option is invalid.
@@ -72,18 +76,20 @@ def resolve(text: str, precision: str | None = None) -> Model:
     """
     averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
     if averaged:
-        return _mean(split_names(averaged[1]), _split(f"mean{averaged[2] or ''}")[1], precision)
+        return _mean(split_names(averaged[1]), _split(f"mean{averaged[2] or ''}")[1], precision, template)
     base, options = _split(text)
     entry = _entry(base)
     if "parts" in entry:
-        compute = options.pop("compute", precision)
-        model = _mean(entry["parts"], options, compute)
+        compute, template = options.pop("compute", precision), options.pop("template", template)
+        model = _mean(entry["parts"], options, compute, template)
         shown = options | ({"compute": compute} if compute not in (None, "float32") else {})
+        shown |= {"template": template} if template else {}
         return dataclasses.replace(model, name=_named(base, shown), stem="")
     query = entry.pop("query", "")
     kind = kinds.find(entry.pop("kind", "transformer"))
-    if precision is not None and any(field.name == "compute" for field in dataclasses.fields(kind.spec)):
-        options.setdefault("compute", precision)
+    for key, value in (("compute", precision), ("template", template)):
+        if value is not None and any(field.name == key for field in dataclasses.fields(kind.spec)):
+            options.setdefault(key, value)
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
     name = base + (":" if differing else "") + ",".join(f"{key}={differing[key]}" for key in sorted(differing))
     settings = {**entry, **options}
@@ -172,6 +178,37 @@ def as_printed(figure: float) -> str:
     return f"{figure:.1f}" if round(figure, 1) == figure else f"{figure:.2f}"
 
 
+def shown(text: str) -> str:
+    """Return an encoder's name with each path in it cut to the name of its folder or file, as tables show it.
+
+    Where that is the name of a known model, the folder around it stays too.
+    """
+    averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
+    if averaged:
+        return f"mean({','.join(map(shown, _joined(split_names(averaged[1]))))}){averaged[2] or ''}"
+    base, options = _split(text)
+    prefix = next(each for each in (_VECTORS_PREFIX, CROSS_PREFIX, _HUB_PREFIX, "") if base.startswith(each))
+    plain = base.removeprefix(prefix)
+    places = [value for value in options.values() if _is_place(value)]
+    bare = prefix == "" and "/" in plain
+    if prefix == _VECTORS_PREFIX or bare or (prefix != _HUB_PREFIX and _is_place(plain)):
+        places.append(plain)
+    for place in places:
+        text = re.sub(rf"(?<![^:=,]){re.escape(place)}(?=[:,]|$)", lambda _, place=place: _last(place), text)  # type: ignore[misc]
+    return text
+
+
+def _is_place(text: str) -> bool:
+    if text in (*_entries(), "bm25"):
+        return False
+    return text.startswith(("/", "~", "./", "../")) or text in (".", "..") or Path(text).is_dir()
+
+
+def _last(place: str) -> str:
+    parts = Path(os.path.abspath(Path(place).expanduser())).parts[-2:]
+    return "/".join(parts) if parts[-1] in (*_entries(), "bm25") else parts[-1]
+
+
 def split_names(text: str) -> list[str]:
     """Split names at the commas outside parentheses."""
     pieces, depth = [""], 0
@@ -209,11 +246,11 @@ def _digest(checkpoint: hub.Checkpoint) -> str:
     return f"local-{checkpoint.revision.removeprefix('sha256:')[:8]}"
 
 
-def _mean(names: list[str], options: dict[str, str], precision: str | None) -> Model:
+def _mean(names: list[str], options: dict[str, str], precision: str | None, template: str | None) -> Model:
     joined = _joined(names)
-    parts = tuple(resolve(name, precision) for name in joined)
+    parts = tuple(resolve(name, precision, template) for name in joined)
     distances = {part.distance for part in parts}
-    unfit = any(part.several or part.spec.kind in ("lsa", "vectors") for part in parts)
+    unfit = any(part.several or not kinds.find(part.spec.kind).loads_alone for part in parts)
     if len(parts) < 2 or len(distances) != 1 or unfit:
         raise InputError(
             f"mean({','.join(joined)}) must average transformers with one vector a paper and one distance",
@@ -288,6 +325,7 @@ def _listing(name: str, entry: Mapping[str, Any]) -> Listing:
         licence=entry.get("licence", ""),
         published=_reference().get(name, {}),
         exclusions=tuple(entry.get("exclusions", ())),
+        package=package.partition("/")[0],
     )
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core import files
+from pipeline.core.csr import slices
 from pipeline.core.errors import StageError
 from pipeline.core.progress import Progress
 from pipeline.core.schema import vectors as vectors_schema
@@ -28,6 +29,9 @@ from pipeline.encode.store import write_shard
 PART_PAPERS = 4_096
 """Papers that are sorted by length, encoded and put on disk together. Batches, hence last bits, depend on it."""
 
+PART_CHARACTERS = 2**25
+"""Characters of the texts of a part, at most, unless it is one paper; more than 4,096 abstracts have."""
+
 
 class Texts(Protocol):
     """Where texts come from."""
@@ -37,6 +41,9 @@ class Texts(Protocol):
 
     def label(self, row: int) -> str:
         """Return the id of one paper or query."""
+
+    def characters(self, rows: Rows) -> npt.NDArray[np.int64]:
+        """Return the characters of each text, int64 ``[rows]``."""
 
     def work(self, rows: Rows) -> npt.NDArray[np.int64]:
         """Return characters of each text, int64 ``[rows]``; progress counts them, since batches go by length."""
@@ -83,9 +90,9 @@ class ShardWriter:
         """
         folder = self._out.scratch()
         parts = [
-            _Part(number, rows[start : start + PART_PAPERS], folder / f"part-{number:05d}-{start:08d}.arrow")
+            _Part(number, rows[some], folder / f"part-{number:05d}-{some.start:08d}.arrow")
             for number, rows in shards.items()
-            for start in range(0, len(rows), PART_PAPERS)
+            for some in slices(self._texts.characters(rows), PART_PAPERS, PART_CHARACTERS)
         ]
         missing = [part for part in parts if not part.path.is_file()]
         encoder = self._load() if missing else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from pipeline.core.config import OMIT_DEFAULT
+from pipeline.core.config import OMIT_DEFAULT, file_name
 from pipeline.encode.hub import Checkpoint
 
 Role = Literal["paper", "query"]
@@ -16,7 +16,7 @@ Role = Literal["paper", "query"]
 Distance = Literal["l2", "inner_product", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
 Storage = Literal["float32", "float16", "bfloat16"]
-Template = Literal["title-sep-abstract", "title-space-abstract"]
+Template = Literal["title-sep-abstract", "title-space-abstract", "fields-sep"]
 Missing = Literal["error", "skip"]
 """What is done about papers without a vector: refuse to rank the pool, or rank without them."""
 
@@ -24,12 +24,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "distance": ("l2", "inner_product", "cosine"),
     "compute": ("float32", "bfloat16", "float16"),
     "storage": ("float32", "float16", "bfloat16"),
-    "template": ("title-sep-abstract", "title-space-abstract"),
+    "template": ("title-sep-abstract", "title-space-abstract", "fields-sep"),
     "missing": ("error", "skip"),
     "weights": ("uniform", "tfidf"),
     "pals": ("[CLF]", "[PRX]", "[QRY]", "[RGN]"),
 }
 """Values of the settings that have a fixed set of them."""
+
+FIELD_MARK = "\u241f"
+"""Stands in an abstract before each further field of a paper (SciRepEval: venue, year)."""
 
 POOLING = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """How the states of a text's tokens become a vector, as sentence-transformers names it."""
@@ -55,7 +58,8 @@ class TransformerSpec:
         checkpoint: hub id; empty for a folder, whose content is named by ``revision`` alone.
         revision: commit of the hub repository, or ``sha256:`` and a digest of weights, tokenizer and configuration.
         template: how title and abstract become one text. ``title-sep-abstract`` (SPECTER family): title, the
-            tokenizer's separator, abstract, always with the separator; ``title-space-abstract``: empty parts skipped.
+            tokenizer's separator, abstract, always with the separator; ``title-space-abstract``: empty parts skipped;
+            ``fields-sep`` (SciRepEval): the fields that are not empty, with the separator between them.
         pooling: a name of :data:`POOLING`, several joined by ``+`` (their vectors are concatenated), or ``position:N``
             (control-code models: 1).
         max_length: tokens a text is cut to, special ones included.
@@ -294,4 +298,4 @@ class Model:
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")[-60:].strip("-") or "encoder"
+    return file_name(name.casefold(), most=60) or "encoder"

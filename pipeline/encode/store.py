@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import digest
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.schema import vectors as vectors_schema
 from pipeline.core.workdir import Workdir
@@ -55,6 +56,12 @@ class Segment:
         table = artifact.arrow("rows.arrow")
         self.rows: Rows = table.column("row").chunk(0).to_numpy()
         self.shards: npt.NDArray[np.uint16] = table.column("shard").chunk(0).to_numpy()
+
+    @property
+    def content(self) -> list[str]:
+        """Its identity and the checksums of its files."""
+        manifest = self._artifact.manifest
+        return [manifest.id, *sorted(each.sha256 for each in manifest.outputs)]
 
     def open(self, number: int) -> Shard:
         """Open a shard, verified."""
@@ -109,6 +116,11 @@ class VectorStore:
     def open(cls, folder: Path) -> VectorStore:
         """Open the store in ``folder`` with all segments published there."""
         return cls(folder, published(folder))
+
+    @property
+    def content(self) -> str:
+        """A digest of the identities of all segments and the checksums of their files."""
+        return digest([segment.content for segment in self._segments])
 
     @property
     def dimension(self) -> int:

@@ -15,13 +15,15 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
+import numpy as np
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Steps
 
 from pipeline.core import parallel
+from pipeline.core.csr import slices
 from pipeline.core.errors import InputError, StageError
-from pipeline.corpus.reader import Text
-from pipeline.encode.spec import Role, TransformerSpec
+from pipeline.corpus.reader import TEXT_CHARS, Text
+from pipeline.encode.spec import FIELD_MARK, Role, TransformerSpec
 
 Span = tuple[int, int]
 """First token of those a vector is the mean of, and the one behind the last."""
@@ -73,19 +75,21 @@ class TextTokeniser:
 
     def __call__(self, texts: Sequence[Text], role: Role) -> Tokens:
         """Return the tokens of texts, in their order."""
-        if not texts:
-            return Tokens([], [], [])
         separator = self._tokenizer.sep_token or ""
-        encoding = self._tokenizer(
-            [render(text, role, self._spec, separator) for text in texts],
-            truncation=True,
-            max_length=self._spec.max_length,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )
-        ids: list[list[int]] = encoding["input_ids"]
-        spans = [[self._span(len(each))] for each in ids]
-        return Tokens(ids, spans, [bool(each.overflowing) for each in encoding.encodings])
+        tokens = Tokens([], [], [])
+        sizes = np.array([len(text.title) + len(text.abstract) for text in texts], np.int64)
+        for some in slices(sizes, len(texts), TEXT_CHARS):  # the tokens that are cut off are held until a call ends
+            encoding = self._tokenizer(
+                [render(text, role, self._spec, separator) for text in texts[some]],
+                truncation=True,
+                max_length=self._spec.max_length,
+                return_attention_mask=False,
+                return_token_type_ids=False,
+            )
+            tokens.ids.extend(encoding["input_ids"])
+            tokens.spans.extend([self._span(len(each))] for each in encoding["input_ids"])
+            tokens.cut.extend(bool(each.overflowing) for each in encoding.encodings)
+        return tokens
 
     def _span(self, length: int) -> Span:
         if self._position is None:
@@ -107,6 +111,9 @@ def render(text: Text, role: Role, spec: TransformerSpec, separator: str) -> str
         return spec.query_prefix + text.title
     if spec.template == "title-sep-abstract":
         return spec.paper_prefix + text.title + separator + text.abstract
+    if spec.template == "fields-sep":
+        fields = map(str.strip, (text.title, *text.abstract.split(FIELD_MARK)))
+        return spec.paper_prefix + f" {separator} ".join(field for field in fields if field)
     return spec.paper_prefix + " ".join(part for part in text if part)
 
 

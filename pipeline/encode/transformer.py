@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
-from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import recipe
 from pipeline.encode.adapter import activate
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoded, Encoder
-from pipeline.encode.network import Network, open_pretrained, torch_device
+from pipeline.encode.network import SAMPLE, Network, loading, open_pretrained, torch_device
 from pipeline.encode.pals import has_pals, open_pals
 from pipeline.encode.spec import AspireSpec, Model, Role, TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, Tokeniser, TokeniserPool, Tokens
@@ -83,8 +80,11 @@ class TransformerEncoder(Network, Encoder):
         network, tokenizer = open_pals(place, pals) if pals or has_pals(place) else open_pretrained(place)
         if model.adapter is not None:
             activate(network, model.adapter.ready())
-        dense = [dense_layer(model.checkpoint.folder / folder) for folder in folders]
-        return cls(model.spec, network.eval(), tokenizer, device, resources.workers, dense)
+        dense = [dense_layer(place / folder) for folder in folders]
+        with loading(place):
+            encoder = cls(model.spec, network.eval(), tokenizer, device, resources.workers, dense)
+            encoder.try_out(encoder.prepare([SAMPLE]))
+        return encoder
 
     @property
     def dimension(self) -> int:
@@ -169,15 +169,15 @@ def dense_layer(folder: Path) -> nn.Sequential:
     Raises:
         InputError: the weights are damaged, or missing, or are not those that the configuration describes.
     """
-    values = recipe.dense(folder)
-    linear = nn.Linear(values["in_features"], values["out_features"], bias=values.get("bias", True))
+    values, (_, weights) = recipe.dense(folder), recipe.dense_files(folder)
+    with loading(folder):
+        linear = nn.Linear(values["in_features"], values["out_features"], bias=values.get("bias", True))
+        read = load_file if weights.suffix == ".safetensors" else _load_binary
+        state = {name.removeprefix("linear."): weight.float() for name, weight in read(weights).items()}
+        linear.load_state_dict(state)
     activation: nn.Module = getattr(nn, values["activation_function"])()
-    try:
-        if (folder / "model.safetensors").is_file():
-            weights = load_file(folder / "model.safetensors")
-        else:
-            weights = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
-        linear.load_state_dict({name.removeprefix("linear."): weight.float() for name, weight in weights.items()})
-    except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
-        raise InputError(f"{folder} cannot be loaded as a dense layer ({error})", "Download it again") from error
     return nn.Sequential(linear, activation).eval()
+
+
+def _load_binary(path: Path) -> Any:
+    return torch.load(path, map_location="cpu", weights_only=True)

@@ -12,12 +12,12 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
-from pipeline.core.rng import priorities, smallest
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Corpus
-from pipeline.encode.lsa import LsaEncoder, counter_of, joined_sample, write_fit
+from pipeline.encode.lsa import LsaEncoder, counter_of, joined_sample, sample_of, write_fit
 from pipeline.encode.spec import WordsSpec
 
 
@@ -49,10 +49,10 @@ def fit(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
     try:
         from gensim.models import Word2Vec
     except ImportError as error:
-        raise InputError(f"word vectors need gensim ({error})", "pip install 'mdcr-pipeline[facets]'") from error
-    chosen = smallest(priorities(corpus.attributes["key"], spec.seed, "words sample"), spec.sample)
+        raise InputError(f"word vectors need gensim ({error})", pip_extra("facets")) from error
+    chosen = sample_of(corpus, spec.seed, "words sample", spec.sample)
     with Progress(len(chosen), "word vectors: terms", "papers") as progress:
-        texts = list(joined_sample(corpus, np.sort(chosen), progress))
+        texts = list(joined_sample(corpus, chosen, progress))
     counter = counter_of(min_df=2, max_features=spec.vocabulary)
     try:
         counts = counter.fit_transform(texts)

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from pipeline.core import files
+from pipeline.core.text import csv_cell
 from pipeline.exchange.rankings import check_format
 from pipeline.measure import trec
 
@@ -14,11 +15,22 @@ FORMATS = {name: name for name in ("csv", "csv.gz", "parquet")}
 """Formats of a frame, and the ending of each file's name."""
 
 
+_IDS = ("query_id", "paper_id")
+"""Columns that other tools join by: their texts are written as they are, also where a spreadsheet runs them."""
+
+
+def as_csv(frame: pl.DataFrame) -> str:
+    """Return a frame as CSV, its texts but ids as :func:`pipeline.core.text.csv_cell` has them."""
+    texts = [name for name, kind in frame.schema.items() if kind == pl.String and name not in _IDS]
+    text: str = frame.with_columns(pl.col(name).map_elements(csv_cell, pl.String) for name in texts).write_csv()
+    return text
+
+
 def write_frame(path: Path, frame: pl.DataFrame, output: str = "csv") -> None:
     """Write a frame, atomically, in one of :data:`FORMATS`."""
     check_format(output, FORMATS)
     if output.startswith("csv"):
-        trec.write(path, [frame.write_csv().encode()])
+        trec.write(path, [as_csv(frame).encode()])
     else:
         with files.disk_errors(path), files.replacing(path) as temporary:
             frame.write_parquet(temporary)

@@ -145,7 +145,7 @@ def _years(pool: Pool, rows: Rows) -> pa.Array:
 def _documents(pool: Pool) -> Iterator[bytes]:
     ids = iter(pool.corpus.ids(pool.candidates))
     for block in pool.candidate_texts():
-        records = [{"_id": next(ids), "title": text.title, "text": text.abstract} for text in block]
+        records = [{"_id": next(ids), "title": text.title, "text": str(text.abstract)} for text in block]
         yield msgspec.json.Encoder().encode_lines(records)
 
 

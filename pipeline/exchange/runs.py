@@ -7,9 +7,8 @@ the user allows it. Ranks in the file do not count: as in trec_eval, scores as f
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +22,20 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.order import tied_share
 from pipeline.core.schema import RANKING
+from pipeline.core.text import number as decimal
 from pipeline.corpus.pool import Pool
 from pipeline.measure.inputs import pairs, query_of
 from pipeline.measure.trec import unescape
-from pipeline.sources.lines import read_lines
+from pipeline.sources.lines import read_blocks, read_lines
+
+MEMORY = 2**31
+"""Bytes that reading a run takes, about, where the caller does not say."""
+
+_TIMES = {"trec": 8, "json": 20, "lz4": 20}
+"""Memory that a run takes, as a multiple of its text: at most, about. JSON is read as tuples first."""
+
+_ROW_BYTES = 128
+"""Memory that a row of a Parquet file takes, about."""
 
 _SHOWN = 3
 """Unknown ids that a message shows."""
@@ -60,13 +69,16 @@ class Entries:
     escaped: bool = False
 
 
-def read_run(path: Path, pool: Pool, depth: int, *, allow_unknown: bool = False) -> tuple[pa.Table, dict[str, int]]:
+def read_run(
+    path: Path, pool: Pool, depth: int, *, allow_unknown: bool = False, memory: int = MEMORY
+) -> tuple[pa.Table, dict[str, int]]:
     """Read a run of a pool. Its entries may be in any order.
 
     Entries that the pool excludes (the query itself, papers with its title) are left out before ranks are counted.
 
     The ending of the file says its format: ``.json``, ``.lz4``, ``.parquet``, otherwise TREC. ``allow_unknown`` leaves
-    out entries of queries and documents that the pool does not have.
+    out entries of queries and documents that the pool does not have. A run that needs more than ``memory`` bytes is
+    refused.
 
     Returns:
         The ranking, schema :data:`pipeline.core.schema.RANKING`, and counts: entries ``read``, ``unknown_queries`` and
@@ -76,7 +88,7 @@ def read_run(path: Path, pool: Pool, depth: int, *, allow_unknown: bool = False)
     Raises:
         InputError: the file cannot be read, or an entry is refused; the message says where.
     """
-    entries = read_entries(path)
+    entries = read_entries(path, memory)
     query, row = _positions(entries, pool), _rows(entries, pool)
     counts = {"read": len(row)}
     for what, found in (("query", query), ("document", np.where(query < 0, 0, row))):
@@ -94,19 +106,19 @@ def read_run(path: Path, pool: Pool, depth: int, *, allow_unknown: bool = False)
     return ranking, counts | {"tied": round(share * ranking.num_rows)}
 
 
-def read_entries(path: Path) -> Entries:
-    """Read the entries of a run file, whatever pool they are of.
+def read_entries(path: Path, memory: int = MEMORY) -> Entries:
+    """Read the entries of a run file, whatever pool they are of, in ``memory`` bytes, about.
 
     Raises:
-        InputError: the file cannot be read, has no entry, or a line or score is malformed.
+        InputError: the file cannot be read, is too large, has no entry, or a line or score is malformed.
     """
     kind = path.name.removesuffix(".gz").rpartition(".")[2]
     reader = {"json": _json, "lz4": _ranx, "parquet": _parquet, "parq": _parquet}.get(kind, _trec)
     try:
-        entries = reader(path)
+        entries = reader(path, memory)
     except CorruptError as error:
         raise InputError(error.what, "Write the run again") from error
-    except (OSError, EOFError, ValueError, ArithmeticError, RuntimeError, LookupError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, ArithmeticError, RuntimeError, LookupError) as error:
         raise InputError(
             f"{path} cannot be read as a run ({str(error)[:200]})",
             "Give a TREC run, or a .json, .lz4 (ranx) or .parquet file that ends so; .gz may follow",
@@ -122,19 +134,23 @@ def read_entries(path: Path) -> Entries:
     return entries
 
 
-def _trec(path: Path) -> Entries:
-    queries, documents, scores, numbers = [], [], [], []
+def _trec(path: Path, memory: int) -> Entries:
+    queries, documents, scores, numbers = list[str](), list[str](), array("d"), array("q")
+    spelled: dict[str, str] = {}  # each id once, however often it occurs
+    size = 0
     for number, line in read_lines(path):
+        size += len(line or b"")
+        _refuse_large(path, size * _TIMES["trec"], memory)
         try:
             query, _, document, _, score, _ = (line or b"").decode().split()
-            scores.append(float(score))
+            scores.append(decimal(score))
         except ValueError as error:
             raise InputError(
                 f"{path}:{number} must be 'query Q0 document rank score tag' in UTF-8, got {(line or b'')[:80]!r}",
                 "Write six columns with white space between them; %20 stands for a space in an id",
             ) from error
-        queries.append(query)
-        documents.append(document)
+        queries.append(spelled.setdefault(query, query))
+        documents.append(spelled.setdefault(document, document))
         numbers.append(number)
     return Entries(path, queries, documents, _float32(scores), lambda entry: f"{path}:{numbers[entry]}", escaped=True)
 
@@ -143,15 +159,31 @@ class _Object(list[tuple[str, Any]]):
     """A JSON object with its repetitions."""
 
 
-def _json(path: Path) -> Entries:
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+def _json(path: Path, memory: int) -> Entries:
+    data = bytearray()
+    for block in read_blocks(path):
+        data += block
+        _refuse_large(path, len(data) * _TIMES["json"], memory)
     return _nested(path, json.loads(data, object_pairs_hook=_Object))
 
 
-def _ranx(path: Path) -> Entries:
-    from ranx.io import load_lz4
+def _ranx(path: Path, memory: int) -> Entries:
+    """Return the entries of a file of ranx: CBOR, compressed twice."""
+    import cbor2
+    import lz4.frame  # type: ignore[import-untyped]
 
-    return _nested(path, _as_object(load_lz4(path)))
+    with lz4.frame.open(path) as inner, lz4.frame.open(inner) as outer:
+        data = outer.read(memory // _TIMES["lz4"] + 1)
+    _refuse_large(path, len(data) * _TIMES["lz4"], memory)
+    return _nested(path, _as_object(cbor2.loads(data)))
+
+
+def _refuse_large(path: Path, needed: int, memory: int) -> None:
+    if needed > memory:
+        raise InputError(
+            f"the run {path} needs more than {memory / 2**20:,.0f} MiB of memory",
+            "Give the command more with --memory, or divide the run by queries",
+        )
 
 
 def _as_object(found: Any) -> Any:
@@ -160,7 +192,7 @@ def _as_object(found: Any) -> Any:
 
 def _nested(path: Path, run: Any) -> Entries:
     """Return the entries of ``{query: {document: score}}``."""
-    queries, documents, scores = [], [], []
+    queries, documents, scores = list[str](), list[str](), array("d")
     for query, found in _members(path, run, "the run"):
         for document, score in _members(path, found, f"query {query!r}"):
             if not isinstance(score, int | float) or isinstance(score, bool):
@@ -169,7 +201,8 @@ def _nested(path: Path, run: Any) -> Entries:
             documents.append(document)
             scores.append(float(score))
 
-    "".join((*queries, *documents)).encode()  # refuses lone surrogates
+    for each in {*queries, *documents}:
+        each.encode()  # refuses lone surrogates
 
     def place(entry: int) -> str:
         return f"{path}: query {queries[entry]!r}, document {documents[entry]!r}"
@@ -187,9 +220,10 @@ def _refuse_shape(what: str, expected: str, got: Any) -> NoReturn:
     raise InputError(f"{what} must be {expected}, got {got!r:.60}", "Write the run again")
 
 
-def _parquet(path: Path) -> Entries:
+def _parquet(path: Path, memory: int) -> Entries:
     if path.suffix == ".gz":
         raise InputError(f"{path} must be Parquet without gzip around it", "Unpack it: Parquet is compressed inside")
+    _refuse_large(path, pq.read_metadata(path).num_rows * _ROW_BYTES, memory)
     names = pq.read_schema(path).names
     chosen = []
     for what, known in COLUMNS.items():

@@ -16,7 +16,17 @@ import httpx
 from pipeline.core import files
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.fetch.partial import Partial
-from pipeline.fetch.remote import ATTEMPTS, TRANSIENT, Catalogue, Remote, Wait, bare, pause
+from pipeline.fetch.remote import (
+    ATTEMPTS,
+    TRANSIENT,
+    Catalogue,
+    Remote,
+    Wait,
+    bare,
+    pause,
+    refuse_hopeless,
+    say_wait,
+)
 from pipeline.fetch.verify import check
 
 _EXPIRED = frozenset({400, 401, 403, 404, 410})
@@ -59,7 +69,7 @@ class Downloader:
         path = self.folder / remote.name
         record = Partial(path)
         known = self.known.get(remote.name) or record.state.checked
-        if path.is_file() and _still(known, remote):
+        if path.is_file() and _still(known, remote) and path.stat().st_size == known["bytes"]:
             self.report(path.stat().st_size)
             return known
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,19 +96,23 @@ class Downloader:
             raise
 
     def _complete(self, remote: Remote, record: Partial) -> None:
-        """Append to the partial file until it is complete."""
-        fruitless, problem = 0, ""
+        """Append to the partial file until it is complete, or no attempt brings more than an earlier one."""
+        fruitless, most = 0, record.size
         while fruitless < ATTEMPTS:
-            before = record.size
-            if fruitless:
-                self._sleep(pause(fruitless, None))
+            seconds = 0.0
             try:
-                problem = self._attempt(remote, record)
+                problem, seconds = self._attempt(remote, record)
             except (httpx.RequestError, httpx.InvalidURL) as error:
+                refuse_hopeless(remote.url, error)
                 problem = f"{type(error).__name__}: {error}"
             if not problem:
                 return
-            fruitless = 0 if record.size > before else fruitless + 1
+            fruitless = 0 if record.size > most else fruitless + 1
+            most = max(most, record.size)
+            if fruitless < ATTEMPTS:
+                seconds = max(seconds, pause(fruitless, None))
+                say_wait(remote.url, problem, seconds)
+                self._sleep(seconds)
             if re.match(f"HTTP ({'|'.join(map(str, _EXPIRED))})", problem):
                 remote = self.catalogue.renewed(remote)
         raise StageError(
@@ -106,25 +120,27 @@ class Downloader:
             "Run the same command again: it resumes where it stopped",
         )
 
-    def _attempt(self, remote: Remote, record: Partial) -> str:
-        """Request what is missing; return what went wrong, or an empty text if the file is complete."""
+    def _attempt(self, remote: Remote, record: Partial) -> tuple[str, float]:
+        """Request what is missing.
+
+        Returns:
+            What went wrong, empty if the file is complete; the seconds that the server asks to wait.
+        """
         start, headers = record.size, {}
         if start and start == record.state.total:
-            return ""
+            return "", 0
         if start and record.state.etag:
             headers = {"Range": f"bytes={start}-", "If-Range": record.state.etag}
         with self.session.stream("GET", remote.url, headers=headers) as answer:
             if answer.status_code not in (200, 206):
                 if answer.status_code == 416:
                     self._restart(record)
-                if answer.status_code in TRANSIENT:
-                    self._sleep(pause(0, answer))
-                return f"HTTP {answer.status_code}"
+                return f"HTTP {answer.status_code}", pause(0, answer) if answer.status_code in TRANSIENT else 0
             sent = answer.headers.get("Content-Range", "")
             if answer.status_code == 200 or not sent.startswith(f"bytes {start}-"):
                 self._restart(record)
                 if answer.status_code == 206:
-                    return f"the server sent another range: {sent}"
+                    return f"the server sent another range: {sent}", 0
             record.begin(answer)
             with record.partial.open("ab") as handle:
                 for chunk in answer.iter_raw():
@@ -133,9 +149,12 @@ class Downloader:
                     handle.write(chunk)
                     self.report(len(chunk))
         total = record.state.total
-        if total is not None and record.size < total:
-            return f"the connection ended after {record.size:,} of {total:,} bytes"
-        return ""
+        if total is not None and record.size != total:
+            problem = f"the connection ended after {record.size:,} of {total:,} bytes"
+            if record.size > total:  # the file became shorter on the server
+                self._restart(record)
+            return problem, 0
+        return "", 0
 
     def _sleep(self, seconds: float) -> None:
         (self.wait or self.stop.wait)(seconds)

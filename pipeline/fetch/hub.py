@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from pipeline.core.errors import InputError, StageError, nearest
-from pipeline.fetch.remote import Remote
+from pipeline.fetch.remote import Remote, plain_name
 
-REPOSITORIES = {"scirepeval": "evaluation", "scirepeval_test": r"train|test|test_qrel|metadata|reviewer_metadata"}
+REPOSITORIES = {"scirepeval": "evaluation", "scirepeval_test": r"train|test(_hard|_soft)?(_qrel)?|(reviewer_)?metadata"}
 """Data sets of the organisation ``allenai``, and the splits that an evaluation reads."""
 
 _ENDINGS = r"([-.]\S*|/\S*)?\.(parquet|jsonl|jsonl\.gz|json|csv)"
@@ -62,7 +62,9 @@ class SciRepEvalCatalogue:
         for name in configurations:
             if name not in offered:
                 raise InputError(f"the hub has no configuration {name!r} of SciRepEval", nearest(name, offered))
-        self.name = f"scirepeval-{'-'.join(commit[:7] for commit in commits)}"
+        if not self._files:
+            raise StageError("the hub lists no files of SciRepEval", "Check --endpoint and HF_ENDPOINT")
+        self.name = plain_name(f"scirepeval-{'-'.join(commit[:7] for commit in commits)}")
 
     def files(self) -> list[Remote]:
         """Return the files."""

@@ -14,10 +14,14 @@ from urllib.parse import quote, urlencode
 import httpx
 
 from pipeline.core.errors import InputError, StageError, nearest
-from pipeline.fetch.remote import Remote, Wait, ask, plain_name
+from pipeline.core.text import integer
+from pipeline.fetch.remote import Remote, Wait, ask, bare, plain_name
 from pipeline.sources.openalex_layout import Listed, read_manifest
 
 ENDPOINT = "https://openalex.s3.amazonaws.com"
+
+_PAGES = 10_000
+"""Pages of the longest listing that is read, ten million objects."""
 
 _NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 
@@ -59,10 +63,12 @@ def list_objects(
         StageError: the answer is not a listing.
     """
     query = {"list-type": "2", "prefix": prefix, "max-keys": str(page)}
-    while True:
+    tokens = set[str]()
+    where = bare(bucket)
+    for _ in range(_PAGES):
         answer = ask(session, f"{bucket}/?{urlencode(query)}", wait=wait)
         if answer.status_code != 200:
-            raise StageError(f"{bucket} does not list {prefix} (HTTP {answer.status_code})", "Check --endpoint")
+            raise StageError(f"{where} does not list {prefix} (HTTP {answer.status_code})", "Check --endpoint")
         try:
             root = ET.fromstring(answer.content)  # noqa: S314  # expat refuses entity bombs since 2.4.1
             if not root.tag.endswith("ListBucketResult"):
@@ -71,15 +77,19 @@ def list_objects(
                 key, size, etag, modified = (
                     each.findtext(f"{_NAMESPACE}{name}", "") for name in ("Key", "Size", "ETag", "LastModified")
                 )
-                yield S3Object(key, int(size), etag, modified)
+                yield S3Object(key, integer(size), etag, modified)
         except (ET.ParseError, ValueError) as error:
             raise StageError(
-                f"{bucket} did not answer with a listing of {prefix} ({error})", "Check --endpoint"
+                f"{where} did not answer with a listing of {prefix} ({error})", "Check --endpoint"
             ) from error
         token = root.findtext(f"{_NAMESPACE}NextContinuationToken")
         if not token:
             return
+        if token in tokens:
+            raise StageError(f"{where} repeats a page of its listing of {prefix}", "Check --endpoint")
+        tokens.add(token)
         query["continuation-token"] = token
+    raise StageError(f"{where} lists {prefix} on more than {_PAGES:,} pages", "Check --endpoint")
 
 
 class OpenAlexCatalogue:
@@ -109,7 +119,7 @@ class OpenAlexCatalogue:
         works, merged = FORMATS[kind]
         self._found = self._first(works)
         if not self._found:
-            raise InputError(f"{endpoint} holds no {kind} works", f"Choose another of {', '.join(FORMATS)}")
+            raise InputError(f"{bare(endpoint)} holds no {kind} works", f"Choose another of {', '.join(FORMATS)}")
         self._merged = self._first(merged)
 
     @property
@@ -149,7 +159,7 @@ class OpenAlexCatalogue:
         for prefix in prefixes:
             found = list(list_objects(self._session, self._endpoint, prefix, wait=self._wait))
             kept = [each for each in found if re.search(r"(\.gz|\.parquet|/manifest|/manifest\.json)$", each.key)]
-            if kept:
+            if any(each.key.endswith((".gz", ".parquet")) for each in kept):
                 return kept
         return []
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import httpx
+import msgspec
 
 from pipeline.core import files
 
@@ -37,7 +38,14 @@ class Partial:
     def __init__(self, path: Path) -> None:
         self.partial = path.with_name(f".partial-{path.name}")
         self._json = path.with_name(STATE.replace("*", path.name))
-        self.state = State(**json.loads(self._json.read_text())) if self._json.is_file() else State()
+        self.state = self._read()
+
+    def _read(self) -> State:
+        """Return the state on disk; one that cannot be read says nothing."""
+        try:
+            return msgspec.json.decode(self._json.read_bytes(), type=State)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return State()
 
     @property
     def size(self) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
@@ -44,10 +45,12 @@ def fetch_release(
         sleep: waits between attempts; None: really.
 
     Raises:
-        InputError: the disk is too small.
+        InputError: the disk is too small, or there is no file to fetch.
         StageError: a server cannot be reached or refuses; what was fetched stays, and the next run resumes.
         CorruptError: a file does not match its checksum.
     """
+    if not remotes:
+        raise InputError(f"{catalogue.name} must have a file to fetch, got an empty listing", "Check --endpoint")
     missing = sum(remote.bytes or 0 for remote in remotes if not (folder / remote.name).is_file())
     if missing > files.free_bytes(folder):
         raise InputError(
@@ -56,7 +59,7 @@ def fetch_release(
             "Choose another folder with --output",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    known = json.loads((folder / RECORD).read_text())["files"] if (folder / RECORD).is_file() else {}
+    known = _recorded(folder / RECORD)
     (folder / UNFINISHED).touch()
     sizes = [remote.bytes for remote in remotes]
     total = None if None in sizes else sum(filter(None, sizes))
@@ -84,3 +87,15 @@ def fetch_release(
         path.unlink()
     (folder / UNFINISHED).unlink()
     return record
+
+
+class _Record(msgspec.Struct):
+    files: dict[str, dict[str, Any]]
+
+
+def _recorded(path: Path) -> dict[str, dict[str, Any]]:
+    """Return what an earlier run checked; without a readable record, nothing."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Record).files
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}

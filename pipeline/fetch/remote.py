@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ import httpx
 
 import pipeline
 from pipeline.core.errors import InputError, StageError
+from pipeline.core.progress import say, span
+from pipeline.core.text import without_credentials
 
 ATTEMPTS = 6
 """Attempts without a byte of progress before a request is given up."""
@@ -20,6 +23,9 @@ TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Status codes after which the same request may succeed."""
 
 _REDIRECTS = 10
+
+_MAX_ANSWER = 8 * 2**20
+"""Bytes of the longest answer that is read whole; the longest listings have a few hundred kilobytes."""
 
 Wait = Callable[[float], None]
 
@@ -88,36 +94,81 @@ def ask(
     """Return the answer to a small GET, repeated after transient errors; another origin does not get ``headers``.
 
     Raises:
-        StageError: the server cannot be reached, or fails repeatedly.
+        StageError: the server cannot be reached, fails repeatedly, or sends more than 8 MiB.
     """
-    problem = ""
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            wait(pause(attempt, None))
+    for attempt in range(1, ATTEMPTS + 1):
+        answer = None
         try:
             answer = _redirected(session, session.build_request("GET", url, headers=dict(headers or {})), headers or {})
         except (httpx.RequestError, httpx.InvalidURL) as error:
+            refuse_hopeless(url, error)
             problem = f"{type(error).__name__}: {error}"
-            continue
-        if answer.status_code not in TRANSIENT:
-            return answer
-        problem = f"HTTP {answer.status_code}"
-        wait(pause(0, answer))
+        else:
+            if answer.status_code not in TRANSIENT:
+                return answer
+            problem = f"HTTP {answer.status_code}"
+        if attempt < ATTEMPTS:
+            seconds = max(pause(attempt, None), pause(0, answer))
+            say_wait(url, problem, seconds)
+            wait(seconds)
     raise StageError(f"{bare(url)} gave no answer in {ATTEMPTS} attempts ({problem})", "Check the network; try again")
+
+
+def refuse_hopeless(url: str, error: Exception) -> None:
+    """Raise an error if no later attempt can succeed.
+
+    Raises:
+        StageError: the host has no address.
+        InputError: the address is malformed.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, socket.gaierror):
+            raise StageError(
+                f"{bare(url)} cannot be reached: no address is known of its host ({cause.strerror})",
+                "Check the network and --endpoint",
+            ) from error
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
+        raise InputError(f"{bare(url)!r} must be an address of HTTP", "Write --endpoint https://HOST/PATH") from error
+
+
+def say_wait(url: str, problem: str, seconds: float) -> None:
+    """Say that the next attempt waits, and why."""
+    if seconds:
+        say(f"{bare(url)}: {problem}; the next attempt is in {span(seconds)}")
 
 
 def _redirected(session: httpx.Client, request: httpx.Request, private: Mapping[str, str]) -> httpx.Response:
     """Return the answer at the end of redirects; ``private`` headers go to the first origin alone."""
     origin = _origin(request.url)
     for _ in range(_REDIRECTS):
-        answer = session.send(request, follow_redirects=False)
+        answer = session.send(request, follow_redirects=False, stream=True)
+        try:
+            body = _bounded(answer)
+        finally:
+            answer.close()
         if answer.next_request is None:
-            return answer
+            headers = httpx.Headers([each for each in answer.headers.multi_items() if each[0] != "content-encoding"])
+            return httpx.Response(answer.status_code, headers=headers, content=body, request=request)
         request = answer.next_request
         if _origin(request.url) != origin:
             for name in private:
                 request.headers.pop(name, None)
     raise httpx.TooManyRedirects(f"more than {_REDIRECTS} redirects", request=request)
+
+
+def _bounded(answer: httpx.Response) -> bytes:
+    """Read an answer, decompressed."""
+    body = bytearray()
+    for chunk in answer.iter_bytes():
+        body += chunk
+        if len(body) > _MAX_ANSWER:
+            raise StageError(
+                f"{bare(str(answer.url))} answered with more than {_MAX_ANSWER >> 20} MiB, which no listing has",
+                "Check --endpoint",
+            )
+    return bytes(body)
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
@@ -133,5 +184,5 @@ def pause(attempt: int, answer: httpx.Response | None) -> float:
 
 
 def bare(url: str) -> str:
-    """Return an address without its query, which may hold a signature."""
-    return url.partition("?")[0]
+    """Return an address without its query, which may hold a signature, and without user and password."""
+    return without_credentials(url.partition("?")[0])

@@ -102,7 +102,7 @@ class S2agCatalogue:
         answer = ask(self._session, url, self._headers, wait=self._wait)
         if answer.status_code in (401, 403):
             raise InputError(
-                f"{url} refused the request ({self._message(answer)})",
+                f"{bare(url)} refused the request ({self._message(answer)})",
                 "Give a key in S2_API_KEY or with --api-key-file; they are free at "
                 "https://www.semanticscholar.org/product/api",
             )
@@ -120,9 +120,9 @@ class S2agCatalogue:
         try:
             found = answer.json()
         except (ValueError, RecursionError) as error:
-            raise StageError(f"{url} did not answer with JSON ({error})", "Try again later") from error
+            raise StageError(f"{bare(url)} did not answer with JSON ({error})", "Try again later") from error
         if not isinstance(found, dict):
-            raise StageError(f"{url} answered with a {type(found).__name__}, not an object", "Try again later")
+            raise StageError(f"{bare(url)} answered with a {type(found).__name__}, not an object", "Try again later")
         return found
 
     def _message(self, answer: httpx.Response) -> str:

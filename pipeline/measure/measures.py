@@ -35,6 +35,7 @@ class Definition:
         ranx: name of the function of ``ranx.metrics`` that computes the same; empty without one.
         aliases: other names users may type.
         cuts: whether it takes a cutoff; the whole ranking counts without one.
+        higher_is_better: its direction: which of two systems a table marks as best, and a query counts for.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Definition:
     ranx: str
     aliases: tuple[str, ...] = ()
     cuts: bool = True
+    higher_is_better: bool = True
 
     @property
     def text(self) -> str:
@@ -55,12 +57,18 @@ MEASURES: dict[str, Definition] = {}
 
 
 def measure(
-    name: str, label: str, *, ranx: str = "", aliases: tuple[str, ...] = (), cuts: bool = True
+    name: str,
+    label: str,
+    *,
+    ranx: str = "",
+    aliases: tuple[str, ...] = (),
+    cuts: bool = True,
+    higher_is_better: bool = True,
 ) -> Callable[[Callable[[Hits], Values]], Callable[[Hits], Values]]:
     """Enter a definition into the table; see :class:`Definition` for the arguments."""
 
     def enter(compute: Callable[[Hits], Values]) -> Callable[[Hits], Values]:
-        MEASURES[name] = Definition(name, label, compute, ranx, aliases, cuts)
+        MEASURES[name] = Definition(name, label, compute, ranx, aliases, cuts, higher_is_better)
         return compute
 
     return enter
@@ -185,9 +193,9 @@ class Measure:
         return MEASURES[self.name].label + self._suffix
 
     @property
-    def higher_is_better(self) -> bool:
-        """Whether a higher value is better."""
-        return True
+    def sign(self) -> int:
+        """1 where a higher value is better, -1 where a lower one is."""
+        return 1 if MEASURES[self.name].higher_is_better else -1
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -249,6 +257,11 @@ def parse_measures(text: str | Iterable[str]) -> tuple[Measure, ...]:
     if not words:
         raise InputError("no measure was named", f"Name some, such as {','.join(map(str, DEFAULT))}")
     return tuple(dict.fromkeys(found for found in parsed.values() if found is not None))
+
+
+def sign_of(measure: str) -> int:
+    """Return the sign of a measure by its canonical name (:attr:`Measure.sign`)."""
+    return parse_measures(measure)[0].sign
 
 
 def _parse(word: str) -> Measure | None:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from pipeline.core.errors import InputError
+from pipeline.core.install import pip
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Block, Done, Exclusions, Metric, Ranking, Subset, Vectors
 from pipeline.retrieve.estimates import Floats
@@ -249,7 +250,7 @@ def _gpu(faiss: Any, settings: IndexSettings, fetched: int, device: str) -> int:
             f"{settings.kind} needs a GPU that Faiss can use (--device {device}: none)", "Use --engine ivf or hnsw"
         )
     if settings.kind == "cagra" and not hasattr(faiss, "GpuIndexCagra"):
-        raise InputError("this build of Faiss has no CAGRA", "pip uninstall faiss-gpu && pip install faiss-gpu-cuvs")
+        raise InputError("this build of Faiss has no CAGRA", _replaced("faiss-gpu", "faiss-gpu-cuvs"))
     if fetched > GPU_LIMIT:
         raise InputError(
             f"{fetched:,} candidates a query (the depth and what is excluded) are more than Faiss finds on a GPU",
@@ -334,7 +335,7 @@ def load() -> Any:
     except (ImportError, RuntimeError) as error:  # the latter: CUDA's libraries are missing
         raise InputError(
             f"Faiss is not installed ({error})",
-            "Install exactly one of: pip install faiss-cpu, or with a CUDA GPU: pip install faiss-gpu",
+            f"Install exactly one of: {pip('install faiss-cpu')}, or with a CUDA GPU: {pip('install faiss-gpu')}",
         ) from error
     return faiss
 
@@ -354,6 +355,9 @@ def gpu_of(name: str) -> int | None:
     Raises:
         InputError: there is no such device, or Faiss cannot use it.
     """
-    return gpu_number(
-        name, gpus(), "Faiss", "Choose --device cpu, or: pip uninstall faiss-cpu && pip install faiss-gpu"
-    )
+    return gpu_number(name, gpus(), "Faiss", f"Choose --device cpu, or: {_replaced('faiss-cpu', 'faiss-gpu')}")
+
+
+def _replaced(build: str, other: str) -> str:
+    """Return the commands that put one build of Faiss in the place of another."""
+    return f"{pip(f'uninstall {build}')} && {pip(f'install {other}')}"

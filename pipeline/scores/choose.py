@@ -12,20 +12,17 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import canonical
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError
+from pipeline.core.settings import convert, read
 from pipeline.core.workspace import POOLS, SCORES, find_corpus
+from pipeline.corpus.poolconfig import SETTINGS, value_in
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.caption import flat
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import stored, values
 from pipeline.stages.pool import exclusions
-from pipeline.stages.selection import joined, parse_count_or_all, parse_fields, parse_sizes
+from pipeline.stages.selection import joined
 from pipeline.stages.systems import parse_precision, stored_names
 
-_OF_POOLS = (
-    *("field", "size", "year", "queries", "seed", "split", "nested", "positives", "drop_same_title", "exclude"),
-    *("citation_direction", "min_citations", "min_abstract_chars", "samples"),
-)
 _OF_SYSTEMS = ("depth", "precision", "engine", "missing_positives")
 
 Settings = Mapping[str, Any]
@@ -53,9 +50,9 @@ def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
     Args:
         runs: of :func:`pipeline.scores.store.stored`.
         root: the workspace.
-        **chosen: ``corpus`` (name or folder name); settings of pools, as values of
-            :class:`pipeline.corpus.poolconfig.PoolConfig`: tuples of ``field`` (None: dataset level) and ``size``,
-            ``samples`` (the samples 1 to this number), and the others; ``systems`` (names; ``bm25`` includes
+        **chosen: ``corpus`` (name or folder name); settings of pools (:data:`pipeline.corpus.poolconfig.SETTINGS`), of
+            which ``samples`` means the samples 1 to this number and ``exclude`` name and SHA-256 of each list;
+            ``systems`` (names; ``bm25`` includes
             ``bm25:tuned``), ``depth``, ``precision``, ``engine`` (an index includes the exact search beside it),
             ``missing_positives``; ``measures``, which must have been scored for at least one row. None: any.
 
@@ -69,7 +66,7 @@ def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
         runs = runs.filter(corpus=find_corpus(root, corpus).name)
         if runs.is_empty():
             raise InputError(f"nothing that was scored is of the corpus {corpus!r}", "Run mdcr eval first")
-    runs = _narrowed(runs, _OF_POOLS, chosen, _pool_settings)
+    runs = _narrowed(runs, SETTINGS, chosen, _pool_settings)
     runs = _narrowed(runs, _OF_SYSTEMS, chosen, _system_settings)
     if systems is not None:
         runs = _of_systems(runs, systems)
@@ -83,25 +80,21 @@ def settings_of_choice(**settings: Any) -> dict[str, Any]:
     """Read the settings of :func:`choose` as users type them; None restricts nothing.
 
     Raises:
-        InputError: a setting or value is unknown.
+        InputError: a setting or its value is unknown, or of another type.
     """
-    exact = ("auto", "faiss", "ray")  # the same rankings
     readers: dict[str, Callable[[Any], Any]] = {
-        "field": lambda names: parse_fields(joined(names)),
-        "size": lambda names: parse_sizes(joined(names)),
-        "queries": lambda count: parse_count_or_all(str(count), "--queries"),
-        "exclude": exclusions,
+        "corpus": lambda name: convert(name, str, "--corpus"),
         "systems": lambda names: stored_names(joined(names)),
+        "depth": lambda depth: convert(depth, int, "--depth"),
         "precision": parse_precision,
-        "engine": lambda name: "exact" if name in exact else name,
+        "engine": lambda name: "exact" if name in ("auto", "faiss", "ray") else name,  # the same rankings
+        "missing_positives": lambda way: convert(way, str, "--missing-positives"),
         "measures": lambda names: tuple(map(str, parse_measures(joined(names)))),
     }
-    known = ("corpus", *_OF_POOLS, *_OF_SYSTEMS, "systems", "measures")
-    for name in settings:
-        if name not in known:
-            raise InputError(f"scores are not chosen by {name!r}", nearest(name, known))
-    given = {name: value for name, value in settings.items() if value is not None}
-    return {name: readers[name](value) if name in readers else value for name, value in given.items()}
+    pools = read(SETTINGS, {name: value for name, value in settings.items() if name not in readers}, [*readers])
+    if "exclude" in pools:
+        pools["exclude"] = exclusions(pools["exclude"])
+    return pools | {name: parse(settings[name]) for name, parse in readers.items() if settings.get(name) is not None}
 
 
 def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
@@ -113,7 +106,7 @@ def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
     frame = pl.DataFrame(
         {"place": range(len(pools)), "pool_settings": [json.dumps(canonical(p.manifest.config)) for p in pools]}
     )
-    kept = _narrowed(frame, _OF_POOLS, chosen, _pool_settings) if pools else frame
+    kept = _narrowed(frame, SETTINGS, chosen, _pool_settings) if pools else frame
     return [pools[place] for place in kept["place"]]
 
 
@@ -133,8 +126,8 @@ def require_measures(runs: pl.DataFrame, measures: Iterable[str]) -> None:
 
 def option(name: str) -> str:
     """Return the option of the command line that sets something of :func:`choose`."""
-    spelled = {"systems": "model", "drop_same_title": "keep-same-title"}
-    return "--" + spelled.get(name, name).replace("_", "-")
+    spelled = SETTINGS[name].option if name in SETTINGS else {"systems": "model"}.get(name, name)
+    return "--" + spelled.replace("_", "-")
 
 
 def is_called(run: Settings, name: str) -> bool:
@@ -144,8 +137,8 @@ def is_called(run: Settings, name: str) -> bool:
 
 
 def _pool_settings(run: Settings) -> Settings:
-    settings = flat(json.loads(run["pool_settings"]))
-    return {**settings, "samples": int(settings.get("sample", 1))}
+    config = json.loads(run["pool_settings"])
+    return {name: value_in(config, name) for name in SETTINGS}
 
 
 def _system_settings(run: Settings) -> Settings:
@@ -183,15 +176,13 @@ def _narrowed(
             got = ", ".join(map(str, _several(wanted)))
             listed = ", ".join(sorted(known, key=_natural)) or "left out"
             one_of = "one of " if len(known) > 1 else ""
-            raise InputError(f"{option(name)} must be {one_of}{listed} here, got {got}", "Choose one of these")
+            raise InputError(f"{option(name)} must be {one_of}{listed} here, got {got}", "Choose one that is there")
     return runs
 
 
 def _fits(name: str, value: Any, wanted: Any) -> bool:
-    if name in ("field", "size"):
-        return value in wanted
-    if name == "samples":
-        return bool(value <= wanted)
+    if name in SETTINGS:
+        return SETTINGS[name].wants(value, wanted)
     if name == "precision":
         return all(one == wanted for one in value)
     if name == "engine":

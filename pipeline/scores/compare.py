@@ -11,9 +11,10 @@ import polars as pl
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.corpus.pool import Pool
-from pipeline.measure.measures import parse_measures
+from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind, paired_permutation
 from pipeline.scores.average import PROTOCOL, Draws, average, in_order
+from pipeline.scores.caption import scope
 from pipeline.scores.choose import is_called
 from pipeline.scores.store import artifact, load_runs, opened_pool
 
@@ -21,6 +22,7 @@ DIFFERENCES = {
     "first": pl.String,
     "second": pl.String,
     "field": pl.String,
+    "scope": pl.String,
     "size": pl.Int64,
     "pools": pl.List(pl.String),
     "queries": pl.Int64,
@@ -40,10 +42,10 @@ DIFFERENCES = {
 }
 """Columns of differences, a row for each field, size and measure.
 
-``first`` and ``second`` are labels; ``difference`` is the second less the first, ``low`` and ``high`` bound its
-bootstrap interval over queries (``interval`` is its kind); ``p_value`` is of the paired permutation test, not corrected
-for several rows; ``wins`` counts the queries on which the second is better; ``changes`` are the differences of the
-queries, mean over samples.
+``first`` and ``second`` are labels; ``scope`` is what the pools are of (:func:`pipeline.scores.caption.scope`);
+``difference`` is the second less the first, ``low`` and ``high`` bound its bootstrap interval over queries
+(``interval`` is its kind); ``p_value`` is of the paired permutation test, not corrected for several rows; ``wins``
+counts the queries on which the second is better; ``changes`` are the differences of the queries, mean over samples.
 """
 
 _POSITIVE = pl.Struct(
@@ -87,7 +89,8 @@ def compare(
             raise InputError(f"{name} must be scored for both rows", f"Choose from {', '.join(common)}")
     names = list(measures or common)
     averages = average(both.filter(pl.col("measure").is_in(names)), draws)
-    sign = np.array([1 if parse_measures(name)[0].higher_is_better else -1 for name in names])
+    sign = np.array([sign_of(name) for name in names])
+    scope_of = {(run["field"], run["size"]): scope(run) for run in load_runs(both).iter_rows(named=True)}
     parts = []
     for setup in dict.fromkeys(key[0] for key in averages):
         values = [np.stack([averages[setup, label, name].values for name in names]) for label in labels]
@@ -97,7 +100,7 @@ def compare(
         low, high = confidence_interval(means, change, level=draws.level)
         gain = change * sign[:, None]
         parts.append(pl.DataFrame({
-            "first": labels[0], "second": labels[1], "field": setup[0], "size": setup[1],
+            "first": labels[0], "second": labels[1], "field": setup[0], "scope": scope_of[setup], "size": setup[1],
             "pools": [list(averages[setup, labels[0], names[0]].pools)] * len(names),
             "queries": change.shape[1], "interval": interval_kind(change.shape[1]), "level": draws.level,
             "measure": names, "first_value": values[0].mean(axis=1), "second_value": values[1].mean(axis=1),

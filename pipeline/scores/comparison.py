@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from pipeline.core.config import format_count
-from pipeline.scores.caption import DATASET
+from pipeline.core.text import printable
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import Column, Line, Table, label_of
 
@@ -21,8 +21,8 @@ _POSITIVES = 10
 
 
 def pool_of(row: Mapping[str, Any]) -> str:
-    """Return the field and size of a row of differences."""
-    return f"{row['field'] or DATASET} {format_count(row['size'])}"
+    """Return scope and size of a row of differences."""
+    return f"{row['scope']} {format_count(row['size'])}"
 
 
 def difference_table(differences: pl.DataFrame, title: str) -> Table:
@@ -58,7 +58,7 @@ def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[st
     for part in differences.partition_by("field", "size", maintain_order=True):
         some = part.row(0, named=True)
         own = queries.filter(queries["field"].eq_missing(some["field"]), queries["size"] == some["size"])
-        shared = ("first", "second", "field", "size", "pools", "queries", "interval", "level")
+        shared = ("first", "second", "field", "scope", "size", "pools", "queries", "interval", "level")
         figures = part.drop(shared, "changes").rename({"first_value": "first", "second_value": "second"})
         told = {"differences": figures.rows(named=True), "most_different": own.drop("field", "size").rows(named=True)}
         records.append({name: some[name] for name in shared} | told)
@@ -69,7 +69,7 @@ def as_text(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
     """Return the comparison of one field and size for a terminal; ``queries`` are those that differ most."""
     some = differences.row(0, named=True)
     first, second = some["first"], some["second"]
-    pools = f"{some['field'] or DATASET}, {some['size']:,} candidates, {some['queries']:,} queries"
+    pools = f"{some['scope']}, {some['size']:,} candidates, {some['queries']:,} queries"
     lines = [render_table(difference_table(differences, f"{second} against {first} ({pools})")).rstrip()]
     if len(queries):
         lines += ["", f"Queries that differ most in {label_of(some['measure'])}:"]
@@ -77,7 +77,7 @@ def as_text(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
         where = f"  [{query['pool']}]" if len(some["pools"]) > 1 else ""
         change = f"{100 * query['first']:.1f} -> {100 * query['second']:.1f}"
         lines += ["", f"{change}  {_paper(query['query_id'], query)}{where}"]
-        ranks: list[tuple[str, ...]] = [(first, second, "relevant paper")]
+        ranks: list[tuple[str, ...]] = [(printable(first), printable(second), "relevant paper")]
         ranks += [
             (*(str(paper[name] or "-") for name in ("first_rank", "second_rank")), _paper(paper["paper_id"], paper))
             for paper in query["positives"][:_POSITIVES]
@@ -90,7 +90,7 @@ def as_text(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
 
 def _paper(paper_id: str, paper: Mapping[str, Any]) -> str:
     year = "" if paper["year"] is None else f" ({paper['year']})"
-    return f"{paper_id} {textwrap.shorten(paper['title'], _TITLE, placeholder='...')}{year}"
+    return printable(f"{paper_id} {textwrap.shorten(paper['title'], _TITLE, placeholder='...')}{year}")
 
 
 def _aligned(rows: Sequence[tuple[str, ...]], text: int = 0) -> Iterator[str]:

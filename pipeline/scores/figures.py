@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
 from pipeline.scores.page.parts import Chart, Series
 
 FORMATS = ("svg", "pdf", "png")
@@ -48,9 +49,7 @@ def drawing() -> Iterator[Any]:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise InputError(
-            "figures need matplotlib, which is not installed", "pip install 'mdcr-pipeline[plot]'"
-        ) from error
+        raise InputError("figures need matplotlib, which is not installed", pip_extra("plot")) from error
     defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
     with mpl.rc_context({**defaults, **_STYLE}):
         yield Figure

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.core.config import parse_count
 from pipeline.core.errors import DriftError, InputError
 from pipeline.core.progress import say
+from pipeline.core.text import from_csv_cell, number
 from pipeline.measure.measures import parse_measures
 
 COLUMNS = ("system", "field", "size", "measure", "value")
@@ -70,7 +71,7 @@ def _found(row: Mapping[str, str], records: Sequence[Mapping[str, Any]]) -> list
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        return number(text)
     except ValueError:
         raise InputError(f"{text!r} in the column value is not a number", "Give a fraction such as 0.645") from None
 
@@ -80,7 +81,7 @@ def _read(path: Path) -> list[dict[str, str]]:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({error})", "Give a CSV file in UTF-8") from error
-    rows = list(csv.DictReader(lines))
+    rows = [{k: from_csv_cell(v) if isinstance(v, str) else v for k, v in row.items()} for row in csv.DictReader(lines)]
     if not rows or not set(COLUMNS) <= rows[0].keys():
         raise InputError(f"{path} does not have the columns {', '.join(COLUMNS)}", "Add them, or rows")
     return [{name: (row.get(name) or "").strip() for name in (*COLUMNS, *OPTIONAL)} for row in rows]

@@ -65,8 +65,10 @@ def _tabular(table: Table) -> str:
 
 
 def _text(value: Value) -> str:
-    if isinstance(value, Beside) and value.worse is not None:
-        return rf"\textcolor{{{'red' if value.worse else 'teal'}}}{{{escape(str(value))}}}"
+    if isinstance(value, Beside):
+        interval = rf"{{\scriptsize {value.interval}}}" if value.interval else ""
+        shown = " ".join(filter(None, (percent(value.value), interval, value.difference)))
+        return shown if value.worse is None else rf"\textcolor{{{'red' if value.worse else 'teal'}}}{{{shown}}}"
     if not isinstance(value, Figure):
         return escape("–" if value is None else str(value))
     shown = rf"\textbf{{{percent(value.value)}}}" if value.best else percent(value.value)

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from pipeline.core.config import digest, format_count
-from pipeline.core.workspace import CORPORA, corpus_names
-from pipeline.scores.caption import unusual
+from pipeline.core.config import digest, file_name, format_count
+from pipeline.core.workspace import corpus_folders
+from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.scores.caption import flat, unusual
 from pipeline.scores.choose import option
 
 _LONGEST = 120
-
-_IN_KIND = {
-    *("corpus", "year", "queries", "seed", "split", "nested", "positives", "drop_same_title", "exclude"),
-    *("citation_direction", "min_citations", "min_abstract_chars"),
-}
-"""Settings of a choice that the kind of pool names, whether they were chosen or not."""
 
 
 def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], told: Sequence[str]) -> dict[str, str]:
@@ -33,13 +27,11 @@ def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], told
         chosen: as given to :func:`pipeline.scores.choose.choose`.
         told: what else decides the tables.
     """
-    corpus_name: dict[str, str] = {}
-    for name in corpus_names(root):
-        folder = (root / CORPORA / f"{name}.name").read_text(encoding="utf-8", errors="replace").strip()
-        corpus_name.setdefault(folder, name)
-    parts = [
-        _part(option(name)[2:], value) for name, value in chosen.items() if value is not None and name not in _IN_KIND
-    ]
+    corpus_name = corpus_folders(root)
+    # The kind names the corpus, and what separates tables, whether it was chosen or not.
+    asked = {name: value for name, value in chosen.items() if name not in SETTINGS or not SETTINGS[name].separates}
+    asked.pop("corpus", None)
+    parts = [_part(option(name)[2:], value) for name, value in asked.items() if value is not None]
     names: dict[str, str] = {}
     for run in runs.unique("kind", keep="first", maintain_order=True).iter_rows(named=True):
         corpus = corpus_name.get(run["corpus"], run["corpus"])
@@ -49,12 +41,13 @@ def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], told
     return names
 
 
-def _kind(config: Mapping[str, Any]) -> list[str]:
+def _kind(settings: Mapping[str, Any]) -> list[str]:
+    config = flat(settings)
     parts = [str(config["year"])] if config.get("year") else []
     parts += ["validation"] if config.get("split") == "validation" else []
     parts += [_part("queries", config["queries"])] if "queries" in config else []
     parts += [_part("seed", config["seed"])] if "seed" in config else []
-    return parts + [_plain(rule) for rule in unusual(config)]
+    return parts + [_plain(rule) for rule in unusual(settings)]
 
 
 def _part(name: str, value: Any) -> str:
@@ -65,7 +58,7 @@ def _part(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    return re.sub(r"[^A-Za-z0-9.=,@()+-]+", "-", str(value)).strip("-").lower()
+    return file_name(str(value), kept=".=,@()+-").lower()
 
 
 def _cut(name: str) -> str:

@@ -13,7 +13,7 @@ from pipeline.core.fields import MAG_FIELDS
 from pipeline.corpus.marks import sentence
 from pipeline.encode import registry
 from pipeline.scores.average import AVERAGE
-from pipeline.scores.caption import DATASET, provenance
+from pipeline.scores.caption import DATASET, is_given, provenance
 from pipeline.scores.labels import text
 
 _MISSING = {"ignore": "left out of denominators", "count": "counted in denominators"}
@@ -29,7 +29,8 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
     """
     pools = runs.unique("pool", keep="first", maintain_order=True)
     gaps = sentence(map(json.loads, pools["metadata_gaps"]))
-    told = [_reading(table, runs, compared), _significance(table, runs), _pools(table)]
+    given = is_given(json.loads(pools["pool_settings"][0]))
+    told = [_reading(table, runs, compared), _significance(table, runs), _collection(table) if given else _pools(table)]
     told += [_missing(runs), gaps, _published(table, runs), _parameters(runs), _measured(runs), provenance(table, runs)]
     return tuple(note for note in told if note)
 
@@ -77,6 +78,13 @@ def _pools(table: pl.DataFrame) -> str:
         for _, size, drawn, queries, positives in facts.sort("size").iter_rows()
     ]
     return f"Pools: {'; '.join(parts)}."
+
+
+def _collection(table: pl.DataFrame) -> str:
+    """Return the size of a collection that has queries of its own; a table by field has columns for it."""
+    some = table.row(0, named=True)
+    size = f"Collection: {some['size']:,} documents, {some['queries']:,} queries, {some['positives']:,} positives."
+    return size if set(table["field"]) == {None} else ""
 
 
 def _missing(runs: pl.DataFrame) -> str:

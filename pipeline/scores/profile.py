@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.duplicates import DuplicatesConfig, groups
-from pipeline.corpus.prefilter import Attributes, PrefilterConfig, prefilter
+from pipeline.corpus.prefilter import Attributes, Mask, PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
@@ -22,11 +22,14 @@ _BLOCK = 4_000_000
 def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
     """Return counts, shares and distributions of a corpus, as plain data.
 
+    Of a collection with queries of its own there are no ``prefiltered`` papers.
     Holds ``memory`` bytes and 2 bytes a paper.
     """
     attributes = corpus.attributes
     papers = len(corpus)
-    kept, prefiltered = prefilter(attributes, PrefilterConfig())
+    # A collection with queries of its own is searched whole: no prefilter, which rests on years and references.
+    given = corpus.has_query_texts()
+    kept, counted = (None, {}) if given else prefilter(attributes, PrefilterConfig())
     degrees = {
         "references listed": attributes["n_outbound"],
         "references in the corpus": _Degrees(corpus.outgoing.indptr),
@@ -41,8 +44,8 @@ def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
         "artifact": corpus.artifact.name,
         "source": corpus.artifact.manifest.config["source"],
         "papers": papers,
-        "prefiltered": prefiltered["kept"],
-        "prefilter": prefiltered,
+        "prefiltered": counted.get("kept"),
+        "prefilter": counted,
         "dropped": dict(counts.get("dropped", {})),
         "noted": dict(counts.get("noted", {})),
         "text": _text(attributes),
@@ -92,7 +95,7 @@ def _text(attributes: Attributes) -> dict[str, Any]:
     }
 
 
-def _years(attributes: Attributes, kept: npt.NDArray[np.bool_]) -> list[dict[str, Any]]:
+def _years(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
     """Return by year the papers, those with an abstract and those the prefilter keeps; papers without a year last."""
     year = attributes["year"]
     known = year[year != NO_YEAR]
@@ -101,8 +104,9 @@ def _years(attributes: Attributes, kept: npt.NDArray[np.bool_]) -> list[dict[str
     columns = {
         "papers": np.bincount(place, minlength=last - first + 2),
         "with_abstract": np.bincount(place[attributes["abstract_chars"] > 0], minlength=last - first + 2),
-        "prefiltered": np.bincount(place[kept], minlength=last - first + 2),
     }
+    if kept is not None:
+        columns["prefiltered"] = np.bincount(place[kept], minlength=last - first + 2)
     return [
         {"year": first + i if first + i <= last else None, **{name: int(n[i]) for name, n in columns.items()}}
         for i in range(last - first + 2)
@@ -110,21 +114,17 @@ def _years(attributes: Attributes, kept: npt.NDArray[np.bool_]) -> list[dict[str
     ]
 
 
-def _fields(attributes: Attributes, kept: npt.NDArray[np.bool_]) -> list[dict[str, Any]]:
+def _fields(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
     """Return the same by field; a paper counts in each of its fields; papers without a field last."""
     masks = attributes["fields"]
     abstract = attributes["abstract_chars"] > 0
     rows: list[dict[str, Any]] = []
     for name, bit in (*FIELD_BIT.items(), (None, None)):
         inside = masks == 0 if bit is None else (masks >> np.uint32(bit)) & np.uint32(1) == 1
-        rows.append(
-            {
-                "field": name,
-                "papers": int(np.count_nonzero(inside)),
-                "with_abstract": int(np.count_nonzero(inside & abstract)),
-                "prefiltered": int(np.count_nonzero(inside & kept)),
-            }
-        )
+        parts = {"papers": inside, "with_abstract": inside & abstract}
+        if kept is not None:
+            parts["prefiltered"] = inside & kept
+        rows.append({"field": name, **{column: int(np.count_nonzero(part)) for column, part in parts.items()}})
     return rows
 
 

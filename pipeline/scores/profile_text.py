@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.fields import MAG_FIELDS
+from pipeline.core.text import printable
 from pipeline.scores.figures import COLOURS, FORMATS, WIDTH, drawing, save
 from pipeline.scores.profile import QUANTILES, Profile, share
 
@@ -25,7 +26,7 @@ def render_profile(profile: Profile) -> str:
             ("with a title", text["title"], text["title_share"]),
             ("with an abstract", text["abstract"], text["abstract_share"]),
             ("abstract of 30 characters", text["abstract_of_30_chars"], text["abstract_of_30_chars_share"]),
-            ("kept by the prefilter", profile["prefiltered"], share(profile["prefiltered"], profile["papers"])),
+            *_kept(profile),
             *((f"  dropped, {name}", count, None) for name, count in _drops(profile["prefilter"])),
             ("references listed", references["listed"], None),
             ("references in the corpus", references["in_corpus"], references["share"]),
@@ -44,11 +45,17 @@ def render_profile(profile: Profile) -> str:
     return "\n\n".join("\n".join(section) for section in sections)
 
 
+def _kept(profile: Profile) -> list[tuple[str, int, float | None]]:
+    kept = profile["prefiltered"]
+    return [] if kept is None else [("kept by the prefilter", kept, share(kept, profile["papers"]))]
+
+
 def _drops(prefilter: Profile) -> list[tuple[str, int]]:
     return [(k.removeprefix("dropped_").replace("_", " "), v) for k, v in prefilter.items() if k.startswith("dropped_")]
 
 
 def _facts(*facts: tuple[str, int, float | None]) -> list[str]:
+    facts = tuple((printable(label), count, fraction) for label, count, fraction in facts)
     width = max(len(label) for label, _, _ in facts)
     return [
         f"  {label.replace('_', ' '):{width}}{count:>16,}" + ("" if fraction is None else f"{fraction:>9.1%}")
@@ -69,15 +76,17 @@ def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]
 
 
 def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]:
-    labels = [missing if row[name] is None else str(row[name]) for row in rows]
+    labels = [missing if row[name] is None else printable(str(row[name])) for row in rows]
     width = max(len(name), *map(len, labels)) if labels else len(name)
     most = max((row["papers"] for row in rows), default=0) or 1
-    lines = [f"  {name:{width}}{'papers':>14}{'abstract':>10}{'prefiltered':>14}"]
+    counted = bool(rows) and "prefiltered" in rows[0]
+    lines = [f"  {name:{width}}{'papers':>14}{'abstract':>10}" + f"{'prefiltered':>14}" * counted]
     for label, row in zip(labels, rows, strict=True):
         fraction = share(row["with_abstract"], row["papers"])
         bar = "█" * round(_BAR * row["papers"] / most)
         shown = f"{fraction:>10.0%}" if fraction is not None else " " * 10
-        lines.append(f"  {label:{width}}{row['papers']:>14,}{shown}{row['prefiltered']:>14,}  {bar}".rstrip())
+        kept = f"{row['prefiltered']:>14,}" if counted else ""
+        lines.append(f"  {label:{width}}{row['papers']:>14,}{shown}{kept}  {bar}".rstrip())
     return lines
 
 
@@ -116,8 +125,8 @@ def _draw_years(figure_class: Any, profile: Profile) -> Any:
     axes = figure.subplots()
     rows = [row for row in profile["years"] if row["year"] is not None]
     years = [row["year"] for row in rows]
-    layers = (("papers", "all papers"), ("with_abstract", "with an abstract"), ("prefiltered", "kept by the prefilter"))
-    for number, (column, label) in enumerate(layers):
+    layers = [("papers", "all papers"), ("with_abstract", "with an abstract"), ("prefiltered", "kept by the prefilter")]
+    for number, (column, label) in enumerate(layers[: 2 if profile["prefiltered"] is None else 3]):
         axes.bar(years, [row[column] for row in rows], width=1.0, color=COLOURS[(5, 0, 6)[number]], label=label)
     axes.set_xlabel("year")
     axes.set_ylabel("papers")
@@ -132,7 +141,8 @@ def _draw_fields(figure_class: Any, profile: Profile) -> Any:
     axes = figure.subplots()
     places = range(len(rows))
     axes.barh(places, [row["papers"] for row in rows], color=COLOURS[5], label="all papers")
-    axes.barh(places, [row["prefiltered"] for row in rows], color=COLOURS[0], label="kept by the prefilter")
+    if profile["prefiltered"] is not None:
+        axes.barh(places, [row["prefiltered"] for row in rows], color=COLOURS[0], label="kept by the prefilter")
     axes.set_yticks(places, [row["field"] for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xscale("symlog", linthresh=10)

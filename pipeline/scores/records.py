@@ -9,6 +9,8 @@ from typing import Any
 
 import polars as pl
 
+from pipeline.core.text import csv_cell
+
 _LEFT_OUT = ("table", "over", "wanted", "alpha", "best", "marked")
 """Columns of a summary that say how it is shown."""
 
@@ -26,16 +28,21 @@ def records(summary: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return records as CSV with a header; what is several is separated by ``;``, a missing value is empty."""
-    lines = [
-        {name: ";".join(map(str, value)) if isinstance(value, list | tuple) else value for name, value in row.items()}
-        for row in rows
-    ]
+    """Return records as CSV with a header (texts: :func:`pipeline.core.text.csv_cell`).
+
+    What is several is separated by ``;``, a missing value is empty.
+    """
+    lines = [{name: _cell(value) for name, value in row.items()} for row in rows]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    joined = ";".join(map(str, value)) if isinstance(value, list | tuple) else value
+    return csv_cell(joined) if isinstance(joined, str) else joined
 
 
 def flat(summary: pl.DataFrame) -> pl.DataFrame:

@@ -13,10 +13,11 @@ from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, canonical, digest, from_mapping
 from pipeline.core.errors import CorruptError
 from pipeline.core.manifest import MANIFEST
-from pipeline.core.progress import say
+from pipeline.core.progress import warn
 from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.indexes import IndexSettings
@@ -119,7 +120,7 @@ def stored(root: Path) -> pl.DataFrame:
         lost = [_lost(root / POOLS, inputs["pool"])] if inputs["pool"] not in pools else []
         lost += [_lost(root / RANKINGS, inputs["ranking"])] if inputs["ranking"] not in rankings else []
         if lost:
-            say(f"left out: {artifact.name}, because {' and '.join(lost)}")
+            warn(f"left out: {artifact.name}, because {' and '.join(lost)}")
         else:
             key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))
             together.setdefault(key, []).append(artifact)
@@ -204,7 +205,8 @@ def _row(run: ScoredRun) -> dict[str, Any]:
     if config.get("queries_are") == "texts":
         settings["missing_positives"] = scored.config.get("missing_positives", "ignore")
     depth = int(settings["depth"])
-    shared = {name: value for name, value in config.items() if name not in ("field", "size", "sample")}
+    varied = {setting.path[0] for setting in SETTINGS.values() if not setting.separates}
+    shared = {name: value for name, value in config.items() if name not in varied}
     parsed = {measure for one in run.scores for measure in parse_measures(one.manifest.config["measures"])}
     row_settings = _row_settings(system, settings, "tuning" in run.ranking.manifest.inputs)
     tuning = run.ranking.manifest.inputs.get("tuning")

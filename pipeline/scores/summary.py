@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.errors import InputError
-from pipeline.measure.measures import parse_measures
+from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import confidence_interval, holm, mean_and_deviation, paired_permutation
 from pipeline.scores.average import (
     AVERAGE,
@@ -150,7 +150,7 @@ def _summarised(scores: pl.DataFrame, first: int, baseline: str | None, sort: st
         means = {
             name: [one.values.mean() for key, one in averages.items() if key[1:] == (name, sort)] for name in labels
         }
-        sign = -1 if parse_measures(sort)[0].higher_is_better else 1
+        sign = -sign_of(sort)
         labels.sort(key=lambda name: sign * np.mean(means[name]) if means[name] else np.inf)
     rows: list[dict[str, Any]] = []
     for number, (over, setups) in enumerate(families(list(dict.fromkeys(key[0] for key in averages))), first):
@@ -313,9 +313,8 @@ def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> 
 def _best(summary: pl.DataFrame) -> pl.DataFrame:
     """Mark the best figures of each pool and measure, among two or more systems of one depth."""
     rivals = ["table", "field", "size", "measure", "depth"]
-    higher = {name: parse_measures(name)[0].higher_is_better for name in summary["measure"].unique()}
-    up = pl.col("measure").replace_strict(higher, return_dtype=pl.Boolean)
-    value = pl.when(up).then(pl.col("value")).otherwise(-pl.col("value"))
+    signs = {name: sign_of(name) for name in summary["measure"].unique()}
+    value = pl.col("value") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
     return summary.with_columns(
         ((value >= value.max().over(rivals) - EQUAL) & (pl.len().over(rivals) > 1)).alias("best")
     )

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from pipeline.core.config import format_count
+from pipeline.core.text import printable
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import title
@@ -38,10 +39,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Beside:
-    """A figure beside a published one, as fractions; ``published`` is None where there is none."""
+    """A figure beside a published one, as fractions; ``published`` and the ends of its interval are None if unknown."""
 
     value: float
     published: float | None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def worse(self) -> bool | None:
@@ -49,9 +52,18 @@ class Beside:
         difference = None if self.published is None else round(100 * (self.value - self.published), 1)
         return difference < 0 if difference else None
 
+    @property
+    def interval(self) -> str:
+        """The interval in brackets; empty where there is none."""
+        return "" if self.low is None or self.high is None else f"[{percent(self.low)}, {percent(self.high)}]"
+
+    @property
+    def difference(self) -> str:
+        """The difference to the published figure in parentheses; empty where there is none."""
+        return "" if self.published is None else f"({100 * (self.value - self.published):+.1f})"
+
     def __str__(self) -> str:
-        own = percent(self.value)
-        return own if self.published is None else f"{own} ({100 * (self.value - self.published):+.1f})"
+        return " ".join(filter(None, (percent(self.value), self.interval, self.difference)))
 
 
 Value = Figure | Beside | str | None
@@ -85,6 +97,8 @@ class Table:
         columns: in order; those of one group are adjacent.
         lines: in order, one value a column.
         notes: how to read it, its provenance last.
+
+    Its texts may come from data: what is not printable is escaped, line ends included, in every format.
     """
 
     title: str
@@ -92,6 +106,17 @@ class Table:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     notes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        shown = {
+            "title": printable(self.title),
+            "corner": printable(self.corner),
+            "columns": tuple(Column(printable(each.group), printable(each.label)) for each in self.columns),
+            "lines": tuple(Line(printable(e.label), tuple(map(_shown, e.values)), e.summary) for e in self.lines),
+            "notes": tuple(map(printable, self.notes)),
+        }
+        for name, value in shown.items():
+            object.__setattr__(self, name, value)
 
     def __str__(self) -> str:
         from pipeline.scores.terminal import render
@@ -102,6 +127,10 @@ class Table:
         from pipeline.scores.render import render_table
 
         return render_table(self, "markdown")
+
+
+def _shown(value: Value) -> Value:
+    return printable(value) if isinstance(value, str) else value
 
 
 def tables(scores: pl.DataFrame, measures: Sequence[str] = SHOWN, *, baseline: str | None = USUAL) -> tuple[Table, ...]:

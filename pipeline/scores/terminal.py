@@ -67,6 +67,8 @@ def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
 
 
 def _parts(value: Value, ansi: bool) -> tuple[str, ...]:
+    if isinstance(value, Beside):
+        return percent(value.value), *(f" {text}" if text else "" for text in (value.interval, value.difference))
     if not isinstance(value, Figure):
         return ("-" if value is None else str(value),)
     return (

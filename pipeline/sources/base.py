@@ -28,10 +28,11 @@ RAW_PAPERS = pa.schema(
     ]
 )
 """Papers as a source gives them. Title and abstract are normalised (:func:`pipeline.core.text.normalise`), empty where
-missing; ``year`` is :data:`pipeline.core.schema.NO_YEAR` where missing; ``fields`` is a mask of
-:data:`pipeline.core.fields.FIELD_BIT`; ``outbound`` holds the distinct :func:`pipeline.core.text.id_key` of the cited
-ids, self removed; ``n_inbound`` counts the distinct citing ids, self removed; ``doi_key`` is the
-:func:`pipeline.core.text.doi_key` of the paper's DOI, 0 where missing."""
+missing; sentences that are given stand one a line (:func:`pipeline.core.text.one_a_line`). ``year`` is
+:data:`pipeline.core.schema.NO_YEAR` where missing; ``fields`` is a mask of :data:`pipeline.core.fields.FIELD_BIT`;
+``outbound`` holds the distinct :func:`pipeline.core.text.id_key` of the cited ids, self removed; ``n_inbound`` counts
+the distinct citing ids, self removed; ``doi_key`` is the :func:`pipeline.core.text.doi_key` of the paper's DOI, 0 where
+missing."""
 
 BATCH_ROWS = 8_192
 """Papers of one batch, about."""
@@ -71,7 +72,7 @@ class QuerySet:
 
     Attributes:
         query_ids: ids, sorted.
-        texts: their texts.
+        texts: their texts, normalised; sentences that are given one a line.
         judgements: ``(query id, paper id, grade)`` of each judgement; no pair comes twice.
         noted: queries and judgements that are left out, by reason.
         examples: the first of them, each as ``reason: file:line: excerpt``.

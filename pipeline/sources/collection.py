@@ -200,6 +200,6 @@ def _year(value: Any) -> int | None:
         return value.year
     if isinstance(value, int | float) and not isinstance(value, bool) and value == int(value):
         return int(value)
-    if isinstance(value, str) and value[:4].isdecimal() and not value[4:5].isdecimal():
+    if isinstance(value, str) and value[:4].isascii() and value[:4].isdecimal() and not value[4:5].isdecimal():
         return int(value[:4])
     raise ValueError(f"{value!r:.60} is not a year")

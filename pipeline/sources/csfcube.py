@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
+from pipeline.core import files
 from pipeline.core.errors import InputError, nearest
-from pipeline.core.text import normalise
+from pipeline.core.text import normalise, one_a_line
 from pipeline.sources.base import Limits, PaperBatch, QuerySet, find_files, fingerprint
 from pipeline.sources.lines import read_lines
 from pipeline.sources.papers import Paper, PaperBuffer
@@ -59,13 +60,14 @@ class Document(msgspec.Struct):
 
     @property
     def sentences(self) -> list[tuple[str, str]]:
-        """Label, without its ending, and text of each sentence."""
+        """Label, without its ending, and text of each sentence that is not blank."""
         labels = [label.removesuffix("_label") for label in self.labels or self.pred_labels]
-        return list(zip(labels, map(normalise, self.sents or self.abstract), strict=True))
+        texts = map(normalise, self.sents or self.abstract)
+        return [(label, text) for label, text in zip(labels, texts, strict=True) if text]
 
     def of_facet(self, facet: str) -> str:
-        """The sentences of one facet, joined."""
-        return " ".join(text for label, text in self.sentences if label in FACETS[facet])
+        """The sentences of one facet, one a line."""
+        return one_a_line(text for label, text in self.sentences if label in FACETS[facet])
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,17 @@ class Csfcube(Limits):
         papers, cited = PaperBuffer(self.folder / part, self.max_text), self._cited()
         for _number, document in self._read(part, papers):
             papers.noted["paper_without_sentences"] += not document.sentences
-            abstract = " ".join(text for _, text in document.sentences)
+            abstract = one_a_line(text for _, text in document.sentences)
             outbound = cited.get(document.id)
             papers.add(
-                Paper(id=document.id, title=document.title, abstract=abstract, year=document.year, outbound=outbound)
+                Paper(
+                    id=document.id,
+                    title=document.title,
+                    abstract=abstract,
+                    year=document.year,
+                    outbound=outbound,
+                    lined=True,
+                )
             )
             if papers.full:
                 yield papers.flush()
@@ -210,8 +219,8 @@ def read_judged(path: Path, needed: str | None = None) -> Judged:
         InputError: it is not of the layout; the query and the list are named.
     """
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, list[str | int]]])
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        found = msgspec.convert(files.given_json(path), dict[str, dict[str, list[str | int]]])
+    except msgspec.ValidationError as error:
         raise InputError(f"{path} must be an annotation file ({error})", "See docs/facets.md") from error
     read: Judged = {}
     for query, lists in found.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.core.errors import CorruptError, EmptyFileError
 
-_READ = 2**18
+_READ = 2**16
 _BLOCK = 2**17  # fits in the cache of a core with the records decoded from it
 MAX_LINE = 32 * 2**20
 """Bytes of the longest line that is read; a longer one comes back as None."""

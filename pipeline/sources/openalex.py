@@ -230,6 +230,6 @@ def topic_fields(topic: Topic) -> list[str]:
     """Return the field a topic counts as: by its subfield where that says more, else by its field."""
     for thing, table in ((topic.subfield, OPENALEX_SUBFIELDS), (topic.field, OPENALEX_FIELDS)):
         number = short_id(str(thing.id)) if thing else ""
-        if number.isdecimal() and int(number) in table:
+        if number.isascii() and number.isdecimal() and int(number) in table:
             return [table[int(number)][1]]
     return [f"topic field {short_id(str(topic.field.id))}"] if topic.field else []

@@ -35,6 +35,8 @@ class Paper(msgspec.Struct, kw_only=True, gc=False):
         outbound: ids of the papers it cites.
         inbound: distinct ids of the papers that cite it, or their number.
         doi: as it is written.
+        lined: whether each line of the abstract is a sentence that the release gives
+            (:func:`pipeline.core.text.one_a_line`).
     """
 
     id: str
@@ -45,6 +47,7 @@ class Paper(msgspec.Struct, kw_only=True, gc=False):
     outbound: list[str] | None = None
     inbound: set[str] | int | None = None
     doi: str | None = None
+    lined: bool = False
 
 
 class PaperBuffer(Tally):
@@ -58,6 +61,7 @@ class PaperBuffer(Tally):
         self._ids: list[str] = []
         self._titles: list[str | None] = []
         self._abstracts: list[str | None] = []
+        self._lined: set[int] = set()
         self._years: list[int] = []
         self._masks: list[int] = []
         self._cited: list[str] = []
@@ -70,6 +74,8 @@ class PaperBuffer(Tally):
         """Add one paper. Its values go to columns at once: that is faster than to keep the objects."""
         cited = paper.outbound or ()
         title, abstract = self.cut(paper.title), self.cut(paper.abstract)
+        if paper.lined:
+            self._lined.add(len(self._ids))
         self._ids.append(paper.id)
         self._titles.append(title)
         self._abstracts.append(abstract)
@@ -95,7 +101,7 @@ class PaperBuffer(Tally):
         columns = [
             ids,
             normalise_all(self._titles),
-            normalise_all(self._abstracts),
+            normalise_all(self._abstracts, self._lined),
             pa.array(self._years, pa.int16()),
             pa.array(self._masks, pa.uint32()),
             pa.LargeListArray.from_arrays(offsets, cited, type=RAW_PAPERS.field("outbound").type),

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, digest
+from pipeline.core.csr import slices
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.progress import Progress
@@ -26,7 +28,7 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import LUCENE, POOLS, RANKINGS, TERMS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus, Rows
+from pipeline.corpus.reader import TEXT_CHARS, Corpus, Rows
 from pipeline.encode.spec import Role
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.bm25 import forward_index
@@ -38,11 +40,11 @@ from pipeline.stages.search import DEFAULT_DEPTH, config_of, open_pool, slug_of,
 FOLDER = "index"
 """Folder of the Lucene index in its artifact."""
 
-_TERMS_VERSION = 3
+_TERMS_VERSION = 4
 _TEXTS_TOGETHER = 8_192
+_THREAD_BYTES = 3 * 2**27
+"""Memory of a thread that analyses a block of texts, about."""
 _SPACE = pa.scalar(" ", pa.large_string())
-_WORD_BYTES = 256
-"""Memory of a word in the analyzer's cache, about."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +133,10 @@ def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> 
         others = (s for s in published(folder) if s.manifest.inputs["pool"] != inputs["pool"].id)
         forward_index.write_rows(out, ForwardIndex(folder, others).missing(wanted))
     rows = forward_index.read_rows(out)
-    blocks = range(-(-len(rows) // forward_index.BLOCK_PAPERS))
-    todo = [number for number in blocks if not forward_index.has_block(out, number)]
+    blocks = dict(enumerate(rows[some] for some in forward_index.blocks(_characters(corpus, role, rows))))
+    todo = {number: papers for number, papers in blocks.items() if not forward_index.has_block(out, number)}
     if todo:
-        _write_blocks(corpus, role, rows, todo, out, resources)
+        _write_blocks(corpus, role, todo, out, resources)
     return {
         "wanted": len(wanted),
         "present": len(wanted) - len(rows),
@@ -143,38 +145,41 @@ def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> 
     }
 
 
-def _write_blocks(corpus: Corpus, role: Role, rows: Rows, todo: list[int], out: Workdir, resources: Resources) -> None:
+def _write_blocks(corpus: Corpus, role: Role, todo: Mapping[int, Rows], out: Workdir, resources: Resources) -> None:
     from pipeline.retrieve.bm25.analyzer import CachedAnalyzer, LuceneAnalyzer
     from pipeline.retrieve.java import java_errors
     from pipeline.retrieve.lucene_java import Handout, Lucene
 
     lucene = Lucene(resources.memory)
-    threads = min(resources.workers, len(todo))
-    capacity = resources.memory // (4 * threads * _WORD_BYTES)
-    size = forward_index.BLOCK_PAPERS
-    with Progress(len(rows), "analyse", "docs") as progress:
+    threads = max(min(resources.workers, len(todo), resources.memory // _THREAD_BYTES), 1)
+    capacity = resources.memory // (8 * threads)
+    with Progress(sum(map(len, todo.values())), "analyse", "docs") as progress:
 
         def work(numbers: Handout[int]) -> None:
             analyzer = CachedAnalyzer(LuceneAnalyzer(lucene), capacity)
             for number in numbers:
-                mine = rows[number * size : (number + 1) * size]
-                forward_index.write_block(out, number, analyzer.block(_texts(corpus, role, mine)))
-                progress.add(len(mine))
+                forward_index.write_block(out, number, analyzer.block(_texts(corpus, role, todo[number])))
+                progress.add(len(todo[number]))
 
         with java_errors(out.path):
-            lucene.in_threads(threads, work, todo)
+            lucene.in_threads(threads, work, list(todo))
 
 
 def _texts(corpus: Corpus, role: Role, rows: Rows) -> Iterator[pa.Array]:
     """Yield title and abstract of papers, or the texts of queries, as large strings."""
-    for start in range(0, len(rows), _TEXTS_TOGETHER):
-        part = rows[start : start + _TEXTS_TOGETHER]
+    for some in slices(_characters(corpus, role, rows), _TEXTS_TOGETHER, TEXT_CHARS):
+        part = rows[some]
         if role == "query":
             joined = corpus.query_texts.column("text").take(pa.array(part))
         else:
             table = corpus.take(part, ["title", "abstract"])
             joined = pc.binary_join_element_wise(table.column("title"), table.column("abstract"), _SPACE)
         yield pa.concat_arrays(joined.chunks)
+
+
+def _characters(corpus: Corpus, role: Role, rows: Rows) -> npt.NDArray[np.integer]:
+    """Return the characters of papers or queries, ``[rows]``."""
+    return corpus.characters(rows) if role == "paper" else corpus.query_characters(rows)
 
 
 def lucene_task(corpus: Artifact, pool: Task | Artifact) -> Task:

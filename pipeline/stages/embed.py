@@ -209,7 +209,7 @@ class CorpusTexts:
     def __call__(self, rows: Rows) -> list[Text]:
         """Return the texts of rising rows."""
         if self._role == "query":
-            return [Text(text, "") for text in self.corpus.query_texts.column("text").take(rows).to_pylist()]
+            return self.corpus.ad_hoc(rows)
         return [text for block in self.corpus.texts(rows) for text in block]
 
     def label(self, row: int) -> str:
@@ -218,13 +218,15 @@ class CorpusTexts:
             return str(self.corpus.query_texts.column("query_id")[row].as_py())
         return self.corpus.ids(np.array([row]))[0]
 
+    def characters(self, rows: Rows) -> npt.NDArray[np.int64]:
+        """Return the characters of each text."""
+        return self.corpus.characters(rows) if self._role == "paper" else self.corpus.query_characters(rows)
+
     def work(self, rows: Rows) -> npt.NDArray[np.int64]:
         """Return the characters of each text that an encoder may read."""
         if self._role == "query":
             return np.ones(len(rows), np.int64)
-        attributes = self.corpus.attributes
-        found = attributes["title_chars"][rows].astype(np.int64) + attributes["abstract_chars"][rows]
-        characters: npt.NDArray[np.int64] = np.minimum(found + 1, _MAX_CHARACTERS)
+        characters: npt.NDArray[np.int64] = np.minimum(self.characters(rows) + 1, _MAX_CHARACTERS)
         return characters
 
 

@@ -1,7 +1,7 @@
 """Stage ``fit``: what an encoder learns from a corpus before it encodes.
 
 A fit does not checkpoint: after a kill it starts again. The fit of LSA, the only one, reads at most 20,000 papers by
-default and takes about 6 seconds of one core, whatever the size of the corpus.
+default, of at most 64 million characters, and takes about 6 seconds of one core, whatever the size of the corpus.
 """
 
 from __future__ import annotations
@@ -26,4 +26,4 @@ def fit_task(corpus: Artifact, model: Model) -> Task | None:
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         return fit(model.spec, Corpus(inputs["corpus"]), out)
 
-    return Task("fit", 2, FITS, f"{corpus.manifest.slug}-{model.slug}", model.spec, {"corpus": corpus}, run)
+    return Task("fit", 3, FITS, f"{corpus.manifest.slug}-{model.slug}", model.spec, {"corpus": corpus}, run)

@@ -50,9 +50,9 @@ def import_task(
     check_depth(depth)
     config = ImportConfig(name, _checksum(path), depth, allow_unknown)
 
-    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         opened = open_pool(inputs)
-        table, read = read_run(path, opened, depth, allow_unknown=allow_unknown)
+        table, read = read_run(path, opened, depth, allow_unknown=allow_unknown, memory=resources.memory)
         if _checksum(path) != config.sha256:
             raise InputError(f"{path} changed while it was read", "Run the command again")
         ranking = Ranking(*(column(table, each) for each in table.column_names))
@@ -80,7 +80,10 @@ def _described(counts: Counts) -> str:
 
 
 def _checksum(path: Path) -> str:
+    remedy = "Give the path of a run file"
+    if path.exists() and not path.is_file():  # a device or a pipe may have no end
+        raise InputError(f"the run {path} cannot be read (it must be a file)", remedy)
     try:
         return files.sha256(path)
     except OSError as error:
-        raise InputError(f"the run {path} cannot be read ({error.strerror})", "Give the path of a run file") from error
+        raise InputError(f"the run {path} cannot be read ({error.strerror})", remedy) from error

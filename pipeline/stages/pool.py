@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, LackError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
+from pipeline.corpus.fit import largest
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.pools import build_given_pool, build_pool
 from pipeline.corpus.queries import check_queries
 from pipeline.corpus.reader import Corpus
@@ -60,7 +61,7 @@ def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Pat
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
     if config.split == "validation":
         inputs["test"] = pool_task(corpus, dataclasses.replace(config, split="test", sample=1), exclude)
-    drawing = Drawing(config, tuple(exclude), tuple(each for path in exclude for each in _read_list(path)))
+    drawing = Drawing(config, tuple(exclude), read_ids(exclude))
     version = 2 if config.queries_are == "texts" else 1
     return Task("pool", version, POOLS, f"{slug_of(corpus)}-{config.slug}", config, inputs, drawing)
 
@@ -84,6 +85,33 @@ def check_pool(task: Task) -> None:
     corpus, config = task.inputs["corpus"], task.config
     if isinstance(corpus, Artifact) and config.queries_are != "texts":
         check_queries(Corpus(corpus), config)
+
+
+def explained(error: LackError, pools: Sequence[Task]) -> LackError:
+    """Return an error about some pools of one corpus with the settings nearest to theirs that it has papers for."""
+    pools = [pool for pool in pools if pool.config.split == "validation"] or pools
+    first = pools[0]
+    corpus, drawing = first.inputs["corpus"], first.run
+    if not isinstance(corpus, Artifact) or not isinstance(drawing, Drawing) or first.config.queries_are == "texts":
+        return error
+    opened, config = Corpus(corpus), first.config
+    fields, sizes = (tuple(dict.fromkeys(getattr(pool.config, name) for pool in pools)) for name in ("field", "size"))
+    for free in ({"queries", "size"}, {"year", "queries", "size"}):
+        held_out = config.split == "validation"
+        if found := largest(opened, config, fields, sizes, free, drawing.ids, held_out=held_out):
+            found = ({} if config.year == SETTINGS["year"].default else {"year": config.year}) | found
+            error.instead = {SETTINGS[name].option: SETTINGS[name].typed(value) for name, value in found.items()}
+            break
+    return error
+
+
+def read_ids(paths: Sequence[Path]) -> tuple[str, ...]:
+    """Return the ids in lists of papers that may not be queries.
+
+    Raises:
+        InputError: a list cannot be read.
+    """
+    return tuple(each for path in paths for each in _read_list(path))
 
 
 def _read_list(path: Path) -> list[str]:

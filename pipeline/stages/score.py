@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import file_name
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Counts
 from pipeline.core.order import tied_share
@@ -191,4 +191,4 @@ def _table(
 
 
 def _folder_name(system: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", system).strip("-.").lower() or "system"
+    return file_name(system, kept="._+-").lower() or "system"

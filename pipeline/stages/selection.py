@@ -3,118 +3,98 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import parse_count
-from pipeline.core.errors import InputError
-from pipeline.core.fields import MAG_FIELDS, parse_field
+from pipeline.core.errors import InputError, spelled
+from pipeline.core.progress import say
+from pipeline.core.settings import read
 from pipeline.core.task import Task
-from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.prefilter import PrefilterConfig
+from pipeline.corpus.fit import largest
+from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, pool_config
 from pipeline.corpus.reader import Corpus
-from pipeline.stages.pool import pool_task
-
-DEFAULT_YEAR = 2019
-DEFAULT_SAMPLES = 3
-DEFAULT_QUERIES = {False: 3_800, True: 200}
-"""Queries of a dataset-level pool, and of a field-level one (protocols 2 and 3)."""
-DEFAULT_SIZE = {False: "200k", True: "100k"}
-
-Count = int | Literal["all"]
+from pipeline.stages.pool import pool_task, read_ids
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Pools as a user names them; None means the protocol's default.
+    """Pools as a user names them.
 
     Attributes:
-        fields: of field-level pools; empty for dataset-level ones.
-        sizes: numbers of candidates.
-        queries: number of queries.
-        samples: samples of each size; always one of size ``all``.
-        exclude: files of paper ids that may not be queries.
+        given: settings by name (:data:`pipeline.corpus.poolconfig.SETTINGS`); one that is left out has its default.
     """
 
-    fields: tuple[str, ...] = ()
-    year: int | None = None
-    sizes: tuple[Count, ...] = ()
-    queries: Count | None = None
-    samples: int | None = None
-    seed: int = 13
-    split: Literal["test", "validation"] = "test"
-    nested: bool = False
-    positives: Literal["corpus", "prefiltered"] = "corpus"
-    drop_same_title: bool = True
-    prefilter: PrefilterConfig = field(default_factory=PrefilterConfig)
-    exclude: tuple[Path, ...] = ()
+    given: Mapping[str, Any]
 
     @property
     def is_default(self) -> bool:
         """Whether no setting of a citation pool is given."""
-        return not (self.fields or self.sizes) and self.year is None and self.queries is None
+        return not {"field", "size", "year", "queries"} & set(self.given)
+
+    def but(self, **settings: Any) -> Selection:
+        """Return the selection with other settings."""
+        return Selection({**self.given, **settings})
 
     def pools(self, corpus: Artifact) -> list[Task]:
         """Return the tasks of the selected pools: by field, then size, then sample."""
-        given = [(config, self.exclude if config.queries_are == "papers" else ()) for config in self.configs(corpus)]
-        return [pool_task(corpus, config, exclude) for config, exclude in given]
+        exclude: tuple[Path, ...] = self.given.get("exclude", ())
+        configs = self.configs(corpus)
+        return [pool_task(corpus, each, exclude if each.queries_are == "papers" else ()) for each in configs]
 
     def configs(self, corpus: Artifact | None) -> list[PoolConfig]:
         """Return the settings of the selected pools; without a corpus, of citation pools.
 
         A corpus that brings its own queries is one pool of all its papers, unless a citation pool is asked for.
         """
+        given = dict(self.given)
         if corpus is not None and Corpus(corpus).has_query_texts() and self.is_default:
-            return [PoolConfig(queries_are="texts", year=None, size="all", queries="all", seed=self.seed)]
-        samples = DEFAULT_SAMPLES if self.samples is None else self.samples
+            seed = {"seed": given["seed"]} if "seed" in given else {}
+            return [PoolConfig(queries_are="texts", year=None, size="all", queries="all", **seed)]
+        fields = given.pop("field", (None,))
+        level = "default" if fields == (None,) else "by_field"
+        values = {name: getattr(each, level) for name, each in SETTINGS.items() if name != "field"}
+        values["size"] = (values["size"],)
+        left_out = {"year", "queries", "size"} - set(given)
+        values |= given
+        sizes, samples, exclude = (values.pop(name) for name in ("size", "samples", "exclude"))
         if not 0 < samples < 10_000:
-            raise InputError(f"--samples {samples} is out of range", "Ask for one or more")
-        by_field = bool(self.fields)
-        common = PoolConfig(
-            year=DEFAULT_YEAR if self.year is None else self.year,
-            queries=DEFAULT_QUERIES[by_field] if self.queries is None else self.queries,
-            seed=self.seed,
-            split=self.split,
-            nested=self.nested,
-            positives=self.positives,
-            drop_same_title=self.drop_same_title,
-            prefilter=self.prefilter,
-        )
+            raise InputError(f"--samples must be from 1 to 9999, got {samples}", "Ask for one or more")
+        common = pool_config(values)
+        if corpus is not None and left_out:
+            changed = largest(Corpus(corpus), common, fields, sizes, left_out, read_ids(exclude))
+            if changed:
+                told = " ".join(f"--{name}={SETTINGS[name].typed(value)}" for name, value in changed.items())
+                say(spelled(f"{corpus.manifest.slug} is too small for the defaults: {told}, the largest that fits"))
+            samples = 1 if "size" in changed and len(fields) == 1 else samples  # all others would be the same
+            sizes, common = changed.pop("size", sizes), dataclasses.replace(common, **changed)
         return [
-            dataclasses.replace(common, field=name, size=size, sample=sample)
-            for name in self.fields or (None,)
-            for size in self.sizes or parse_sizes(DEFAULT_SIZE[by_field])
+            dataclasses.replace(common, field=field, size=size, sample=sample)
+            for field in fields
+            for size in sizes
             for sample in range(1, 2 if size == "all" else samples + 1)
         ]
 
 
-def parse_fields(text: str | None) -> tuple[str, ...]:
-    """Read ``--field``: one, several with commas, ``all``, or None."""
-    if text is None:
-        return ()
-    if text.strip().casefold() == "all":
-        return MAG_FIELDS
-    return tuple(dict.fromkeys(parse_field(name) for name in text.split(",") if name.strip()))
+def selection(**settings: Any) -> Selection:
+    """Return which pools some settings select; None, or a setting that is left out, means the protocol's default.
 
+    Args:
+        **settings: of :data:`pipeline.corpus.poolconfig.SETTINGS`. Texts are read as the command line reads them. A
+            field or size may be several: ``"Art,Biology"``, or a list.
 
-def parse_count_or_all(text: str, name: str) -> Count:
-    """Read a count, or ``all``."""
-    return "all" if text.strip().casefold() == "all" else parse_count(text, name)
-
-
-def parse_sizes(text: str | None) -> tuple[Count, ...]:
-    """Read ``--size``: one or several with commas."""
-    parts = [part for part in (text or "").split(",") if part.strip()]
-    return tuple(dict.fromkeys(parse_count_or_all(part, "--size") for part in parts))
+    Raises:
+        InputError: a setting or its value is unknown, or of another type.
+    """
+    return Selection(read(SETTINGS, settings))
 
 
 Names = str | Sequence[str]
 """One name, several separated by commas, or a list of them."""
 
 
-def joined(names: int | Names) -> str:
+def joined(names: Names) -> str:
     """Return names as one text, separated by commas."""
-    return str(names) if isinstance(names, str | int) else ",".join(names)
+    return names if isinstance(names, str) else ",".join(names)

@@ -7,6 +7,7 @@ user's own, ``mine=/path/to/model``.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -68,8 +69,8 @@ class Dense:
 
     @property
     def name(self) -> str:
-        """Its label, or the model as users write it."""
-        return self.label or self.model.name
+        """Its label, or the model as users write it, without the folders that a path leads through."""
+        return self.label or registry.shown(self.model.name)
 
     @property
     def key(self) -> str:
@@ -132,7 +133,7 @@ class Reranked:
 
     def named(self, first: str) -> str:
         """Return the name with another name for the system that ranks first."""
-        return self.label or f"rerank({first},{self.model.name},{self.head})"
+        return self.label or f"rerank({first},{registry.shown(self.model.name)},{self.head})"
 
 
 System = Bm25 | Dense | Fused | ImportedRun | Reranked
@@ -147,7 +148,7 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
     systems = [*(_parse(name, compute) for name in system_names(text)), *map(_imported, runs)]
     if not systems:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
-    files = {system.path.resolve(): system.name for system in systems if isinstance(system, ImportedRun)}
+    files = {os.path.realpath(system.path): system.name for system in systems if isinstance(system, ImportedRun)}
     for name, count in Counter(files.values()).items():
         if count > 1:
             raise InputError(f"runs must have different names, got {count} named {name!r}", "Rename the files")
@@ -160,7 +161,19 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
     for label in [_labelled(name)[0] for name in names]:
         if label and sum(_labelled(name)[0] == label for name in set(names)) > 1:
             raise InputError(f"the label {label} must name one system, got several", "Give each its own label")
-    return list({(each.name, getattr(each, "tuning", None)): each for each in systems}.values())
+    by_name: dict[tuple[str, str | None], System] = {}
+    for system in systems:
+        other = by_name.setdefault((system.name, getattr(system, "tuning", None)), system)
+        if _identity(other) != _identity(system):
+            raise InputError(
+                f"the name {system.name} must be of one system, got several", "Label them: one=/a/model,two=/b/model"
+            )
+    return list(by_name.values())
+
+
+def _identity(system: System) -> tuple[object, ...]:
+    """Return what tells apart systems of one name, which folders of one name may have."""
+    return *(part.key for part in parts_of([system])), system.model.spec if isinstance(system, Reranked) else None
 
 
 def parse_precision(text: str | None) -> str | None:
@@ -191,7 +204,11 @@ def stored_names(text: str) -> tuple[str, ...]:
 def _stored_name(name: str) -> str:
     if fused := re.fullmatch(_FUSED, name):
         return f"{fused[1]}({','.join(stored_names(fused[2]))})"
-    return _parse(name, None).name if name.startswith("bm25") else name
+    if name.startswith("rerank(") and len(parts := system_names(name.removeprefix("rerank(").removesuffix(")"))) == 3:
+        return f"rerank({','.join(stored_names(parts[0]))},{registry.shown(parts[1])},{parts[2]})"
+    if name.startswith(("bm25", "run:")):
+        return _parse(name, None).name
+    return registry.shown(name)
 
 
 def encoder_names(text: str) -> list[str]:

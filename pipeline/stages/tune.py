@@ -5,36 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.core.artifact import Artifact
-from pipeline.core.config import canonical
+from pipeline.core.artifact import Artifact, opened, published
 from pipeline.core.errors import InputError
-from pipeline.core.manifest import Counts
+from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.schema import TUNING
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import TUNINGS
+from pipeline.core.workspace import POOLS, TUNINGS
 from pipeline.corpus.pool import Pool
 from pipeline.measure.inputs import Qrels
 from pipeline.measure.ranks import average_precision
 from pipeline.stages.bm25 import AnalyzerConfig, index_of, installed_analyzer, terms_tasks
-from pipeline.stages.search import open_pool
-from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1
+from pipeline.stages.search import config_of, open_pool, slug_of
+from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System, parts_of
 
 GRID_K1 = (0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1)
 GRID_B = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 _DEPTH = 500
 
-_SAME = ("field", "year", "seed", "positives", "drop_same_title", "prefilter", "exclude", "queries_are")
-"""Settings in which a pool and the validation pool of its tuning agree."""
+_MAY_DIFFER = ("size", "queries", "sample", "split", "nested")
+"""Settings in which a pool and the validation pool of its tuning need not agree."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Grid(NamedTuple):
 
 def tune_task(
     corpus: Artifact,
-    pool: Task,
+    pool: Task | Artifact,
     *,
     k1: tuple[float, ...] = GRID_K1,
     b: tuple[float, ...] = GRID_B,
@@ -106,7 +106,7 @@ def tune_task(
 
     Its artifact is ``grid.arrow``. Its counts hold the best point, and the figure of Anserini's default point.
     """
-    settings = canonical(pool.config)
+    settings = config_of(pool)
     if settings["split"] != "validation":
         raise InputError(f"{pool.name} holds test queries", "Tune on validation queries: --split validation")
 
@@ -134,7 +134,27 @@ def tune_task(
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
     config = TuneConfig(*installed_analyzer(), k1, b, depth, settings)
-    return Task("tune", 2, TUNINGS, f"bm25-{pool.slug}", config, inputs, run, derived=terms_tasks(corpus, pool))
+    return Task("tune", 2, TUNINGS, f"bm25-{slug_of(pool)}", config, inputs, run, derived=terms_tasks(corpus, pool))
+
+
+def stored_tuning_tasks(root: Path, corpus: Artifact) -> list[Task]:
+    """Return the task of every tuning of a corpus, so that all can be repaired before one is looked up.
+
+    A tuning whose validation pool is gone, or that tried another grid, is left out.
+    """
+    pools = (pool for pool in published(root / POOLS) if pool.manifest.inputs["corpus"] == corpus.id)
+    tasks = [tune_task(corpus, pool) for pool in pools if config_of(pool)["split"] == "validation"]
+    return [task for task in tasks if (task.path(root) / MANIFEST).exists()]
+
+
+def tunings_for(root: Path, systems: Iterable[System]) -> list[Artifact]:
+    """Return the tunings of a workspace, where some of the systems may use one.
+
+    Raises:
+        CorruptError: a tuning's manifest is damaged: without it, a system would rank by other parameters.
+    """
+    tuned = any(isinstance(part, Bm25) and part.tuning != "none" for part in parts_of(systems))
+    return opened(root / TUNINGS) if tuned else []
 
 
 def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str, Any]) -> Tuning | None:
@@ -149,7 +169,7 @@ def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str
         for artifact in tunings
         if pool["split"] == "test"
         and artifact.manifest.inputs["corpus"] == corpus.id
-        and all(artifact.manifest.config["pool"][name] == pool[name] for name in _SAME)
+        and all(pool.get(k) == v for k, v in artifact.manifest.config["pool"].items() if k not in _MAY_DIFFER)
         and _count(pool["queries"]) <= _count(artifact.manifest.config["pool"]["queries"])
     ]
     if not fitting:

@@ -61,6 +61,7 @@ class Findings:
         files: further files of the study, text by name.
         parts: what its page shows below the tables: charts, heat maps, query browsers.
         copies: further files of the study, copied from artifacts, by name.
+        best: the best row, for the index of reports (:func:`pipeline.scores.page.report.best_of`).
     """
 
     tables: Sequence[StudyTable]
@@ -69,6 +70,7 @@ class Findings:
     files: dict[str, str] = field(default_factory=dict)
     parts: Sequence[Part] = ()
     copies: dict[str, Path] = field(default_factory=dict)
+    best: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,12 @@ class Study:
         name: as in ``mdcr study NAME``.
         summary: one line for ``mdcr study``.
         recipe: frozen dataclass of its settings. A field ``corpus``, ``systems`` or ``input`` can be set on the command
-            line.
+            line. Other fields that name systems say so (:data:`pipeline.studies.recipe.REPLACED`).
         batches: ``batches(workspace, recipe)`` yields tasks; each batch is made before the next is asked for.
         findings: ``findings(workspace, recipe)`` reads the artifacts and makes the tables and figures.
         listing: ``listing(recipe)`` returns rows for ``--list``: what the input holds. None: there is nothing to list.
+        needs: said where the corpus or input of the recipe is not there: what it is, and the command that gets it.
+            Empty: any corpus will do.
     """
 
     name: str
@@ -91,6 +95,7 @@ class Study:
     batches: Callable[[Workspace, Any], Iterator[Sequence[Task]]]
     findings: Callable[[Workspace, Any], Findings]
     listing: Callable[[Any], Sequence[dict[str, Any]]] | None = None
+    needs: str = ""
 
     @property
     def default_recipe(self) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -54,7 +53,7 @@ def check_baseline(baseline: str, systems: str) -> None:
 def tuning_tasks(workspace: Workspace, corpus: str, selection: Selection) -> list[Task]:
     """Return the tasks that tune BM25 for the pools of a selection, each field and size on its validation queries."""
     artifact = find_corpus(workspace.root, corpus or None)
-    validation = dataclasses.replace(selection, split="validation", samples=1)
+    validation = selection.but(split="validation", samples=1)
     return [tune_task(artifact, pool) for pool in validation.pools(artifact)]
 
 

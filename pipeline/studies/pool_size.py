@@ -10,6 +10,7 @@ from pipeline.core.task import Task
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.charts import charts, figures
 from pipeline.scores.page.browse import browser
+from pipeline.scores.page.report import best_of
 from pipeline.scores.records import flat
 from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
@@ -17,6 +18,7 @@ from pipeline.scores.tables import build_tables, shown
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Findings, Study, StudyTable
 from pipeline.studies.common import drawn, evaluation_batches, evaluations
+from pipeline.studies.recipe import NO_RULES, Rules, pools_of
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Recipe:
         systems: what ranks, with commas.
         depth: ranks kept of each query.
         measures: what the table and the figures show.
+        rules: further settings of pools that the recipe gives, such as ``min_citations``.
     """
 
     corpus: str
@@ -46,19 +49,12 @@ class Recipe:
     systems: str
     depth: int
     measures: tuple[str, ...]
+    rules: Rules = NO_RULES
 
     @property
     def selection(self) -> Selection:
         """The pools."""
-        return selection(
-            field=self.field or None,
-            size=self.sizes,
-            year=self.year,
-            queries=self.queries,
-            samples=self.samples,
-            seed=self.seed,
-            nested=True,
-        )
+        return selection(**{"nested": True, **pools_of(self)})
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
@@ -87,6 +83,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         figures=drawn(figures(summary, runs)),
         sources=[runs["corpus"][0], *sorted(runs["pool"].unique())],
         parts=[*charts(summary, runs), browser(runs, scores, summary["measure"].unique(maintain_order=True).to_list())],
+        best=best_of(summary, runs),
     )
 
 

@@ -10,14 +10,15 @@ from typing import Any
 
 from pipeline.api import Workspace
 from pipeline.core import files, provenance
-from pipeline.core.config import canonical
-from pipeline.core.errors import InputError
+from pipeline.core.config import canonical, file_name
+from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.progress import say
-from pipeline.core.workspace import REPORTS
+from pipeline.core.workspace import CORPORA, REPORTS, find_corpus_folder, name_study_corpus
+from pipeline.exchange.frames import as_csv
 from pipeline.runner import Step
 from pipeline.scores.figures import FORMATS, drawing, save
 from pipeline.scores.page.index import write_index, write_page
-from pipeline.scores.page.parts import Image, Page, TablePart
+from pipeline.scores.page.parts import Chart, Image, Page, TablePart
 from pipeline.scores.render import render_table
 from pipeline.studies.base import Findings, Study
 
@@ -28,8 +29,31 @@ def run(workspace: Workspace, study: Study, recipe: Any) -> Findings:
     A study that was stopped goes on where it was; what it shares with other work is the same artifact.
     """
     for batch in study.batches(workspace, recipe):
-        workspace.make(list(batch))
+        tasks = list(batch)
+        for task, artifact in zip(tasks, workspace.make(tasks), strict=True):
+            if task.folder == CORPORA:
+                name_study_corpus(workspace.root, study.name, artifact)
     return study.findings(workspace, recipe)
+
+
+def check_input(workspace: Workspace, study: Study, recipe: Any) -> None:
+    """Check that the corpus, or else the input folder, of a recipe is there, before a model is looked for.
+
+    Raises:
+        InputError: it is not; the message says what the study needs, and which command gets it.
+    """
+    given, names = getattr(recipe, "input", None), getattr(recipe, "corpus", "")
+    try:
+        if given and not Path(given).expanduser().is_dir():
+            raise InputError(f"the input folder {given} does not exist", "Give the folder with --input")
+        if given == "" and not names:
+            raise InputError("the recipe must name an input folder, got none", "Give the folder with --input")
+        for name in () if given else names.split(","):
+            find_corpus_folder(workspace.root, name.strip() or None)
+    except CorruptError:
+        raise
+    except InputError as error:
+        raise InputError(error.what, study.needs or error.remedy) from error
 
 
 def plan(workspace: Workspace, study: Study, recipe: Any) -> tuple[list[Step], str]:
@@ -50,7 +74,7 @@ def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: 
 
     ``name`` is the recipe's. Without ``output`` the folder is ``runs/reports/STUDY`` or ``runs/reports/STUDY-RECIPE``.
     """
-    own = study.name if name == study.name else f"{study.name}-{name}"
+    own = study.name if name == study.name else f"{study.name}-{file_name(name, kept='._-') or 'recipe'}"
     folder = output or workspace.root / REPORTS / own
     facts = {"study": study.name, "recipe": canonical(recipe), "sources": list(findings.sources)}
     with files.disk_errors(folder):
@@ -59,7 +83,7 @@ def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: 
         for each in findings.tables:
             files.write_text(folder / f"{each.name}.md", render_table(each.table, "markdown"))
             files.write_text(folder / f"{each.name}.tex", render_table(each.table, "latex"))
-            files.write_text(folder / f"{each.name}.csv", each.frame.write_csv())
+            files.write_text(folder / f"{each.name}.csv", as_csv(each.frame))
         for file, text in findings.files.items():
             files.write_text(folder / file, text)
         for file, path in findings.copies.items():
@@ -75,20 +99,26 @@ def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: 
 
 
 def _page(study: Study, name: str, record: Mapping[str, Any], findings: Findings, folder: Path) -> Page:
-    """Return the page of a study: tables, its own parts, then the figures that were drawn."""
+    """Return the page of a study: its charts, the figures that were drawn, tables, then its other parts."""
     source = ", ".join(findings.sources)
     tables = [
-        TablePart(
-            each.name, each.table, {"csv": each.frame.write_csv(), "tex": render_table(each.table, "latex")}, source
-        )
+        TablePart(each.name, each.table, {"csv": as_csv(each.frame), "tex": render_table(each.table, "latex")}, source)
         for each in findings.tables
     ]
     drawn = [(each.name, folder / f"{each.name}.svg") for each in findings.figures if not each.charted]
     images = [Image(title, path.read_text(encoding="utf-8"), source) for title, path in drawn if path.is_file()]
     facts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in record.items()}
-    return Page(
-        f"Study: {name}", f"{study.summary[0].upper()}{study.summary[1:]}.", [*tables, *findings.parts, *images], facts
-    )
+    charts = [part for part in findings.parts if isinstance(part, Chart)]
+    others = [part for part in findings.parts if not isinstance(part, Chart)]
+    recipe, systems = record["recipe"], record["recipe"].get("systems") or ""
+    listing = {
+        "corpus": recipe.get("corpus") or ", ".join(findings.sources[:1]).rpartition("-")[0],
+        "year": str(recipe.get("year") or ""),
+        "systems": systems if isinstance(systems, str) else ", ".join(systems),
+        "best row": findings.best,
+    }
+    about = f"{study.summary[0].upper()}{study.summary[1:]}."
+    return Page(f"Study: {name}", about, [*charts, *images, *tables, *others], facts, listing)
 
 
 def _draw(findings: Findings, folder: Path, source: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -24,6 +25,12 @@ class Result(NamedTuple):
     returncode: int
     stdout: str
     stderr: str
+
+
+def heed_signals() -> None:
+    """Have a process that is about to start heed the signals that ``nohup`` and background jobs of scripts ignore."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def mdcr(root: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Result:

@@ -15,7 +15,7 @@ import pytest
 from pipeline.cli import commands
 from pipeline.core import files
 from tests.builders import make_corpus, make_pool
-from tests.cli.run import COMMAND, flags, mdcr, one_line_error
+from tests.cli.run import COMMAND, flags, heed_signals, mdcr, one_line_error
 from tests.scores.published import GOOD, score
 
 BUILD = flags("corpus --source synthetic --papers 60k --seed 7 --corpus tiny --workers 2")
@@ -108,6 +108,7 @@ def test_a_signal_at_any_moment(tmp_path: Path, number: signal.Signals, request:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_signals,
     )
     caught = 0
     while not caught >> (signal.SIGTERM - 1) & 1:  # the interpreter's own start is not ours

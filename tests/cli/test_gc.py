@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,13 @@ def listed(root: Path, *words: str) -> dict[str, str]:
     return {row["path"]: row["why"] for row in mdcr_json(root, "gc", *words)["unused"]}
 
 
+def forget(root: Path, name: str, days: float = 2) -> None:
+    """Take a corpus its name, some days after all corpora were made."""
+    (root / CORPORA / f"{name}.name").unlink()
+    for manifest in (root / CORPORA).glob("*/manifest.json"):
+        os.utime(manifest, (0, time.time() - days * 86_400))
+
+
 def artifacts(root: Path) -> set[str]:
     return {str(path.parent.relative_to(root)) for path in root.rglob("manifest.json")}
 
@@ -49,7 +57,7 @@ def test_a_corpus_without_a_name_goes_with_all_that_only_it_uses(used: Path) -> 
     other = artifacts(used) - kept
     assert {path.split("/")[1] for path in other} >= {"pools", "vectors", "fits", "rankings"}
     assert listed(used) == {}
-    (used / CORPORA / "other.name").unlink()
+    forget(used, "other")
     assert set(listed(used)) == other
     assert artifacts(used) == kept | other  # listing removes nothing
     assert "can be removed: mdcr gc --delete" in mdcr(used, "gc").stderr
@@ -62,9 +70,21 @@ def test_the_corpus_that_a_named_one_was_made_from_stays(own: Path) -> None:
     made = flags("corpus --source synthetic --papers 900 --seed 2 --corpus clean --duplicates drop")
     mdcr_json(own, *made)
     assert listed(own) == {}
-    (own / CORPORA / "clean.name").unlink()
+    forget(own, "clean")
     assert len(listed(own, "--delete")) == 2
     assert len(list(published(own / CORPORA))) == 1
+
+
+def test_a_corpus_that_an_interrupted_command_will_name_stays_for_a_day(own: Path) -> None:
+    made = flags("corpus --source synthetic --papers 900 --seed 2 --corpus clean")
+    mdcr_json(own, *made)
+    before = artifacts(own)
+    forget(own, "clean", days=0.5)  # as a command leaves it that is killed between this corpus and the next
+    assert listed(own, "--delete") == {}
+    mdcr_json(own, *made, "--duplicates", "drop")
+    assert len(artifacts(own) - before) == 1
+    forget(own, "clean", days=1.5)
+    assert len(listed(own)) == 2
 
 
 def test_scores_without_their_ranking_and_older_versions_go(used: Path) -> None:

@@ -11,9 +11,9 @@ from pipeline.core.artifact import published
 from pipeline.core.errors import InputError
 from pipeline.core.workspace import RANKINGS, SCORES, VECTORS, WEIGHTS
 from pipeline.encode import registry
-from pipeline.stages.systems import encoder_names, parse_systems, system_names
+from pipeline.stages.systems import encoder_names, parse_systems, stored_names, system_names
 from tests.cli.run import flags, mdcr, mdcr_json
-from tests.encode.tiny import save_adapter, save_bert, save_in_cache
+from tests.encode.tiny import save_adapter, save_bert, save_cross_encoder, save_in_cache
 
 POOL = flags("--size 900 --queries 20 --samples 1 --measures map")
 
@@ -74,7 +74,7 @@ def test_the_same_weights_at_two_paths_are_one_encoder(root: Path, folders: tupl
     assert sum("-local-" in "-" + ranking.name for ranking in published(root / RANKINGS)) == 2  # test and validation
     assert len(list(published(root / WEIGHTS))) == 1
     systems = {score.manifest.config["system"] for score in published(root / SCORES)}
-    assert systems >= {"first", "second", str(two), "rrf(bm25,a)", "rrf(bm25,b)", "wsum(bm25,a)", "wsum(bm25,b)"}
+    assert systems >= {"first", "second", "two", "rrf(bm25,a)", "rrf(bm25,b)", "wsum(bm25,a)", "wsum(bm25,b)"}
     rows = mdcr_json(root, "eval", *POOL, "--model", f"first={one},second={two}")["rows"]
     assert {row["system"]: row["value"] for row in rows if row["measure"] == "map"}.keys() == {"first", "second"}
     assert len({row["value"] for row in rows if row["measure"] == "map"}) == 1
@@ -104,3 +104,32 @@ def test_names_of_folders_hold_no_path(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     save_in_cache(tmp_path / "cache", "malteos/scincl", "a" * 40)
     assert registry.resolve("hf:malteos/scincl").slug == registry.resolve("scincl").slug == "scincl"
+
+
+def test_a_path_is_shown_by_the_name_of_its_folder(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    one, adapter = folders[0], save_adapter(tmp_path / "deep" / "adapter", folders[0])
+    cross = save_cross_encoder(tmp_path / "reranker")
+    named = {
+        str(one): "one",
+        f"{one}:compute=bfloat16": "one:compute=bfloat16",
+        f"{one}:adapter={adapter}": "one:adapter=adapter",
+        f"mean({one},{save_bert(tmp_path / 'third', seed=4)})": "mean(one,third)",
+        f"sentences:encoder={one}": "sentences:encoder=one",
+        f"rrf(bm25,{one})": "rrf(bm25,one)",
+        f"rerank({one},cross:{cross},3)": "rerank(one,cross:reranker,3)",
+        str(shutil.copytree(one, tmp_path / "models" / "scincl")): "models/scincl",
+    }
+    for text, name in named.items():
+        (system,) = parse_systems(text)
+        assert system.name == name == stored_names(text)[0]
+        assert stored_names(name) == (name,)
+    with pytest.raises(InputError, match="the name one must be of one system, got several. Label them"):
+        parse_systems(f"{one},{save_bert(tmp_path / 'one', seed=2)}")
+
+
+def test_names_of_the_hub_and_of_models_stay() -> None:
+    names = ("scincl", "hf:org/name", "cross:org/name", "specter2:adapter=allenai/specter2", "bm25:k1=1.2,b=0.7")
+    assert tuple(map(registry.shown, names)) == names
+    assert registry.shown("vectors:/data/theirs.npy:missing=skip,queries=/data/q.npy") == (
+        "vectors:theirs.npy:missing=skip,queries=q.npy"
+    )

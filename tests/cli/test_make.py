@@ -42,7 +42,7 @@ json.dump([sys.argv[1:], given], sys.stdout)
 
 
 def make(
-    folder: Path, *words: str, program: str = REAL, env: dict[str, str] | None = None
+    folder: Path, *words: str, program: str = REAL, env: dict[str, str] | None = None, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
     """Run ``make`` in a folder where what runs leaves a file."""
     binaries = folder / "venv/bin"
@@ -58,7 +58,7 @@ def make(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=timeout,
     )
 
 
@@ -107,6 +107,18 @@ def test_what_make_does_not_know_is_refused(workspace: Path, words: list[str], e
     ended = make(workspace, *words)
     assert ended.returncode == 2
     assert expected in ended.stderr
+
+
+@pytest.mark.parametrize("goal", ["eval", "check", "help", "demo"])
+@pytest.mark.parametrize(
+    "name",
+    ["MDCR", "GIVEN", "v", "c", "MAKE_OWN", "SPECIAL", "PIP", "COMMANDS", "MDCR_MAKE", "MDCR_GOALS", "MDCR_MAKE_SEED"],
+)
+def test_names_of_the_makefiles_own_are_refused(tmp_path: Path, goal: str, name: str) -> None:
+    ended = make(tmp_path, goal, "SEED=1", f"{name}=touch ran; true")
+    assert ended.returncode == 2, ended
+    assert name in ended.stderr
+    assert not list(tmp_path.glob("**/ran"))
 
 
 def test_options_flags_and_variables_of_other_commands(workspace: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.run import COMMAND, Result, flags, mdcr, one_line_error, scores_of
+from tests.cli.run import COMMAND, Result, flags, heed_signals, mdcr, one_line_error, scores_of
 
 EVALUATE = flags("eval --size 900 --queries 20 --samples 1 --model bm25,lsa --measures map")
 
@@ -23,6 +23,7 @@ def start(root: Path, *arguments: str, env: dict[str, str] | None = None) -> sub
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | (env or {}),
+        preexec_fn=heed_signals,
     )
 
 

@@ -19,7 +19,7 @@ from tests.scores.published import BAD, ENCODER
 
 Row = Mapping[str, Any]
 IVF = {"kind": "ivf", "cells": 1.0, "probes": 0.05, "links": 32, "build": 80, "search": 2.0, "seed": 13}
-COMMON = set(flags("root memory workers device repair dry-run json quiet verbose help strict ray-address"))
+COMMON = set(flags("root memory workers device repair dry-run json quiet verbose help strict ray-address what"))
 """Options of how a command runs."""
 
 

@@ -48,7 +48,8 @@ def test_embeddings_are_fetched_and_evaluated(tmp_path: Path) -> None:
     systems = f"vectors:{folder}", f"vectors:{tmp_path}/alone:distance=cosine"
     evaluated = mdcr(tmp_path, "eval", "--model", ",".join(("bm25", *systems)), *POOL)
     assert evaluated.returncode == 0, evaluated.stderr
-    assert all(f"\n{system} " in evaluated.stdout for system in ("bm25", *systems))
+    named = f"vectors:{Path(folder).name}", "vectors:alone:distance=cosine"
+    assert all(f"\n{system} " in evaluated.stdout for system in ("bm25", *named))
     assert (
         "301 vectors; 300 of 300 papers of the corpus have one, 0 have none; 1 vectors are of other" in evaluated.stderr
     )

@@ -86,7 +86,7 @@ class RayHost:
 
 def start_ray(env: dict[str, str]) -> Iterator[RayHost]:
     """Start the two nodes; to be used by a fixture."""
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'mdcr-pipeline[ray]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
     with tempfile.TemporaryDirectory(prefix="mdcr-ray-", dir="/tmp") as folder:  # sockets need short names
         try:
             host = RayHost(Path(folder), env)

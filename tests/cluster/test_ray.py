@@ -47,7 +47,7 @@ def test_a_cluster_that_loses_a_node_makes_the_same_bytes(world: World, ray_host
 
 
 def test_without_a_cluster_ray_runs_here_alone(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'mdcr-pipeline[ray]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
     local, world = World(tmp_path / "local", empty=True), World(tmp_path / "ray", empty=True)
     local.run(*CORPUS)
     process = world.start(*CORPUS, "--engine", "ray")
@@ -59,7 +59,7 @@ def test_without_a_cluster_ray_runs_here_alone(tmp_path: Path) -> None:
 
 
 def test_no_cluster_there(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'mdcr-pipeline[ray]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
     for address in ("127.0.0.1:9", "nonsense"):
         line = one_line_error(mdcr(tmp_path, *CORPUS, "--engine", "ray", "--ray-address", address))
         assert f"no Ray cluster answers at {address}" in line

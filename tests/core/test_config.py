@@ -9,6 +9,7 @@ from pipeline.core.config import (
     canonical,
     changed_fields,
     digest,
+    file_name,
     format_count,
     from_mapping,
     identity,
@@ -23,6 +24,22 @@ class Settings:
     name: str
     depth: int = 500
     grid: tuple[float, ...] = (0.5, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Computer Science", "Computer-Science"),
+        ("/../../x", "x"),
+        ("..", ""),
+        ("a\nb\0c\u202ed", "a-b-c-d"),
+        ("\u0436", ""),
+        ("long " * 100, "-".join(["long"] * 20)),
+    ],
+)
+def test_names_of_files_hold_no_path(text: str, name: str) -> None:
+    assert file_name(text) == name
+    assert file_name(name) == name
 
 
 def test_identity_is_the_same_for_equal_settings_and_differs_in_every_field() -> None:

@@ -8,14 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.text import (
+    csv_cell,
     doi_key,
+    from_csv_cell,
     id_key,
     id_keys,
+    integer,
     normalise,
     normalise_all,
+    number,
+    printable,
     same_title_form,
     title_key,
     title_keys,
+    without_credentials,
 )
 
 
@@ -72,3 +78,39 @@ def test_many_texts_are_normalised_like_one(texts: list[str | None]) -> None:
     for title in titles.to_pylist():
         folded = unicodedata.normalize("NFKC", title).casefold()
         assert same_title_form(title) == "".join(filter(str.isalnum, folded))
+
+
+@pytest.mark.parametrize("text", ["1_0", "١", "²", "１", "1.5_0", "", "x", "0x10"])
+def test_a_number_of_a_file_has_ascii_digits(text: str) -> None:
+    for read in (integer, number):
+        with pytest.raises(ValueError, match="."):
+            read(text)
+
+
+def test_numbers_of_files() -> None:
+    assert [integer(each) for each in ("10", "-3", "+4", "007")] == [10, -3, 4, 7]
+    assert [number(each) for each in ("1e3", ".5", "-0.25", "-inf")] == [1000, 0.5, -0.25, float("-inf")]
+
+
+def test_what_is_not_printable_is_escaped() -> None:
+    assert printable("Übung – 日本 (†)") == "Übung – 日本 (†)"
+    hostile = "a\nb\r\x1b[31m\0\u202e\u2028\ud800\x9b"
+    assert printable(hostile) == r"a\nb\r\x1b[31m\x00\u202e\u2028\ud800\x9b"
+
+
+@given(st.text())
+def test_a_cell_is_one_line_no_formula_and_is_read_back(text: str) -> None:
+    cell = csv_cell(text)
+    assert cell.isprintable()
+    assert from_csv_cell(cell) == printable(text)
+    assert not cell.startswith(("=", "@"))
+
+
+def test_cells_of_text() -> None:
+    cells = {"=1+1": "'=1+1", "@x": "'@x", "-x": "'-x", "+x": "'+x", "-0.5": "-0.5", "+1": "+1", "a=b": "a=b", "": ""}
+    assert {text: csv_cell(text) for text in cells} == cells
+
+
+def test_addresses_without_their_passwords() -> None:
+    told = "get https://u:p@h/x?y@z, ftp://me@h and a@b.c"
+    assert without_credentials(told) == "get https://h/x?y@z, ftp://h and a@b.c"

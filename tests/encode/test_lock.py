@@ -32,6 +32,13 @@ def test_the_cache_is_asked_where_the_hub_is_silent(cache: Path) -> None:
     assert lock.read() == {"malteos/scincl@main": OLD}
 
 
+def test_a_reference_that_is_no_commit_is_no_path(cache: Path) -> None:
+    save_in_cache(cache, "malteos/scincl", OLD)
+    (reference,) = cache.glob("models--malteos--scincl/refs/*")
+    reference.write_text(f"../snapshots/{OLD}")
+    assert hub.cached("malteos/scincl", reference.name) is None
+
+
 def test_the_hub_comes_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_in_cache(cache, "malteos/scincl", OLD)
     answers = {"malteos/scincl": NEW, "org/new": None}

@@ -253,7 +253,9 @@ def test_names_and_options(tmp_path: Path) -> None:
     write_npy(tmp_path / "a=b")
     place = f"vectors:{tmp_path}/a=b/x.npy"
     text = f"bm25,{place}:distance=cosine,missing=skip,queries={tmp_path}/a=b,rrf(bm25,{place})"
-    assert [system.name for system in parse_systems(text)][1] == f"{place}:" + text.split("npy:")[1].split(",rrf")[0]
+    named = parse_systems(text)
+    assert named[1].name == "vectors:x.npy:distance=cosine,missing=skip,queries=a=b"
+    assert named[2].name == "rrf(bm25,vectors:x.npy)"
     assert len(encoder_names(text)) == 2
     model = registry.resolve(f"{place}:distance=l2")
     assert (model.name, model.distance, model.slug, model.several) == (place, "l2", "vectors", False)

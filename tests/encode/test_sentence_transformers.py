@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,7 +150,24 @@ def test_settings_decide_the_identity(tmp_path: Path) -> None:
     change(folder / "sentence_bert_config.json", do_lower_case=True)
     lowered = registry.resolve(str(folder)).spec
     assert digest(lowered) != digest(other.spec)
-    assert registry.resolve(f"{folder}:lower_case=false").spec == other.spec
+    assert registry.resolve(f"{folder}:lower_case=false").spec.lower_case is False  # type: ignore[attr-defined]
+
+
+def test_folders_with_other_settings_have_other_revisions(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", Pooling(32, "mean"), prompts=PROMPTS)
+    settings = {
+        "config_sentence_transformers.json": {"prompts": {**PROMPTS, "document": "w5 w4 "}},
+        "1_Pooling/config.json": {"pooling_mode": "cls"},
+        "sentence_bert_config.json": {"max_seq_length": 64},
+    }
+    revisions = {registry.resolve(str(folder)).spec.revision}  # type: ignore[attr-defined]
+    keys = {registry.resolve(str(folder)).key}
+    for path, values in settings.items():
+        changed = shutil.copytree(folder, tmp_path / Path(path).stem)
+        change(changed / path, **values)
+        revisions.add(registry.resolve(str(changed)).spec.revision)  # type: ignore[attr-defined]
+        keys.add(registry.resolve(str(changed)).key)
+    assert len(revisions) == len(keys) == 4
 
 
 @pytest.mark.parametrize(
@@ -158,7 +177,7 @@ def test_settings_decide_the_identity(tmp_path: Path) -> None:
         ("1_Pooling/config.json", {"pooling_mode_first_tokens": True}, "pooling_mode_first_tokens"),
         ("2_Dense/config.json", {"activation_function": "mine.Swish"}, "mine.Swish"),
         ("2_Dense/config.json", {"module_input_name": "token_embeddings"}, "module_input_name"),
-        ("2_Dense/config.json", {"in_features": 31}, "cannot be loaded as a dense layer"),
+        ("2_Dense/config.json", {"in_features": 31}, "2_Dense cannot be loaded"),
         ("sentence_bert_config.json", {"processing_kwargs": {"text": {"padding": "max_length"}}}, "processing_kwargs"),
         ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task"),
         ("config_sentence_transformers.json", {"similarity_fn_name": "manhattan"}, "'manhattan'"),
@@ -191,6 +210,18 @@ def test_modules_that_are_not_understood_are_refused(tmp_path: Path) -> None:
     whole = save(tmp_path / "excluding", Pooling(32, "mean", include_prompt=False), prompts={"query": "w3 "})
     with pytest.raises(InputError, match="leaves the prompt out"):
         registry.resolve(str(whole))
+
+
+def test_a_template_alone_leaves_the_rest_to_the_folder(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", Pooling(32, "mean"), Normalize())
+    own = registry.resolve(str(folder))
+    given, default = (
+        registry.resolve(f"{folder}:template=fields-sep"),
+        registry.resolve(str(folder), None, "fields-sep"),
+    )
+    assert given == default
+    assert given.spec == dataclasses.replace(own.spec, template="fields-sep")  # type: ignore[type-var, call-arg]
+    assert (given.distance, given.name) == ("cosine", f"{folder}:template=fields-sep")
 
 
 def test_a_known_hub_id_takes_the_recipe_of_its_entry_and_says_so(

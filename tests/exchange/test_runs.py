@@ -73,6 +73,8 @@ TREC = {
     "10 Q0 9 1 0.5": ":2 must be 'query Q0 document rank score tag'",
     "10 Q0 9 1 high x": ":2 must be 'query Q0 document rank score tag' in UTF-8, got b'10 Q0 9 1 high x'",
     "10 Q0 \xff 1 1 x": ":2 must be .* in UTF-8",
+    "10 Q0 9 1 1_0 x": ":2 must be 'query Q0 document rank score tag'",
+    "10 Q0 9 1 \xd9\xa1 x": ":2 must be 'query Q0 document rank score tag'",
     "10 Q0 9 1 nan x": r":2: a score must be a finite float32 number \(1 are not\)",
     "10 Q0 9 1 -inf x": ":2: a score must be a finite float32 number",
     "10 Q0 9 1 1e39 x": ":2: a score must be a finite float32 number",
@@ -164,3 +166,21 @@ def test_files_that_cannot_be_read(pool: Pool, tmp_path: Path) -> None:
         with pytest.raises(InputError) as error:
             read_run(tmp_path / name, pool, 500)
         assert name in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["run.json.gz", "run.lz4", "run.trec.gz", "run.parquet"])
+def test_a_run_beyond_the_memory_is_refused_before_it_is_held(pool: Pool, tmp_path: Path, name: str) -> None:
+    """A file of a few kilobytes that unpacks to many megabytes."""
+    path, entries = tmp_path / name, 300_000
+    if name == "run.json.gz":
+        path.write_bytes(gzip.compress(b'{"10": {' + b'"9": 1, ' * entries + b'"zz": 1}}'))
+    elif name == "run.lz4":
+        save_lz4({"10": {f"{n:07d}": 1.0 for n in range(entries)}}, str(path))
+    elif name == "run.trec.gz":
+        path.write_bytes(gzip.compress(b"10 Q0 9 1 1 x\n" * entries))
+    else:
+        pl.DataFrame({"qid": ["10"] * entries, "docid": ["9"] * entries, "score": [1.0] * entries}).write_parquet(path)
+    with pytest.raises(InputError, match=rf"{name} needs more than 16 MiB of memory.*--memory"):
+        read_run(path, pool, 500, memory=2**24)
+    with pytest.raises(InputError, match="repeats|name a document"):
+        read_run(path, pool, 500)

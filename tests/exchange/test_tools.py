@@ -20,6 +20,7 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
+from pipeline.exchange.frames import write_frame
 from pipeline.exchange.pools import unjudged, write_pool
 from pipeline.exchange.rankings import run_dict, to_ranx, write_ranking
 from pipeline.measure.engines import evaluate
@@ -209,3 +210,11 @@ def test_exclusions_that_cannot_be_read_are_named(beir: Path, tmp_path: Path) ->
         (tmp_path / name).symlink_to(beir / name)
     with pytest.raises(InputError, match=r"exclusions.tsv:2 must be query-id and corpus-id"):
         Beir(tmp_path).queries()
+
+
+def test_a_frame_of_formulas_is_text(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"system": ["=1+1", "a\nb"], "query_id": ["=q", "-1"], "value": [-0.5, 1.0]})
+    write_frame(tmp_path / "x.csv", frame)
+    assert (tmp_path / "x.csv").read_text() == "system,query_id,value\n'=1+1,=q,-0.5\na\\nb,-1,1.0\n"
+    write_frame(tmp_path / "x.parquet", frame, "parquet")
+    assert pl.read_parquet(tmp_path / "x.parquet").equals(frame)

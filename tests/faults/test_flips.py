@@ -23,19 +23,22 @@ FLIPS_OF_A_FILE = 1 if KILLS <= 10 else 5
 REPAIRS = 10
 """One manifest in so many is repaired too."""
 
-EVALUATE = flags("eval --corpus tiny --size all --queries 20 --samples 1 --model bm25,lsa --workers 1 --json")
+POOL = flags("--corpus tiny --size all --queries 20")
+EVALUATE = ["eval", *POOL, *flags("--samples 1 --model bm25,lsa --workers 1 --json --quiet")]
 FIGURES = [*EVALUATE, "--measures", "map"]
-TABLE = flags("show table --measures map --json")
+TUNED = [*FIGURES, "--model", "bm25,wsum(bm25,lsa)"]
+TABLE = flags("show table --measures map --json --quiet")
 READERS = {"corpora": [*FIGURES, "--seed", "14"], "runs": [*EVALUATE, "--measures", "f1,ndcg@7"]}
 OTHER_READER = [*FIGURES, "--depth", "7"]
 """Commands that read the files of a room, to make artifacts that are not there yet."""
 
 
 class Workspace(NamedTuple):
-    """A finished workspace, what is in it, and what commands print there."""
+    """A finished workspace: what made its corpus and its figures, what is in it, and what commands print there."""
 
     root: Path
     corpus: list[str]
+    figures: Sequence[str]
     contents: dict[str, object]
     printed: dict[str, str]
 
@@ -53,13 +56,24 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     folder = tmp_path_factory.mktemp("flips")
     given = release(folder / "release", papers=240)
     corpus = ["corpus", "--source", "s2orc2020", "--input", str(given), *flags("--corpus tiny --workers 1")]
-    root = folder / "root"
-    for command in (corpus, FIGURES):
+    return finished(folder / "root", corpus, [corpus, FIGURES], FIGURES)
+
+
+@pytest.fixture(scope="module")
+def tuned(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Return the workspace with a tuning of BM25, and a weighted sum of that."""
+    root = workspace.copy(tmp_path_factory.mktemp("tuned") / "root")
+    return finished(root, workspace.corpus, [["tune", *POOL], TUNED], TUNED)
+
+
+def finished(root: Path, corpus: list[str], commands: Sequence[Sequence[str]], figures: Sequence[str]) -> Workspace:
+    """Run the commands that finish a workspace."""
+    for command in commands:
         made = mdcr(root, *command)
         assert made.returncode == 0, made.stderr
-    found = Workspace(root, corpus, contents(root), {})
-    for number, reader in enumerate((FIGURES, TABLE, OTHER_READER, *READERS.values())):
-        result = mdcr(found.copy(folder / str(number)), *reader)
+    found = Workspace(root, corpus, figures, contents(root), {})
+    for number, reader in enumerate((figures, TABLE, OTHER_READER, *READERS.values())):
+        result = mdcr(found.copy(root.parent / str(number)), *reader)
         assert result.returncode == 0, result.stderr
         found.printed[" ".join(reader)] = result.stdout
     return found
@@ -88,6 +102,27 @@ def test_flipped_bits_in_manifests(workspace: Workspace, tmp_path: Path, tally: 
         if number % REPAIRS == 0:
             lost += repair(workspace, name, damaged, tmp_path, tally)
     assert not lost, "\n".join(lost)
+
+
+def test_flipped_bits_in_a_tuning(tuned: Workspace, tmp_path: Path, tally: Tally) -> None:
+    """What was chosen on validation queries decides figures: damaged, it is an error, or it is repaired."""
+    chance = random.Random(3)
+    lost = []
+    assert {row["system"] for row in rows(tuned.printed[" ".join(TUNED)])} == {"bm25:tuned", "wsum(bm25:tuned,lsa)"}
+    (tuning,) = tuned.files(f"runs/tunings/*/{MANIFEST}")
+    for name in (tuning, *tuned.files(f"runs/weights/*/{MANIFEST}")):
+        damaged = flip(tuned.root / name, chance)
+        lost += attack(tuned, name, damaged, tmp_path, tally)
+        lost += repair(tuned, name, damaged, tmp_path, tally)
+    assert not lost, "\n".join(lost)
+    refused = mdcr(damage(tuned, tuning, b"{", tmp_path / "refused"), *TUNED)
+    assert (refused.returncode, refused.stdout) == (2, "")
+
+
+def test_a_tuning_that_no_system_uses_may_be_damaged(tuned: Workspace, tmp_path: Path) -> None:
+    (name,) = tuned.files(f"runs/tunings/*/{MANIFEST}")
+    root = damage(tuned, name, b"{", tmp_path / "root")
+    assert mdcr(root, *FIGURES, "--model", "lsa,bm25:k1=0.9,b=0.4").returncode == 0
 
 
 def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
@@ -163,7 +198,7 @@ def attack(workspace: Workspace, name: str, damaged: bytes, folder: Path, tally:
     tally.count("tried")
     root = damage(workspace, name, damaged, folder / f"{random.getrandbits(64):x}")
     codes, lost = set(), []
-    for reader in (FIGURES, TABLE, READERS.get(name.split("/")[0], OTHER_READER)):
+    for reader in (workspace.figures, TABLE, READERS.get(name.split("/")[0], OTHER_READER)):
         code, problem = outcome(root, reader, name, workspace.printed[" ".join(reader)])
         codes.add(code)
         if problem:
@@ -197,11 +232,11 @@ def repair(workspace: Workspace, name: str, damaged: bytes, folder: Path, tally:
     others = {each: (root / each).stat().st_ino for each in workspace.contents if each != name}
     lost = []
     try:
-        result = mdcr(root, *FIGURES, "--repair")
+        result = mdcr(root, *workspace.figures, "--repair")
         if result.returncode and name.startswith("corpora/"):  # refused: the release has to be read again
-            commands = ([*workspace.corpus, "--repair"], [*FIGURES, "--repair"])
+            commands = ([*workspace.corpus, "--repair"], [*workspace.figures, "--repair"])
             result = [mdcr(root, *command) for command in commands][-1]
-        if result.returncode or result.stdout != workspace.printed[" ".join(FIGURES)]:
+        if result.returncode or result.stdout != workspace.printed[" ".join(workspace.figures)]:
             lost.append(f"{name}: --repair ended with {result.returncode}: {result.stderr[-300:]}")
         elif contents(root) != workspace.contents or leftovers(root):
             lost.append(f"{name}: --repair left other files")

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.run import Result, flags, mdcr, mdcr_json
-from tests.faults.hostile import OPTIONS, Input, inputs
+from tests.cli.run import Result, flags, mdcr, mdcr_json, one_line_error
+from tests.faults import bounds
+from tests.faults.hostile import BENCHMARKS, OPTIONS, Input, inputs
+from tests.faults.imports import Import, imports
 from tests.faults.tally import Tally
 from tests.faults.workspace import leftovers
 
-ROWS = list(inputs())
+ROWS = [*inputs(), *bounds.inputs()]
+IMPORTS = list(imports())
 SECONDS = 20
 
 
@@ -72,6 +75,67 @@ def test_an_option_is_refused(words: str, said: str, tiny: Path, tally: Tally) -
     assert published(tiny) == before
     assert not leftovers(tiny)
     tally.count("refused")
+
+
+@pytest.mark.parametrize(("name", "content", "said"), BENCHMARKS, ids=[name for name, _, _ in BENCHMARKS])
+def test_a_benchmark_is_refused(tmp_path: Path, tally: Tally, name: str, content: str, said: str) -> None:
+    folder, root = tmp_path / "outer" / "benchmark", tmp_path / "outer" / "root"
+    folder.mkdir(parents=True)
+    (folder / "mdcr_test.json").write_text(content)
+    (folder / "mdcr_test_data.jsonl").write_text('{"paper_id": "9", "title": "Nine", "abstract": "Words."}\n')
+    tally.count("tried")
+    refused(mdcr(root, *flags(f"eval --benchmark {folder} --model bm25 --workers 1")), said)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outer"], name
+    assert not leftovers(root)
+    tally.count("refused")
+
+
+@pytest.mark.parametrize("row", IMPORTS, ids=[row.name for row in IMPORTS])
+def test_an_import_is_refused(row: Import, tiny: Path, tmp_path: Path, tally: Tally) -> None:
+    row.make(tmp_path)
+    before = published(tiny)
+    tally.count("tried")
+    given = flags("eval --queries 10 --size all --samples 1 --workers 1 --measures map")
+    result = mdcr(tiny, *given, "--model", row.system.format(tmp_path))
+    assert row.said in one_line_error(result)
+    assert [path for path in published(tiny) if path.parts[-3] != "pools"] == [
+        path for path in before if path.parts[-3] != "pools"
+    ]
+    assert not leftovers(tiny)
+    tally.count("refused")
+
+
+@pytest.mark.parametrize(("words", "said"), bounds.ADDRESSES)
+def test_an_address_is_refused_at_once(words: str, said: str, tmp_path: Path, tally: Tally) -> None:
+    tally.count("tried")
+    result = mdcr(tmp_path, *flags(words))
+    refused(result, said)
+    assert "secret" not in result.stderr
+    assert "attempt" not in result.stderr
+    tally.count("refused")
+
+
+@pytest.mark.parametrize("name", bounds.RUNS)
+def test_a_run_is_refused(name: str, tiny: Path, tmp_path: Path, tally: Tally) -> None:
+    content, said = bounds.RUNS[name]
+    (tmp_path / name).write_bytes(content)
+    tally.count("tried")
+    given = flags("eval --queries 10 --size all --samples 1 --memory 512M")
+    refused(mdcr(tiny, *given, "--model", f"run:{tmp_path / name}"), said)
+    assert not leftovers(tiny)
+    tally.count("refused")
+
+
+def test_nothing_of_a_release_acts_on_a_terminal(tmp_path: Path, tally: Tally) -> None:
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input/a.jsonl").write_bytes(bounds.shown())
+    tally.count("tried")
+    words = ["corpus", "--source", "jsonl", "--input", str(tmp_path / "input"), *flags("--corpus t --workers 1")]
+    for result in (mdcr(tmp_path, *words), mdcr(tmp_path, *flags("show corpus --corpus t"))):
+        assert result.returncode == 0, result.stderr
+        assert all(line.isprintable() for line in (result.stdout + result.stderr).splitlines())
+        assert r"F\n\x1b[31m\x00\u202e" in result.stdout
+    tally.count("counted")
 
 
 def fill(row: Input, folder: Path) -> None:

@@ -25,6 +25,7 @@ class Hub(BaseHTTPRequestHandler):
 
     root: Path
     protocol_version = "HTTP/1.1"
+    sha = SHA
     breaks: Counter[str]
     requests: Counter[str]
 
@@ -51,7 +52,7 @@ class Hub(BaseHTTPRequestHandler):
                 }
                 for each in files
             ]
-            self._send(200, json.dumps({"id": dataset, "sha": SHA, "siblings": listed}).encode())
+            self._send(200, json.dumps({"id": dataset, "sha": self.sha, "siblings": listed}).encode())
             return
         _, _, _, dataset, _, commit, name = path.split("/", 6)
         assert commit == SHA
@@ -86,7 +87,7 @@ def hub(tmp_path: Path) -> Iterator[tuple[str, type[Hub]]]:
 
 def test_the_folder_is_what_the_study_reads(tmp_path: Path, hub: tuple[str, type[Hub]]) -> None:
     address, held = hub
-    held.breaks["drsm/test.jsonl"] = 7  # the connection ends after so many bytes; the next request continues
+    held.breaks["drsm/test/0000.parquet"] = 7  # the connection ends after so many bytes; the next request continues
     extra = held.root / "scirepeval" / "fos" / "train-00000-of-00001.parquet"
     extra.write_bytes(b"PAR1")
     (held.root / "scirepeval_test" / "README.md").write_text("read me")
@@ -98,7 +99,7 @@ def test_the_folder_is_what_the_study_reads(tmp_path: Path, hub: tuple[str, type
     unwanted = {extra.relative_to(held.root).as_posix(), "scirepeval_test/README.md"}
     assert fetched == {each for each in there - unwanted if not each.startswith("s2and/")}
     assert all((folder / each).read_bytes() == (held.root / each).read_bytes() for each in fetched)
-    assert held.requests[f"/datasets/allenai/scirepeval_test/resolve/{SHA}/drsm/test.jsonl"] == 2
+    assert held.requests[f"/datasets/allenai/scirepeval_test/resolve/{SHA}/drsm/test/0000.parquet"] == 2
     listed = mdcr_json(tmp_path, "study", "scirepeval", "--list", "--input", str(folder))["tasks"]
     assert {row["task"] for row in listed if row["files"] == "whole"} >= {"drsm", "fos", "scidocs_cite", "reviewers"}
     before = held.requests.copy()
@@ -107,16 +108,24 @@ def test_the_folder_is_what_the_study_reads(tmp_path: Path, hub: tuple[str, type
     assert all(path.startswith("/api/") for path in again)  # nothing is fetched twice
 
 
+def test_a_commit_that_is_a_path_is_refused(tmp_path: Path, hub: tuple[str, type[Hub]]) -> None:
+    address, held = hub
+    held.sha = "../../x"
+    line = one_line_error(mdcr(tmp_path, "fetch", "scirepeval", "--endpoint", address))
+    assert "the server's name 'scirepeval-../../x" in line
+    assert not (tmp_path / "corpora").exists()
+
+
 def test_parts_and_errors(tmp_path: Path, hub: tuple[str, type[Hub]]) -> None:
     address, held = hub
     (held.root / "scirepeval" / "drsm" / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
     asked = ["fetch", "scirepeval", "--endpoint", address, "--datasets", "drsm", "--train"]
     names = {each["name"] for each in mdcr_json(tmp_path, *asked, "--dry-run")["files"]}
     assert names == {
-        "scirepeval/drsm/evaluation.jsonl",
+        "scirepeval/drsm/evaluation-00000-of-00001.parquet",
         "scirepeval/drsm/train-00000-of-00001.parquet",
-        "scirepeval_test/drsm/train.jsonl",
-        "scirepeval_test/drsm/test.jsonl",
+        "scirepeval_test/drsm/train/0000.parquet",
+        "scirepeval_test/drsm/test/0000.parquet",
     }
     for arguments, code, said in (
         (["--endpoint", address, "--datasets", "drms"], 2, "configuration 'drms'"),

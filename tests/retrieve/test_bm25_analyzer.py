@@ -117,8 +117,9 @@ def test_what_is_remembered_and_what_comes_together_change_nothing(analyzer: Luc
         assert counted(remembering, texts[start : start + 60]) == whole[start : start + 60]
 
 
-def test_terms_are_numbered_by_first_use_in_the_block(analyzer: LuceneAnalyzer) -> None:
-    cached = CachedAnalyzer(analyzer, 10**6)
+@pytest.mark.parametrize("capacity", [0, 10**6])
+def test_terms_are_numbered_by_first_use_in_the_block(analyzer: LuceneAnalyzer, capacity: int) -> None:
+    cached = CachedAnalyzer(analyzer, capacity)
     cached.block([pa.array(["plum kiwi"], pa.large_string())])
     parts = [["lime kiwi fig fig kiwi", ""], ["plum fig"]]
     block = cached.block([pa.array(part, pa.large_string()) for part in parts])

@@ -134,3 +134,14 @@ def test_figures_are_written(found: dict[str, Any], tmp_path: Path) -> None:
     again = save_profile_plots(found, tmp_path / "b", ("svg",))
     assert [path.name for path in first] == ["tiny-years.svg", "tiny-fields.svg", "tiny-degrees.svg"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+
+
+def test_a_collection_with_queries_of_its_own_is_not_prefiltered(tmp_path: Path) -> None:
+    papers = [{"paper_id": str(number), "title": "A title", "abstract": LONG, "year": None} for number in range(3)]
+    given = make_corpus(tmp_path, papers, query_texts={"q1": "a question"}, judgements=[("q1", "1", 1)])
+    whole = profile(Corpus(given), "given", 2**20)
+    assert (whole["papers"], whole["prefiltered"], whole["prefilter"]) == (3, None, {})
+    assert whole["years"] == [{"year": None, "papers": 3, "with_abstract": 3}]
+    text = render_profile(whole)
+    assert "prefilter" not in text
+    assert "dropped" not in text

@@ -16,7 +16,7 @@ from pipeline.core.fields import MAG_FIELDS
 from pipeline.scores.average import Draws
 from pipeline.scores.latex import escape
 from pipeline.scores.records import as_csv, records
-from pipeline.scores.render import check_format, render_table
+from pipeline.scores.render import FORMATS, check_format, render_table
 from pipeline.scores.summary import summarise, summarise_samples
 from pipeline.scores.tables import Column, Figure, Line, Table, blocks
 from tests.scores.cases import made_up, scored, tables_of
@@ -179,3 +179,22 @@ def test_markup_in_names_is_escaped() -> None:
 def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(InputError, match="no format 'latx'.*'latex'"):
         check_format("latx")
+
+
+HOSTILE = "=1+1\n\x1b[31m\u202e\0x"
+SHOWN = r"=1+1\n\x1b[31m\u202e\x00x"
+
+
+@pytest.mark.parametrize("output", FORMATS)
+def test_a_name_of_hostile_characters_stays_in_its_row(output: str) -> None:
+    """Rows are neither split nor changed: names have no line end, no escape code and no mark of direction."""
+    plain, named = (
+        render(pl.concat([flat("BM25", 0.5), flat(name, 0.25)]), output, "BM25") for name in ("other", HOSTILE)
+    )
+    assert len(named.splitlines()) == len(plain.splitlines())
+    assert all(line.isprintable() for line in named.splitlines())
+    if output == "csv":
+        systems = [line["system"] for line in csv.DictReader(io.StringIO(named))]
+        assert set(systems) == {"BM25", f"'{SHOWN}"}
+    elif output == "terminal":
+        assert SHOWN in named

@@ -15,10 +15,15 @@ from pipeline.core.config import canonical
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose, load
+from pipeline.scores.compare import QUERIES, compare
+from pipeline.scores.comparison import as_text
 from pipeline.scores.labels import labelled
+from pipeline.scores.naming import folder_names
+from pipeline.scores.page.report import page_of
 from pipeline.scores.records import as_csv, records
 from pipeline.scores.store import stored, values
 from pipeline.scores.summary import summarise, summarise_samples
+from tests.builders import make_corpus
 from tests.scores import published as made
 from tests.scores.cases import tables_of
 from tests.scores.published import ENCODER
@@ -165,6 +170,28 @@ def test_a_pool_of_all_papers_beside_one_as_large_has_its_own_table(tmp_path: Pa
     for size in (8, "all"):
         made.score(tmp_path, of, made.pool(tmp_path, of, size=size), "bm25")
     assert labelled(choose(stored(tmp_path), tmp_path))["kind"].n_unique() == 2
+
+
+def test_a_collection_is_named_and_told_without_the_rules_of_citation_pools(tmp_path: Path) -> None:
+    cited = [("00000", "00003"), ("00000", "00005"), ("00001", "00003"), ("00002", "00007")]
+    of = make_corpus(tmp_path, 8, cited, name="scifact", query_texts={name: f"question {name}" for name in "abc"})
+    given = made.pool(tmp_path, of, queries_are="texts", year=None, queries="all", size="all")
+    for system in ("bm25", "lsa"):
+        made.score(tmp_path, of, given, system)
+    runs, draws = labelled(choose(stored(tmp_path), tmp_path)), Draws(resamples=50)
+    scores = values(runs)
+    summary = summarise(scores, draws=draws)
+    (table,) = tables_of(scores, summary)
+    assert table.title == "Retrieval on scifact (top 500)"
+    assert "Collection: 8 documents, 3 queries, 4 positives." in table.notes
+    told = " ".join(table.notes)
+    assert not [rule for rule in ("drawn", "sample ", "year", "nested", "citation", "abstract") if rule in told]
+    page = page_of(runs, scores, summary, summarise_samples(scores, draws), ["map"])
+    assert page.about == "2 systems, scifact, 3 queries, pools of 8 candidates."
+    differences = compare(scores, "bm25", "lsa", draws=draws)
+    text = as_text(differences, pl.DataFrame(schema=QUERIES))
+    assert text.startswith("lsa against bm25 (scifact, 8 candidates, 3 queries)")
+    assert list(folder_names(tmp_path, runs, {}, []).values()) == ["scifact"]
 
 
 def test_the_setting_of_every_pool_is_a_case() -> None:

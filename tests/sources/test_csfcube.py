@@ -5,14 +5,18 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Corpus
+from pipeline.encode.aspire import split_sentences
+from pipeline.encode.sentences import SentencesEncoder
 from pipeline.runner import Runner
 from pipeline.sources.csfcube import Csfcube
 from pipeline.stages.corpus import corpus_task
+from tests.encode.stub import StubEncoder
 from tests.studies.facets.collection import QUERIES, annotations, document, edit, write
 
 
@@ -22,6 +26,11 @@ def change(folder: Path, query: str, **lists: object) -> None:
     judged.setdefault(query, {})
     judged[query] = {name: value for name, value in {**judged[query], **lists}.items() if value is not None}
     edit(path, judged)
+
+
+def twice(path: Path) -> None:
+    """Give an annotation file query 100 again."""
+    path.write_text(path.read_text().rstrip()[:-1] + ', "100": {"cands": [], "relevance_adju": []}}')
 
 
 def test_papers_queries_and_judgements(tmp_path: Path) -> None:
@@ -67,6 +76,39 @@ def test_the_authors_names_give_the_same_papers(tmp_path: Path) -> None:
     assert again.papers.equals(batch.papers)
 
 
+def test_sentences_stay_as_given(tmp_path: Path) -> None:
+    """Those that the splitting rule would join or split; texts have spaces between them wherever no encoder splits."""
+    folder = write(tmp_path / "in")
+    papers = [json.loads(line) for line in gzip.decompress((folder / "docs.jsonl.gz").read_bytes()).splitlines()]
+    of = {str(paper["corpusid"]): paper for paper in papers}
+    given = {"0": ["We use  trees, i.e.", "forests. And more", " ", "of them"], "1": ["One. And only"]}
+    for paper, sents in given.items():
+        of[paper] |= {"sents": sents, "labels": ["method_label"] * len(sents)}
+    of["100"]["sents"][1] = "We w1 w2. They w3."
+    (folder / "docs.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, papers)).encode()))
+    artifact = Runner(tmp_path, Resources(2**30, 1)).make(corpus_task("mine", Csfcube(folder, max_text=60)))
+    corpus = Corpus(artifact)
+    rows = np.sort(corpus.rows_of(["0", "1", "29", "100"]))
+    texts = dict(zip(corpus.ids(rows), (text for block in corpus.texts(rows) for text in block), strict=True))
+    assert split_sentences(texts["0"].abstract) == ["We use trees, i.e.", "forests. And more", "of them"]
+    assert split_sentences(texts["1"].abstract) == ["One. And only"]
+    assert (split_sentences(texts["29"].abstract), texts["0"].abstract) == (
+        [],
+        "We use trees, i.e. forests. And more of them",
+    )
+    shown = corpus.take(rows, ["paper_id", "abstract"]).to_pylist()
+    assert {row["paper_id"]: row["abstract"] for row in shown} == {name: text.abstract for name, text in texts.items()}
+    assert corpus.attributes["abstract_chars"][rows].tolist() == [
+        len(texts[each].abstract) for each in corpus.ids(rows)
+    ]
+    place = corpus.query_texts.column("query_id").to_pylist().index("100_method")
+    assert corpus.query_texts.column("text")[place].as_py() == "We w1 w2. They w3."
+    (query,) = corpus.ad_hoc(np.array([place]))
+    assert split_sentences(query.title) == ["We w1 w2. They w3."]
+    encoder = SentencesEncoder(StubEncoder(4))
+    assert [len(encoder.encode([text], role)) for text, role in ((texts["0"], "paper"), (query, "query"))] == [3, 1]
+
+
 def test_queries_that_are_not_judged_yet(tmp_path: Path) -> None:
     folder = write(tmp_path / "in")
     for path in folder.glob("*anns*"):
@@ -91,6 +133,7 @@ def test_queries_that_are_not_judged_yet(tmp_path: Path) -> None:
         (lambda f: change(f, "100", relevance_ann1=[1]), "relevance_ann1 of query 100 of .* 20 grades, got 1"),
         (lambda f: change(f, "100", relevance_adju=[4] * 20), "query 100 of .* must be -1 .* to 3, got 4"),
         (lambda f: edit(f / "test-pid2anns-mine-method.json", [1]), "method.json must be an annotation file"),
+        (lambda f: twice(f / "test-pid2anns-mine-method.json"), "method.json must have each key once, got '100' twice"),
         (lambda f: edit(f / "test-pid2anns-mine-aim.json", {}), "aim.json must be one of background, .* got 'aim'"),
         (
             lambda f: (f / "cited_pairs.tsv").write_text("1\t2\n3\n"),

@@ -101,6 +101,15 @@ def test_both_engines_give_one_ranking_under_one_name(tmp_path: Path) -> None:
     assert made[0].manifest.config["analyzer"].endswith("DefaultEnglishAnalyzer")
 
 
+def test_long_texts_end_blocks_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward_index, "BLOCK_CHARACTERS", 100)
+    papers = [{"paper_id": f"{n:02d}", "title": f"kiwi{n}", "abstract": "plum " * (n * 8)} for n in range(6)]
+    corpus = make_corpus(tmp_path, papers)
+    segment = make(tmp_path, terms_tasks(corpus, make_pool(tmp_path, corpus, [0]))["paper"])
+    assert [output.rows for output in segment.outputs("terms-*")] == [2, 1, 1, 1, 1]
+    assert terms_of_rows(segment, [1, 2, 5]) == {n: sorted([f"kiwi{n}", *["plum"] * (n * 8)]) for n in (1, 2, 5)}
+
+
 def test_workers_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forward_index, "BLOCK_PAPERS", 7)
     made = []
@@ -144,7 +153,7 @@ def test_a_block_of_other_papers_is_refused(tmp_path: Path) -> None:
     corpus = make_corpus(tmp_path, PAPERS)
     segment = make(tmp_path, terms_tasks(corpus, make_pool(tmp_path, corpus, [0], list(range(10))))["paper"])
     index = index_of(segment)
-    index._segments[0].rows = np.arange(11, dtype=np.uint32)
+    index._segments[0].rows, index._segments[0].edges = np.arange(11, dtype=np.uint32), np.array([0, 11])
     with pytest.raises(CorruptError, match=r"terms-00000\.arrow of .* does not hold the terms of its 11 papers"):
         list(index.parts(np.arange(3, dtype=np.uint32)))
 

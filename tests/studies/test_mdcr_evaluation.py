@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 from collections import defaultdict
 from pathlib import Path
@@ -297,6 +298,39 @@ def test_bad_score_files_are_one_line(workspace: Path, folder: Path, tmp_path: P
     assert named in line
 
 
+def test_a_pair_twice_in_a_score_file_is_named(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "mdcr_test.json").write_text('{"Art": {"1": {"true": ["2"]}}}')
+    (tmp_path / "scores.json").write_text('{"1_2": 0.5, "1_2": 0.25}')
+    line = one_line_error(mdcr(workspace, *flags(f"score --benchmark {tmp_path} --scores {tmp_path / 'scores.json'}")))
+    assert "scores.json must have each key once, got '1_2' twice" in line
+
+
+@pytest.mark.parametrize("longest", [4, 5])
+def test_recall_of_lists_that_fit_in_five_is_scored(
+    workspace: Path, folder: Path, tmp_path: Path, longest: int
+) -> None:
+    """As the authors' evaluation has it, which takes such a field into the mean; a note says that it is 1."""
+    lists = random_lists(1)
+    for query in lists["Art"].values():
+        query.update({TRUE: query[TRUE][:1], **{name: [] for name in TYPES}, "random": query["random"][: longest - 1]})
+    benchmark = tmp_path / f"short{longest}"
+    benchmark.mkdir()
+    (benchmark / "mdcr_test.json").write_text(json.dumps(lists))
+    (benchmark / "mdcr_test_data.jsonl").write_bytes((folder / "mdcr_test_data.jsonl").read_bytes())
+    file = tmp_path / "scores.json"
+    command = flags(f"eval --benchmark {benchmark} --model lsa:dimension=8 --export-scores {file}")
+    assert mdcr(workspace, *command).returncode == 0
+    expected = by_pytrec_eval(lists, json.loads(file.read_text()))
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    shown = mdcr(workspace, *command[:-2])
+    assert "recall@5 is 1 by construction in Art" in " ".join(shown.stdout.split())
+    for row in mdcr_json(workspace, *command[:-2])["tables"]["fields"]:
+        found[row["field"]][row["measure"]] = row["value"]
+    for field in ("Art", "Physics"):
+        assert found[field] == pytest.approx(expected[field], abs=5e-7)
+    assert expected["Art"]["recall@5"] == 1
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [
@@ -307,6 +341,11 @@ def test_bad_score_files_are_one_line(workspace: Path, folder: Path, tmp_path: P
         ('{"Art": {"1": {"true": [], "bm25": ["2"]}}}', "query 1 of Art"),
         ('{"Art": {"1": {"true": ["2_3"]}, "1_2": {"true": ["3"]}}}', "1_2"),
         ('{"Art": {"00001": {"true": ["99999"]}}}', "99999"),
+        ('{"Art": {"1": {"true": ["2", "1"]}}}', "query 1 of Art has itself as candidate"),
+        ('{"Art": {"1": {"true": ["2"]}}, "Art": {"1": {"true": ["3"]}}}', "each key once, got 'Art' twice"),
+        ('{"Art": {"1": {"true": ["2"]}, "1": {"true": ["3"]}}}', "got '1' of 'Art' twice"),
+        ('{"Art": {"1": {"true": ["2"], "true": ["3"]}}}', "got 'true' of 'Art', '1' twice"),
+        ('{"Art": {"\\ud800": {"true": ["2"]}}}', "must be a JSON file"),
     ],
 )
 def test_bad_layouts_are_one_line(workspace: Path, folder: Path, tmp_path: Path, content: str, named: str) -> None:
@@ -322,6 +361,7 @@ def test_bad_layouts_are_one_line(workspace: Path, folder: Path, tmp_path: Path,
     [
         ("eval --model bm25 --scores x.json", "--benchmark"),
         ("score", "--model"),
+        ("study mdcr_eval --input FOLDER --model lsa", "baseline must be one of lsa, got 'bm25'"),
         ("eval --model bm25 --benchmark absent", "mdcr_test_data.jsonl"),
         ("eval --model bm25 --benchmark FOLDER --split dev", "dev"),
         ("eval --model bm25 --benchmark FOLDER --split val", "mdcr_val"),
@@ -334,6 +374,29 @@ def test_bad_layouts_are_one_line(workspace: Path, folder: Path, tmp_path: Path,
 )
 def test_bad_commands_are_one_line(workspace: Path, folder: Path, arguments: str, named: str) -> None:
     assert named in one_line_error(mdcr(workspace, *flags(arguments.replace("FOLDER", str(folder)))))
+
+
+def test_a_name_from_a_benchmark_is_never_a_path(tmp_path: Path, folder: Path) -> None:
+    """Pools and exported folders of fields such as ``/../../x`` stay where those of other fields are."""
+    outer = tmp_path / "outer"
+    root, benchmark, beir = (outer / "one" / "two" / name for name in ("root", "benchmark", "beir"))
+    root.mkdir(parents=True)
+    benchmark.mkdir()
+    lists = random_lists(1)
+    names = ["/../../../../x", "..", "\n\u202e" + "long " * 100, "\u0436"]
+    (benchmark / "mdcr_test.json").write_text(json.dumps(dict.fromkeys(names[:-1], lists["Art"])))
+    (benchmark / "mdcr_test_data.jsonl").write_bytes((folder / "mdcr_test_data.jsonl").read_bytes())
+    before = {path for path in tmp_path.rglob("*") if root not in path.parents}
+    rows = mdcr_json(root, *flags(f"eval --benchmark {benchmark} --model bm25"))["tables"]["fields"]
+    assert list(dict.fromkeys(row["field"] for row in rows)) == [*names[:-1], "AVG"]
+    assert {path for path in tmp_path.rglob("*") if root not in path.parents} == before
+    assert len(list((root / "corpora" / "pools").glob("*/manifest.json"))) == 3
+    command = flags(f"export benchmark --benchmark {benchmark} --output {beir}")
+    exported = [Path(path) for path in mdcr_json(root, *command)["exported"]]
+    assert {path.parent for path in exported} == {beir}
+    assert {path for path in tmp_path.rglob("*") if not {root, beir} & {path, *path.parents}} == before - {root, beir}
+    (benchmark / "mdcr_test.json").write_text(json.dumps(dict.fromkeys(names[1:], lists["Art"])))
+    assert "must have folders of their own" in one_line_error(mdcr(root, *command))
 
 
 def test_mteb_runs_the_exported_tasks(
@@ -383,3 +446,21 @@ def test_a_run_of_another_tool_is_scored_on_every_field(workspace: Path, folder:
     query, candidate = next(iter(scores)).split("_")
     line = one_line_error(mdcr(workspace, *flags(f"eval --benchmark {folder} --model run:{run}")))
     assert f"query {query} and candidate {candidate}" in line
+
+
+def test_the_corpus_of_a_study_has_a_name(folder: Path, tmp_path: Path) -> None:
+    command = flags(f"eval --benchmark {folder} --model lsa")
+    mdcr_json(tmp_path, *command)
+    (row,) = mdcr_json(tmp_path, "show", "corpora")["corpora"]
+    assert row["artifact"].startswith(f"{row['corpus']}-")
+    assert row["papers"] == 60
+    manifests = list(tmp_path.rglob("manifest.json"))
+    for manifest in manifests:
+        os.utime(manifest, (0, 0))
+    assert mdcr_json(tmp_path, "gc", "--delete")["unused"] == []
+    mdcr_json(tmp_path, *command)
+    assert mdcr_json(tmp_path, "show", "corpora")["corpora"] == [row]
+    assert "there are 0 corpora" in one_line_error(mdcr(tmp_path, "pool"))  # it is not the only corpus of a user
+    (tmp_path / "corpora" / f"{row['corpus']}.name").unlink()
+    assert mdcr_json(tmp_path, "gc", "--delete")["unused"]
+    assert not list(tmp_path.glob("corpora/*/manifest.json"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,12 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
     written = {path.name for path in folder.iterdir()}
     assert {"index.html", "scores.md", "scores.csv", "scores.tex", "study.json"} <= written
     assert {"sizes-dataset-map.svg", "sizes-dataset-recall-at-30.pdf"} <= written
+    page = (folder / "index.html").read_text()
+    assert len(re.findall('<script type="text/plain" id="pool-', page)) == 2 * 2
+    index = (folder.parent / "index.html").read_text()
+    assert re.search(
+        r'href="pool_size/index.html".*?>tiny<.*?>2019<.*?>bm25,<wbr>lsa<.*?: MAP [\d.]+ \(dataset level 600\)<', index
+    )
     record = json.loads((folder / "study.json").read_text())
     assert record["recipe"]["queries"] == "10"
     assert len(record["sources"]) == 1 + 2 * 2
@@ -53,18 +60,30 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
         (["study", "pool_size", "--set", "sizes=300"], "sizes must be a list"),
         (["study", "pool_size", "--set", "sizes=[300]"], "sizes must be a list"),
         (["study", "large_scale", "--set", "nested=1"], "nested must be true or false, got 1"),
-        (["study", "large_scale", "--set", "positives=all"], "positives must be one of corpus, prefiltered"),
+        (["study", "large_scale", "--set", "positives=all"], "positives must be corpus or prefiltered"),
         (["study", "large_scale", "--set", "own=[1]"], "own must be a table"),
         (["study", "large_scale", "--corpus", "tiny", "--set", "fields=5"], "'5'"),
         (["study", "large_scale", "--corpus", "tiny", "--model", "lsa"], "baseline must be one of lsa, got 'bm25'"),
         (["study", "mdcr_checks", "--corpus", "tiny", "--model", "lsa"], "baseline must be one of lsa, got 'bm25'"),
-        (["study", "mdcr_checks", "--model", "bm25", "--set", "rebuilds=0"], "rebuilds must be at least 1, got 0"),
+        (
+            ["study", "mdcr_checks", "--corpus", "tiny", "--model", "bm25", "--set", "rebuilds=0"],
+            "rebuilds must be at least 1, got 0",
+        ),
         (["study", "scirepeval", "--set", "edition=26"], "edition must be 24 or 25, got 26"),
         (["study", "scirepeval", "--set", "resamples=0"], "resamples must be at least 1, got 0"),
         (["study", "mdcr_checks", "--set", "differences=[true]"], "differences must be a list"),
         (["study", "pool_size", "--input", "somewhere"], "input"),
         (["study", "pool_size", "--recipe", "absent.toml"], "absent.toml"),
         (["study", "pool_size", "--corpus", "absent"], "absent"),
+        (["study", "neighbours"], "there is no corpus 'arxiv-math' in"),
+        (["study", "neighbours"], "with --input, or a corpus of English abstracts with --corpus"),
+        (["study", "neighbours", "--input", "nowhere"], "the input folder nowhere does not exist"),
+        (["study", "scirepeval"], "mdcr fetch scirepeval"),
+        (["study", "mdcr"], "mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER"),
+        (["study", "mdcr_checks"], "--recipe runs/recipes/mdcr_small.toml"),
+        (["study", "mdcr_eval"], "https://takelab.fer.hr/data/mdcr/mdcr_test"),
+        (["study", "facets"], "git clone https://github.com/iesl/CSFCube csfcube"),
+        (["study", "facet_pools"], "a collection of your own"),
     ],
 )
 def test_bad_input_is_one_line(root: Path, arguments: list[str], named: str) -> None:

@@ -30,6 +30,9 @@ _MARK = "qz90210zq90210zq"
 
 _WORDS_PER_CALL = 50_000
 
+_BYTES_A_WORD = 256
+"""Memory of a word in the cache beside its spelling, about."""
+
 
 class LuceneAnalyzer:
     """Anserini's default English analyzer, many words a call."""
@@ -65,7 +68,7 @@ class CachedAnalyzer:
 
     Args:
         analyzer: analyses words.
-        capacity: number of distinct words to remember; beyond it, the next block starts with an empty cache.
+        capacity: bytes of the words to remember, about; beyond it, the next part of a block starts with an empty cache.
     """
 
     def __init__(self, analyzer: LuceneAnalyzer, capacity: int) -> None:
@@ -73,6 +76,7 @@ class CachedAnalyzer:
         self._clear()
 
     def _clear(self) -> None:
+        self._held = 0
         self._words: dict[str, int] = {}
         self._vocabulary: dict[str, int] = {}
         self._offsets: npt.NDArray[np.int64] = np.zeros(1, np.int64)
@@ -84,13 +88,18 @@ class CachedAnalyzer:
         Returns:
             Their terms, numbered in the order of their first use in the block.
         """
-        if len(self._words) > self._capacity:
-            self._clear()
+        spelled = [pa.array([], pa.large_string())]
+        numbered = 0  # terms in ``spelled``
         numbers: npt.NDArray[np.int32] = np.empty(0, np.int32)
         used: npt.NDArray[np.int64] = np.empty(0, np.int64)
         known = 0
         counts, terms, frequencies, lengths = ([np.empty(0, np.uint32)] for _ in range(4))
         for part in texts:
+            if self._held > self._capacity:
+                spelled.append(self._spelled(used[:known]))
+                numbered, known = numbered + known, 0
+                numbers, used = numbers[:0], used[:0]
+                self._clear()
             offsets, words = self._numbered(part)
             missing = len(self._vocabulary) - len(numbers)
             numbers = np.concatenate([numbers, np.full(missing, -1, np.int32)])
@@ -102,12 +111,19 @@ class CachedAnalyzer:
                 offsets, words, self._offsets, self._terms, numbers, used, known, seen, *columns
             )
             counts.append(columns[0])
-            terms.append(columns[1][:entries].copy())
+            terms.append(columns[1][:entries] + np.uint32(numbered))
             frequencies.append(columns[2][:entries].copy())
             lengths.append(np.diff(ends[offsets]).astype(np.uint32))
-        spelled = pa.array(list(self._vocabulary), pa.large_string()).take(pa.array(used[:known]))
+        vocabulary = pa.concat_arrays([*spelled, self._spelled(used[:known])])
+        entries = np.concatenate(terms)
+        if numbered:  # a term has a number for each time that the cache was emptied
+            encoded = vocabulary.dictionary_encode()
+            entries, vocabulary = encoded.indices.to_numpy().astype(np.uint32)[entries], encoded.dictionary
         starts = np.concatenate([[0], np.cumsum(np.concatenate(counts), dtype=np.int64)])
-        return Block(starts, np.concatenate(terms), np.concatenate(frequencies), np.concatenate(lengths), spelled)
+        return Block(starts, entries, np.concatenate(frequencies), np.concatenate(lengths), vocabulary)
+
+    def _spelled(self, terms: npt.NDArray[np.int64]) -> pa.Array:
+        return pa.array(list(self._vocabulary), pa.large_string()).take(pa.array(terms))
 
     def _numbered(self, texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return where the words of each text start, int64 ``[texts + 1]``, and the number of each word."""
@@ -115,6 +131,7 @@ class CachedAnalyzer:
         encoded = words.flatten().dictionary_encode()
         spelled = encoded.dictionary.to_pylist()
         new = [word for word in spelled if word not in self._words]
+        self._held += sum(map(len, new)) + _BYTES_A_WORD * len(new)
         self._words.update(zip(new, range(len(self._words), len(self._words) + len(new)), strict=True))
         found = self._analyzer.terms_of_words(new)
         terms = [self._vocabulary.setdefault(term, len(self._vocabulary)) for each in found for term in each]

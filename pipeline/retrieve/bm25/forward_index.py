@@ -1,15 +1,14 @@
 """The forward index of a corpus: the terms of each paper with their frequencies, analysed once for all pools.
 
 It consists of segments. Each is an artifact made for one pool, with the papers that earlier segments lack: a file
-``rows.arrow`` (its papers) and, for every :data:`BLOCK_PAPERS` of them, ``terms-00012.arrow`` (terms and frequencies of
-each paper) and ``vocabulary-00012.arrow`` (the spelling of each term number of the block). Search inverts the papers of
-a pool in passing, so a pool of a hundredth of the corpus reads a hundredth of the index.
+``rows.arrow`` (its papers) and, for each block of them (:func:`blocks`), ``terms-00012.arrow`` (terms and frequencies
+of each paper) and ``vocabulary-00012.arrow`` (the spelling of each term number of the block). Search inverts the
+papers of a pool in passing, so a pool of a hundredth of the corpus reads a hundredth of the index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,13 +18,17 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
+from pipeline.core.csr import slices
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.order import Rows
 from pipeline.core.schema import CANDIDATES
 from pipeline.core.workdir import Workdir
 
 BLOCK_PAPERS = 65_536
-"""Papers of a block; the last block of a segment has the rest."""
+"""Papers of a block, at most."""
+
+BLOCK_CHARACTERS = 2**26
+"""Characters of the texts of a block, at most, unless it is one paper: they bound the memory of analysis."""
 
 VOCABULARY = pa.schema([pa.field("term", pa.large_string(), nullable=False)])
 
@@ -60,6 +63,11 @@ class Part(NamedTuple):
     rows: Rows
     positions: npt.NDArray[np.int64]
     block: Block
+
+
+def blocks(characters: npt.NDArray[np.integer]) -> list[slice]:
+    """Return the blocks of a segment, as slices of its papers, whose texts have so many ``characters``."""
+    return list(slices(characters, BLOCK_PAPERS, BLOCK_CHARACTERS))
 
 
 def write_rows(out: Workdir, rows: Rows) -> None:
@@ -117,13 +125,20 @@ class _Segment:
     def __init__(self, artifact: Artifact) -> None:
         self._artifact = artifact
         self.rows: Rows = artifact.arrow("rows.arrow").column("row").chunk(0).to_numpy()
+        papers = [output.rows or 0 for output in artifact.outputs("terms-*.arrow")]
+        self.edges: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(papers, dtype=np.int64)])
+        if self.edges[-1] != len(self.rows):
+            raise CorruptError(
+                f"{artifact.path} has blocks of {self.edges[-1]:,} papers and lists {len(self.rows):,}",
+                "Remove that folder and run the same command again",
+            )
 
     def block(self, number: int) -> Block:
         name = _terms_name(number)
         terms, frequencies, lengths = (column.chunk(0) for column in self._artifact.arrow(name).columns)
         vocabulary = self._artifact.arrow(_vocabulary_name(number)).column("term").chunk(0)
         offsets, numbers = terms.offsets.to_numpy(), terms.values.to_numpy()
-        papers = min(BLOCK_PAPERS, len(self.rows) - number * BLOCK_PAPERS)
+        papers = int(self.edges[number + 1] - self.edges[number])
         fits = (
             len(terms) == papers
             and len(frequencies.values) == len(numbers) == offsets[-1]
@@ -177,10 +192,10 @@ class ForwardIndex:
         for number, segment in enumerate(self._segments):
             mine = owners == number
             held, positions = rows[mine], places[mine]
-            edges = np.searchsorted(positions, range(0, len(segment.rows) + BLOCK_PAPERS, BLOCK_PAPERS)).tolist()
-            for block, (first, last) in enumerate(pairwise(edges)):
-                if last > first:
-                    yield Part(held[first:last], positions[first:last] - block * BLOCK_PAPERS, segment.block(block))
+            bounds = np.searchsorted(positions, segment.edges)
+            for block in np.flatnonzero(np.diff(bounds)).tolist():
+                some = slice(bounds[block], bounds[block + 1])
+                yield Part(held[some], positions[some] - segment.edges[block], segment.block(block))
 
     def _find(self, rows: Rows) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Return the number of the segment each row is read from, -1 without one, and its position there."""

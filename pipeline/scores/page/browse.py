@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,15 +17,19 @@ from pipeline.core.config import format_count
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import pairs, places
+from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
 from pipeline.scores.average import PROTOCOL, Draws
-from pipeline.scores.caption import DATASET
+from pipeline.scores.caption import scope
 from pipeline.scores.page.parts import NO_PAPER, Browser, Papers, QueryPool
 from pipeline.scores.store import artifact, opened_pool
 from pipeline.scores.tables import label_of
 
 TOP = 10
 """Entries of each ranking that a page shows; positives have their ranks at any depth."""
+
+ALL = 5_000
+"""Ranked queries of all systems up to which a page holds every pool; each takes about 1 kB."""
 
 _Rows = npt.NDArray[np.int64]
 
@@ -58,11 +64,13 @@ def browser(
     draws: Draws = PROTOCOL,
     top: int = TOP,
     types: Mapping[str, Typed] | None = None,
+    most: int = ALL,
 ) -> Browser:
     """Return the browser of the rankings of one kind of pool.
 
-    It holds one pool a field, and one at the dataset level: of those that most systems ranked the largest, its first
-    sample. Pools whose corpus is gone are left out.
+    It holds every pool if they are small, the largest of each field first. Else it holds one a field, and one at the
+    dataset level: of those that most systems ranked the largest, its first sample. Pools whose corpus is gone are left
+    out.
 
     Args:
         runs: rankings, columns :data:`pipeline.scores.store.RUNS`.
@@ -71,29 +79,39 @@ def browser(
         draws: what decides the intervals of differences.
         top: entries of each ranking.
         types: the candidates of each pool by the pool's name, where they have types; rankings have all of them.
+        most: ranked queries of all systems and pools, up to which all pools are held.
     """
     by_pool = runs.partition_by("pool", maintain_order=True)
     opened = [(own, pool) for own in by_pool if (pool := opened_pool(own.row(0, named=True))) is not None]
+    ranked_queries = sum(len(own) * int(own["queries"][0]) for own, _ in opened)
     kept: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
     for own, pool in opened:
-        field = own["field"][0]
-        if field not in kept or _worth(own) > _worth(kept[field][0]):
-            kept[field] = (own, pool)
+        place = own["pool"][0] if types is None and ranked_queries <= most else own["field"][0]
+        if place not in kept or _worth(own) > _worth(kept[place][0]):
+            kept[place] = (own, pool)
+    fields = list(dict.fromkeys(own["field"][0] for own, _ in kept.values()))
+    samples = Counter((own["field"][0], own["size"][0]) for own, _ in kept.values())
     seed = draws.seed_of(runs)
-    pools = [
-        _query_pool(
-            own, pool, scores.filter(pool=own["pool"][0]), measures, draws, seed, top, (types or {}).get(own["pool"][0])
-        )
-        for own, pool in kept.values()
-    ]
+    pools = []
+    for own, pool in sorted(
+        kept.values(), key=lambda part: (-fields.index(part[0]["field"][0]), *_worth(part[0])), reverse=True
+    ):
+        name, place = own["pool"][0], (own["field"][0], own["size"][0])
+        typed = (types or {}).get(name)
+        shown_pool = _query_pool(own, pool, scores.filter(pool=name), measures, draws, seed, top, typed)
+        label = f"{shown_pool.label}, sample {own['sample'][0]}" if samples[place] > 1 else shown_pool.label
+        pools.append(dataclasses.replace(shown_pool, label=label))
+    left = len(opened) - len(pools)
     shown = (
         "Every candidate of each query, with its types"
         if types
         else f"The first {top} entries of each ranking, and the rank of every positive"
     )
-    left = len(opened) - len(pools)
-    which = f" Of {len(opened)} pools, the largest of each field in its first sample." if left else ""
-    return Browser("Queries", pools, f"{shown}.{which}")
+    which = (
+        f" To stay small, this page holds {len(pools)} of {len(opened)} pools: the largest of each field in its first "
+        "sample. Choose others by --field and --size of mdcr report."
+    )
+    return Browser("Queries", pools, f"{shown}.{which}" if left else f"{shown}.")
 
 
 def _worth(runs: pl.DataFrame) -> tuple[int, int, int]:
@@ -111,7 +129,7 @@ def _query_pool(
     typed: Typed | None,
 ) -> QueryPool:
     """Return what a page shows of the rankings of one pool (:func:`browser`)."""
-    count, field, labels = len(pool.query_rows), runs["field"][0], runs["label"].to_list()
+    count, labels = len(pool.query_rows), runs["label"].to_list()
     query, row, types = _positives(pool) if typed is None else typed.listed()
     ranks = np.zeros((len(runs), len(row)), np.uint32)
     best = np.full((len(runs), count, top if typed is None else 0), -1, np.int64)
@@ -124,9 +142,10 @@ def _query_pool(
     rankings = {f"ranking of {label}": ranking for label, ranking in runs.select("label", "ranking").iter_rows()}
     first = runs.row(0, named=True)
     return QueryPool(
-        label=(field or DATASET) + (f", {format_count(first['size'])}" if typed is None else ""),
+        label=scope(first) + (f", {format_count(first['size'])}" if typed is None else ""),
         systems=labels,
         measures=[label_of(name) for name in measures],
+        signs=[sign_of(name) for name in measures],
         queries=_queries(pool),
         papers=_papers(pool.corpus, named),
         offsets=np.searchsorted(query, np.arange(count + 1)).astype(np.uint32),
@@ -134,7 +153,7 @@ def _query_pool(
         ranks=ranks,
         top=numbers,
         values=values,
-        intervals=_intervals(values, draws, seed, field or ""),
+        intervals=_intervals(values, draws, seed, runs["field"][0] or ""),
         level=draws.level,
         facts={"corpus": first["corpus"], "pool": first["pool"], "pool settings": first["pool_settings"], **rankings},
         kinds={} if typed is None else typed.kinds,

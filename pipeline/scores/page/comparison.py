@@ -9,13 +9,15 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.provenance import code_version
+from pipeline.measure.measures import sign_of
 from pipeline.scores.average import PROTOCOL, Draws
+from pipeline.scores.caption import listing
 from pipeline.scores.comparison import difference_table, pool_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Page, Part, Series, TablePart
 from pipeline.scores.records import as_csv
 from pipeline.scores.render import render_table
-from pipeline.scores.tables import Column, Line, Table, label_of
+from pipeline.scores.tables import Column, Line, Table, label_of, percent
 
 _POINTS = 201
 """Points of a curve over queries."""
@@ -44,7 +46,7 @@ def page_of(
         f"{draws.permutations:,} permutations; seed {draws.seed_of(runs)}"
     )
     measures = differences["measure"].unique(maintain_order=True).to_list()
-    rows = differences.drop("changes", "pools", "queries", "interval", "level").rows(named=True)
+    rows = differences.drop("changes", "scope", "pools", "queries", "interval", "level").rows(named=True)
     parts: list[Part] = [_part("differences", difference_table(differences, "Differences"), rows, source)]
     parts += _charts(differences, source)
     if len(queries):
@@ -53,7 +55,16 @@ def page_of(
     what = ", ".join(map(pool_of, places)) if len(places) < 4 else f"{len(places)} pools"
     count = sum({place["field"]: place["queries"] for place in places}.values())
     facts = {"figures": source, "code": code_version()}
-    return Page(f"{some['second']} against {some['first']}", f"{what}; {count:,} queries.", parts, facts)
+    listed = listing(runs, (some["first"], some["second"]), _best(differences))
+    return Page(f"{some['second']} against {some['first']}", f"{what}; {count:,} queries.", parts, facts, listed)
+
+
+def _best(differences: pl.DataFrame) -> str:
+    """Return the better row by the first measure, on the largest pool."""
+    row = max(differences.filter(measure=differences["measure"][0]).rows(named=True), key=lambda row: row["size"])
+    second = row["difference"] * sign_of(row["measure"]) > 0
+    name, value = (row["second"], row["second_value"]) if second else (row["first"], row["first_value"])
+    return f"{name}: {label_of(row['measure'])} {percent(value)} ({pool_of(row)})"
 
 
 def _part(name: str, table: Table, rows: Sequence[Mapping[str, Any]], source: str) -> TablePart:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.core import files
-from pipeline.scores.page.parts import Page
+from pipeline.scores.page.parts import LISTED, Page
 from pipeline.scores.page.write import as_html, as_index
 
 NAME = "index.html"
@@ -26,12 +27,12 @@ def write_index(folder: Path) -> Path:
     return folder / NAME
 
 
-def _described(path: Path) -> tuple[str, str]:
-    """Return title and description of a page."""
+def _described(path: Path) -> list[str]:
+    """Return what a page says for an index, when it was written, and its title and description."""
     with path.open(encoding="utf-8", errors="replace") as handle:
         head = handle.read(1 << 16)
-    found = [
-        re.search(pattern, head) for pattern in ("<title>(.*?)</title>", '<meta name="description" content="(.*?)">')
-    ]
-    title, about = (html.unescape(each[1]) if each else "" for each in found)
-    return title or path.parent.name, about
+    found = {name: html.unescape(text) for name, text in re.findall('<meta name="([a-z ]+)" content="(.*?)">', head)}
+    title = re.search("<title>(.*?)</title>", head)
+    contents = ". ".join(filter(None, (html.unescape(title[1]) if title else "", found.get("description"))))
+    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    return [*(found.get(name, "") for name in LISTED), f"{written:%Y-%m-%d %H:%M}", contents]

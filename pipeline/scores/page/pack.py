@@ -51,6 +51,7 @@ def pack_pool(pool: QueryPool) -> str:
     header = {
         "systems": list(pool.systems),
         "measures": list(pool.measures),
+        "signs": list(pool.signs),
         "top": pool.top.shape[2],
         "level": pool.level,
         "facts": dict(pool.facts),

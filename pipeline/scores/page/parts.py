@@ -158,6 +158,7 @@ class QueryPool:
         facts: provenance: name and value.
         kinds: types of candidates, each with its meaning; the first is that of positives. Empty: all listed papers are.
         types: uint32 ``[listed]``, a bit for each of ``kinds``.
+        signs: of each measure: 1 where a higher value is better, -1 where a lower one is; empty: all are 1.
     """
 
     label: str
@@ -175,6 +176,7 @@ class QueryPool:
     facts: Mapping[str, str]
     kinds: Mapping[str, str] = field(default_factory=dict)
     types: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
+    signs: Sequence[int] = ()
 
 
 NO_PAPER = 2**32 - 1
@@ -258,6 +260,9 @@ class TextBrowser:
     note: str = ""
 
 
+LISTED = ("corpus", "year", "systems", "best row")
+"""What an index says of each page."""
+
 Part = TablePart | Leaderboard | Chart | Heat | Image | Browser | TextBrowser
 
 
@@ -270,9 +275,11 @@ class Page:
         about: a line below it.
         parts: in order.
         facts: provenance of the whole page: name and value.
+        listing: what an index of pages says of it, by the names of :data:`LISTED`.
     """
 
     title: str
     about: str
     parts: Sequence[Part]
     facts: Mapping[str, str] = field(default_factory=dict)
+    listing: Mapping[str, str] = field(default_factory=dict)

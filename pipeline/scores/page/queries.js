@@ -92,7 +92,8 @@ class Browser {
   summarise() {
     const known = this.rows.filter(row => !Number.isNaN(row.difference)), [a, b] = this.sides.map(side => this.pool.systems[side]);
     const mean = name => known.reduce((sum, row) => sum + row[name], 0) / known.length;
-    const count = test => known.filter(row => test(row.difference)).length;
+    const sign = this.pool.signs[Number(this.form.measure.value)] ?? 1;
+    const count = test => known.filter(row => test(sign * row.difference)).length;
     // The interval is of all queries: no filter leaves one out.
     const ends = this.rows.length === this.pool.count ? this.pool.interval(Number(this.form.measure.value), ...this.sides) : [NaN];
     const interval = Number.isNaN(ends[0]) ? "" : ` [${ends.map(signed).join(", ")}] (${100 * this.pool.level}% interval)`;
@@ -198,6 +199,7 @@ class Browser {
       table.tBodies[0].append(line);
     }
     box.append(table);
+    fading(box);
     if (listed.length > PAGE) {
       const more = make("button", `Show all ${listed.length}`, { type: "button", class: "more" });
       more.addEventListener("click", () => { for (const line of table.rows) line.hidden = false; more.remove(); });

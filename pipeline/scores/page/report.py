@@ -8,14 +8,15 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.core.provenance import code_version
+from pipeline.measure.measures import sign_of
 from pipeline.scores.average import AVERAGE
-from pipeline.scores.caption import DATASET, provenance
+from pipeline.scores.caption import collection, listing, provenance, scope
 from pipeline.scores.charts import charts, heat
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Leaderboard, Page, Part, TablePart
 from pipeline.scores.records import as_csv, records
 from pipeline.scores.render import render_table
-from pipeline.scores.tables import shown, table_of
+from pipeline.scores.tables import label_of, percent, runs_of, shown, table_of
 
 
 def page_of(
@@ -32,7 +33,7 @@ def page_of(
     """
     pools = summary.filter(pl.col("field").ne_missing(AVERAGE)).unique(["field", "size"])
     fields = pools["field"].drop_nulls().unique()
-    what = f"{len(fields)} fields" if len(fields) > 1 else next(iter(fields), None) or DATASET
+    what = f"{len(fields)} fields" if len(fields) > 1 else scope(runs.row(0, named=True))
     sizes = pools["size"].unique().sort().to_list()
     span = format_count(sizes[0]) + (f" to {format_count(sizes[-1])}" if len(sizes) > 1 else "")
     queries = pools.unique("field")["queries"].sum()
@@ -40,7 +41,21 @@ def page_of(
     corpus = runs["corpus"][0]
     facts = {"corpus": corpus, "pool settings": runs["pool_settings"][0], **facts_of(summary, runs)}
     parts = report_parts(runs, scores, summary, samples, measures)
-    return Page(f"Retrieval on {corpus.rpartition('-')[0] or corpus}", about, parts, facts)
+    own = shown(summary, measures)
+    listed = listing(runs, own["label"].unique(maintain_order=True), best_of(own, runs))
+    return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, listed)
+
+
+def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
+    """Return the best row by the first measure shown: of the mean over fields, else of the largest pool."""
+    first = summary.filter(measure=summary["measure"][0])
+    over = first.filter(pl.col("field") == AVERAGE)
+    if over.is_empty():
+        over = first.filter(table=first["table"][0]).filter(pl.col("size") == pl.col("size").max())
+    row = over.sort("value", descending=sign_of(first["measure"][0]) > 0, maintain_order=True).row(0, named=True)
+    where = "mean over fields" if row["field"] == AVERAGE else scope(runs_of(over, runs).row(0, named=True))
+    where += "" if row["size"] is None else f" {format_count(row['size'])}"
+    return f"{row['label']}: {label_of(row['measure'])} {percent(row['value'])} ({where})"
 
 
 def facts_of(summary: pl.DataFrame, runs: pl.DataFrame) -> Mapping[str, str]:

@@ -2,6 +2,7 @@ async function start() {
   theme();
   $$("table.sortable").forEach(sortable);
   $$("section").forEach(filterable);
+  $$(".scroll, nav div").forEach(fading);
   if (globalThis.Chart) {
     Chart.defaults.font.family = getComputedStyle($(".bar")).fontFamily;
     Chart.defaults.font.size = 13;

@@ -79,6 +79,13 @@ function filterable(section) {
     $(".found", section).textContent = words.length ? `${shown} of ${rows.length} rows` : "";
   });
 }
+// What is wider than the page fades out at its right end until it is scrolled there.
+function fading(box) {
+  const set = () => box.classList.toggle("faded", box.scrollWidth - box.clientWidth - box.scrollLeft > 1);
+  box.addEventListener("scroll", set, { passive: true });
+  const watch = new ResizeObserver(set);
+  [box, ...box.children].forEach(each => watch.observe(each));
+}
 function download(name, text) {
   const link = make("a", null, { href: URL.createObjectURL(new Blob([text], { type: "text/plain;charset=utf-8" })), download: name });
   link.click();

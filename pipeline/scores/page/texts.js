@@ -61,6 +61,7 @@ class Texts {
       return this.row([button, ...cells.slice(1)]);
     }));
     sortable(table);
+    fading(box);
     return box;
   }
   row(cells, scope = "row") {

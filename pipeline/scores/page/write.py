@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -15,9 +16,11 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline.core.config import format_count
+from pipeline.measure.measures import sign_of
 from pipeline.scores.caption import DATASET
 from pipeline.scores.page.pack import pack, pack_pool, pack_texts
 from pipeline.scores.page.parts import (
+    LISTED,
     Browser,
     Chart,
     Heat,
@@ -33,6 +36,13 @@ from pipeline.scores.tables import Beside, Figure, Table, Value, groups, label_o
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
 _SCRIPTS = ("tables.js", "charts.js", "queries.js", "texts.js", "start.js")
+_GROUPS: dict[type[Any], str] = {
+    **dict.fromkeys((Chart, Heat, Image), "Charts"),
+    **dict.fromkeys((Leaderboard, TablePart), "Tables"),
+    **dict.fromkeys((Browser, TextBrowser), "Browse"),
+}
+"""Which links of the navigation stand together."""
+
 _FILTERED = 8
 """Rows from which on a table has a filter."""
 
@@ -154,18 +164,23 @@ class _Setting:
 def as_html(page: Page) -> str:
     """Return a page as the text of one HTML file; the same page gives the same text."""
     setting = _Setting()
-    sections, links = [], []
+    sections, links = [], dict[str, list[str]]()
     for number, part in enumerate(page.parts):
         title = part.table.title if isinstance(part, TablePart) else part.title
         sections.append(f'<section id="s{number}"><h2>{escape(title)}</h2>{setting.set(part)}</section>')
-        links.append(f'<a href="#s{number}">{escape(_short(part, title))}</a>')
+        links.setdefault(_GROUPS[type(part)], []).append(f'<a href="#s{number}">{escape(_short(part, title))}</a>')
     blocks = {"main": pack(setting.main, {}), **setting.blocks}
     drawn = any(isinstance(part, Chart | Browser) for part in page.parts)
     return _file(page, sections, links, blocks, drawn=drawn)
 
 
 def _file(
-    page: Page, sections: Sequence[str], links: Sequence[str], blocks: Mapping[str, str], *, drawn: bool = False
+    page: Page,
+    sections: Sequence[str],
+    links: Mapping[str, Sequence[str]],
+    blocks: Mapping[str, str],
+    *,
+    drawn: bool = False,
 ) -> str:
     scripts = ['"use strict";(() => {\n' + "\n".join(map(_read, _SCRIPTS)) + "})();"]
     notice = library = ""
@@ -182,7 +197,13 @@ def _file(
         "script_hashes": " ".join(f"'{_hash(script)}'" for script in scripts),
         "style_hash": _hash(style),
         "style": style,
-        "nav": " ".join(links),
+        "nav": "".join(
+            f'<div role="group" aria-label="{name}"><span>{name}</span>{" ".join(own)}</div>'
+            for name, own in links.items()
+        ),
+        "listing": "\n".join(
+            f'<meta name="{name}" content="{escape(page.listing[name])}">' for name in LISTED if name in page.listing
+        ),
         "body": "\n".join(sections),
         "facts": _facts(page.facts),
         "library": library,
@@ -272,9 +293,10 @@ def _cell(value: Value) -> str:
         shown = _bold(value.value, value.best) + _MARK * value.marked + _interval(value, spread)
         return f'<td data-v="{value.value!r}">{shown}</td>'
     if isinstance(value, Beside):
-        own, _, difference = str(value).partition(" ")
+        interval = f' <span class="interval">{value.interval}</span>' if value.interval else ""
         kind = "" if value.worse is None else ' class="loss"' if value.worse else ' class="gain"'
-        return f'<td data-v="{value.value!r}">{own} <span{kind}>{difference}</span></td>'
+        difference = f" <span{kind}>{value.difference}</span>" if value.difference else ""
+        return f'<td data-v="{value.value!r}">{percent(value.value)}{interval}{difference}</td>'
     return "<td>–</td>" if value is None else f"<td>{escape(value)}</td>"
 
 
@@ -293,7 +315,8 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
     for number, each in enumerate(part.records):
         place = str(each["field"] or DATASET), each["size"]
         rows.setdefault((each["label"], *place), {})[each["measure"]] = number
-        best[(*place, each["measure"])] = max(best.get((*place, each["measure"]), 0.0), each["value"])
+        value = sign_of(each["measure"]) * each["value"]
+        best[(*place, each["measure"])] = max(best.get((*place, each["measure"]), -math.inf), value)
     several = len({field for _, field, _ in rows}) > 1
     head = _header("system", label=True) + (_header("field", label=True) if several else "") + _header("pool")
     head += "".join(_header(label_of(measure), start=True) for measure in part.measures) + _header("queries")
@@ -302,7 +325,7 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
         cells = ""
         for measure in part.measures:
             found = numbers.get(measure)
-            wins = found is not None and part.records[found]["value"] == best[field, size, measure]
+            wins = found is not None and sign_of(measure) * part.records[found]["value"] == best[field, size, measure]
             cells += "<td>–</td>" if found is None else _opening(part, found, start, wins)
         some = part.records[next(iter(numbers.values()))]
         count = "" if size is None else format_count(size)
@@ -334,17 +357,18 @@ def _opening(part: Leaderboard, number: int, start: int, best: bool) -> str:
     )
 
 
-def as_index(pages: Mapping[str, tuple[str, str]]) -> str:
-    """Return the page that links to others: title and description by folder name."""
+def as_index(pages: Mapping[str, Sequence[str]]) -> str:
+    """Return the page that links to others: what is :data:`LISTED`, the date and the contents, by folder name."""
     rows = "".join(
-        f'<tr><th scope="row"><a href="{escape(quote(name))}/index.html">{escape(name)}</a></th>'
-        f'<td class="label wrap">{escape(title)}</td><td class="label wrap">{escape(about)}</td></tr>'
-        for name, (title, about) in pages.items()
+        f'<tr><th scope="row"><a href="{escape(quote(name))}/index.html">{escape(name).replace("_", "_<wbr>")}</a></th>'
+        + "".join(f'<td class="label{" wrap" * (len(text) > 20)}">{_breaking(text) or "–"}</td>' for text in texts)
+        + "</tr>"
+        for name, texts in pages.items()
     )
-    head = "".join(_header(text, label=True) for text in ("report", "title", "contents"))
+    head = "".join(_header(text, label=True) for text in ("report", *LISTED, "written (UTC)", "contents"))
     tools = _Setting().tools("", {}, len(pages))
     table = (
         f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
     )
     about = f"{len(pages)} report{'s' * (len(pages) != 1)}."
-    return _file(Page("Reports", about, []), [f"<section>{tools}{table}</section>"], [], {})
+    return _file(Page("Reports", about, []), [f"<section>{tools}{table}</section>"], {}, {})

@@ -14,6 +14,7 @@ from scipy.stats import kendalltau, spearmanr
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
 from pipeline.corpus.pool import Pool
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, select
@@ -56,7 +57,7 @@ def _agreement(facet: str, frames: Sequence[pl.DataFrame]) -> dict[str, Any]:
     try:
         import krippendorff
     except ImportError as error:
-        raise InputError(f"agreement needs krippendorff ({error})", "pip install 'mdcr-pipeline[facets]'") from error
+        raise InputError(f"agreement needs krippendorff ({error})", pip_extra("facets")) from error
     from sklearn.metrics import cohen_kappa_score
 
     whole = pl.concat(frames, how="diagonal")

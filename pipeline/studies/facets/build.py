@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from pipeline.studies.common import table_of
 from pipeline.studies.facets.collection import CollectionRecipe, collection_task
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids, without_text
 from pipeline.studies.facets.ranked import rankings
+from pipeline.studies.recipe import REPLACED
 
 FOLDER = "corpora/facet-pools"
 CITED = "cited"
@@ -54,7 +55,7 @@ class Recipe(CollectionRecipe):
     """
 
     systems: str
-    whole: str
+    whole: str = field(metadata=REPLACED)
     size: int
     depth: int
     annotators: int
@@ -182,4 +183,11 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     return Findings([StudyTable("sources", table, counted)], sources=[artifact.name], files={**text, **blank})
 
 
-STUDY = Study("facet_pools", "pools of a new collection, to be judged by facet", Recipe, batches, findings)
+STUDY = Study(
+    "facet_pools",
+    "pools of a new collection, to be judged by facet",
+    Recipe,
+    batches,
+    findings,
+    needs="It is for a collection of your own: give its folder with --input (docs/facets.md)",
+)

@@ -122,8 +122,8 @@ def _folds(release: Csfcube, queries: set[str]) -> dict[str, list[str]]:
     if not path.is_file():
         return {}
     try:
-        splits = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, list[str]]])
-    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        splits = msgspec.convert(files.given_json(path), dict[str, dict[str, list[str]]])
+    except msgspec.ValidationError as error:
         raise InputError(f"{path} must name queries by facet and fold ({error})", "Fetch it again") from error
     folds: dict[str, list[str]] = {}
     for facet in FACETS:

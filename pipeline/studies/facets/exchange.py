@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.order import Rows, Scores
@@ -52,8 +53,8 @@ def ranked_files(folder: Path) -> dict[str, dict[str, Path]]:
 
 def _file_scores(pool: Pool, path: Path) -> Score:
     try:
-        lists = msgspec.json.decode(path.read_bytes(), type=dict[str, list[tuple[str | int, float]]])
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        lists = msgspec.convert(files.given_json(path), dict[str, list[tuple[str | int, float]]])
+    except msgspec.ValidationError as error:
         raise InputError(
             f"{path} must be ranked pools, a list of [id, score] a query ({error})", "Correct it"
         ) from error

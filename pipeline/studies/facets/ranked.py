@@ -25,7 +25,6 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
-from pipeline.encode.aspire import split_sentences
 from pipeline.encode.spec import Model
 from pipeline.retrieve.base import MAX_DEPTH, Ranking
 from pipeline.retrieve.canonical import canonical_scores
@@ -207,24 +206,9 @@ def sentences_task(
 
 
 def facet_sentences(pool: Pool, collection: Collection) -> list[npt.NDArray[np.bool_]]:
-    """Return which sentences of each query paper, as the encoder splits them, are of the pool's facet.
-
-    Where the split differs from the collection's, a sentence has the label of the one that holds its middle.
-    """
-    labels = FACETS[pool.artifact.manifest.config["field"]]
-    found = []
-    texts = (text for block in pool.query_texts() for text in block)
-    for paper, text in zip(pool.query_ids(), texts, strict=True):
-        given = collection.sentences[paper]
-        ends = np.cumsum([len(sentence) + 1 for _, sentence in given])
-        middles, start = [], 0
-        for sentence in split_sentences(text.abstract):
-            start = text.abstract.index(sentence, start)
-            middles.append(start + len(sentence) // 2)
-            start += len(sentence)
-        owners = np.minimum(np.searchsorted(ends, middles, "right"), len(given) - 1)
-        found.append(np.array([given[owner][0] in labels for owner in owners], bool))
-    return found
+    """Return which sentences of each query paper are of the pool's facet."""
+    labels, sentences = FACETS[pool.artifact.manifest.config["field"]], collection.sentences
+    return [np.array([label in labels for label, _ in sentences[paper]], bool) for paper in pool.query_ids()]
 
 
 def pairs_task(

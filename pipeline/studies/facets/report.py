@@ -12,7 +12,7 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import Counts
 from pipeline.corpus.pool import Pool
-from pipeline.measure.measures import parse_measures
+from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.scores.figures import COLOURS
 from pipeline.scores.tables import Column, Figure, Line, Table
 from pipeline.sources.csfcube import Judged
@@ -33,10 +33,11 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
     """Return the table of facets, and that of all measures over all facets."""
     average = FOLDS if FOLDS in figures["average"] else QUERIES
     own = figures.filter(average=average)
-    top = pl.col("mean").max().over("facet", "measure")
+    signs = {name: sign_of(name) for name in own["measure"].unique()}
+    worth = pl.col("mean") * pl.col("measure").replace_strict(signs)
     of = {
         (row["system"], row["form"], row["facet"], row["measure"]): row
-        for row in own.with_columns(best=pl.col("mean") > top - 1e-12).iter_rows(named=True)
+        for row in own.with_columns(best=worth > worth.max().over("facet", "measure") - 1e-12).iter_rows(named=True)
     }
 
     def table(title: str, groups: Sequence[str], measures: Sequence[str], notes: Sequence[str] = ()) -> Table:

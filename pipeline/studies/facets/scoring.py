@@ -12,6 +12,7 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.corpus.pool import Pool
+from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import holm, interval_kind, paired_permutation
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids
 from pipeline.studies.statistics import mean_of_means
@@ -92,7 +93,8 @@ def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) ->
             p_values = paired_permutation(change, seed=seed, item=facet)
             mean, low, high, _ = mean_of_means({f"{facet} {QUERIES} 0": change}, seed)
             columns = (low, high, mean, p_values, holm(p_values))
-            signs = ((change > 0).sum(axis=1), (change < 0).sum(axis=1))
+            gain = sign_of(measure) * change
+            signs = ((gain > 0).sum(axis=1), (gain < 0).sum(axis=1))
             for (one, other), *found in zip(kind, *columns, *signs, strict=True):
                 rows.append((facet, *one, *other, len(queries), *(value.item() for value in found)))
     names = ["facet", "system", "form", "than", "than_form", "queries"]

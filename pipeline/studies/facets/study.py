@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import file_name
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.exchange.frames import as_csv
 from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.score import score_task
 from pipeline.studies.base import Findings, Study
@@ -26,6 +27,7 @@ from pipeline.studies.facets.exchange import file_task, ranked_files, ranked_jso
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
 from pipeline.studies.facets.ranked import Ranked, rankings
 from pipeline.studies.facets.scoring import summaries, values_of
+from pipeline.studies.recipe import KEPT, REPLACED
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,8 @@ class Recipe(CollectionRecipe):
 
     facets: tuple[str, ...]
     systems: str
-    whole: str
-    ranked: str
+    whole: str = field(metadata=REPLACED)
+    ranked: str = field(metadata=KEPT)
     baseline: str
     relevant: int
     measures: tuple[str, ...]
@@ -132,13 +134,13 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         tables,
         [report.query_figure(values, tested)],
         [corpus.name, collection.artifact.name, *(pool.artifact.name for pool in opened.values())],
-        {"queries.csv": values.write_csv(), **files},
+        {"queries.csv": as_csv(values), **files},
         [browser(by_facet, collection, ranked, values)],
     )
 
 
 def _slug(system: str, form: str) -> str:
-    slug = re.sub(r"[^a-z0-9]+", "_", system.casefold()).strip("_")
+    slug = file_name(system.casefold(), gap="_")
     return slug if form == FACET else f"{slug}_{form}"
 
 
@@ -150,4 +152,12 @@ def listing(recipe: Recipe) -> list[dict[str, object]]:
     return [{"facet": facet, "queries": len(papers), "papers": ", ".join(papers)} for facet, papers in asked.items()]
 
 
-STUDY = Study("facets", "faceted query by example on judged pools (CSFCube)", Recipe, batches, findings, listing)
+STUDY = Study(
+    "facets",
+    "faceted query by example on judged pools (CSFCube)",
+    Recipe,
+    batches,
+    findings,
+    listing,
+    needs="Its data are CSFCube's: git clone https://github.com/iesl/CSFCube csfcube, or give a folder with --input",
+)

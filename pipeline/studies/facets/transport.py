@@ -8,6 +8,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import softmax
 
 from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
 
 REGULARISATION = 0.05
 """Of the entropic problem: the authors' blur, at power 1."""
@@ -22,7 +23,7 @@ def transport_score(query: npt.NDArray[np.floating], paper: npt.NDArray[np.float
     try:
         import ot
     except ImportError as error:
-        raise InputError(f"optimal transport needs POT ({error})", "pip install 'mdcr-pipeline[facets]'") from error
+        raise InputError(f"optimal transport needs POT ({error})", pip_extra("facets")) from error
     distances = cdist(query, paper)
     weights = [softmax(-distances.min(axis=axis)) for axis in (1, 0)]
     plan = ot.sinkhorn(*weights, distances, REGULARISATION, method="sinkhorn_log", warn=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import polars as pl
 
-from pipeline.core.config import format_count
+from pipeline.core.config import file_name, format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.encode import registry
 from pipeline.scores.average import AVERAGE
@@ -30,8 +30,8 @@ _KEY = ("system", "field", "size", "measure")
 _NUMBERS = {"map": 2, "ndcg": 7, "recall@30": 8}
 
 NOTES = (
-    "In brackets: the difference to the published figure, in points; without brackets, none was published for pools of "
-    "this size.",
+    "In parentheses: the difference to the published figure, in points; without, none was published for pools of this "
+    "size.",
 )
 
 
@@ -71,13 +71,12 @@ def tables(
     """
     for table in shown(summary, MEASURES).partition_by("table", maintain_order=True):
         own = with_published(table, compared=compared)
-        cells = {
-            (system, field, size, measure): Beside(value, beside)
-            for system, field, size, measure, value, beside in own.select(*_KEY, "value", "published").iter_rows()
-        }
+        figures = own.select(*_KEY, "value", "published", "low", "high").iter_rows()
+        cells = {row[:4]: Beside(*row[4:]) for row in figures}
         systems = list(table["label"].unique(maintain_order=True))
         places = list(dict.fromkeys(table.select("field", "size").iter_rows()))
-        notes = (*(NOTES if compared else ()), *notes_of(table))
+        reading = f"Percent [{table['level'][0]:.0%} interval over queries]."
+        notes = (reading, *(NOTES if compared else ()), *notes_of(table))
         if table["over"][0] == "sizes":
             heads = [(place, measure) for place in places for measure in MEASURES]
             lines = [Line(s, tuple(cells.get((s, *place, m)) for place, m in heads)) for s in systems]
@@ -116,7 +115,7 @@ def _name(table: pl.DataFrame) -> str:
         size = common_size(table)
         return "" if size is None else f"-{format_count(size)}"
     field = table["field"][0]
-    return "" if field is None else f"-{field.lower().replace(' ', '-')}"
+    return "" if field is None else f"-{file_name(field.lower())}"
 
 
 def _sizes(places: Sequence[tuple[str | None, int | None]]) -> str:

@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 from pipeline.api import selection
 from pipeline.core.errors import InputError, nearest
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.scores.average import Draws
-from pipeline.stages.selection import Selection, parse_fields
+from pipeline.stages.selection import Selection
+from pipeline.studies.recipe import NO_RULES, Rules, pools_of
 
 DATASET = "dataset"
 """Name of the dataset-level pools among the fields of a recipe."""
 
-_OWN = ("sizes", "year", "queries", "samples")
+_OWN = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
 """Settings that a field may have of its own."""
 
 
@@ -36,7 +38,8 @@ class Recipe:
         baseline: the system that the others are tested against.
         depth: ranks kept of each query.
         training: files of paper ids that systems were trained on, for the leakage audit.
-        own: for a field, its own ``sizes``, ``year``, ``queries`` or ``samples``.
+        own: for a field, its own ``sizes``, ``year``, ``queries`` or other settings of pools.
+        rules: further settings of pools that the recipe gives, such as ``min_citations``.
     """
 
     corpus: str
@@ -53,6 +56,7 @@ class Recipe:
     depth: int
     training: tuple[str, ...]
     own: Mapping[str, Mapping[str, Any]]
+    rules: Rules = NO_RULES
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -63,7 +67,7 @@ class Recipe:
         """
         named = [name.strip() for name in self.fields.split(",") if name.strip()]
         others = ",".join(name for name in named if name != DATASET)
-        found = (*((DATASET,) if DATASET in named else ()), *(parse_fields(others or None)))
+        found = (*((DATASET,) if DATASET in named else ()), *(SETTINGS["field"].read(others)))
         for name, settings in self.own.items():
             if name not in found:
                 raise InputError(
@@ -77,10 +81,8 @@ class Recipe:
 
     def selection(self, group: str) -> Selection:
         """The pools of one field."""
-        own = {**{name: getattr(self, name) for name in _OWN}, **self.own.get(group, {})}
-        own["size"] = own.pop("sizes")
-        field = None if group == DATASET else group
-        return selection(field=field, seed=self.seed, nested=self.nested, positives=self.positives, **own)
+        own = {"size" if name == "sizes" else name: value for name, value in self.own.get(group, {}).items()}
+        return selection(**{**pools_of(self), **own, "field": None if group == DATASET else group})
 
     @property
     def draws(self) -> Draws:

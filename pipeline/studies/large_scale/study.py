@@ -16,6 +16,7 @@ from pipeline.scores.charts import figures, heat
 from pipeline.scores.labels import labelled
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Part
+from pipeline.scores.page.report import best_of
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import shown
@@ -88,7 +89,8 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     sources = [found.runs["corpus"][0], *sorted(found.runs["pool"].unique())]
     own = list(_charts(found, tables, seed, ", ".join(sources)))
     parts = list(_parts(found, own, recipe))
-    return Findings(tables, _figures(found, own), sources, parts=parts)
+    best = best_of(shown(found.summaries[-1], published.MEASURES), found.runs)
+    return Findings(tables, _figures(found, own), sources, parts=parts, best=best)
 
 
 def _read(workspace: Workspace, recipe: Recipe) -> Read:

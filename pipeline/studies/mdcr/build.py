@@ -49,7 +49,10 @@ class BenchmarkConfig:
     def __post_init__(self) -> None:
         unknown = [name for name in self.model_negatives if name not in self.systems]
         if unknown:
-            raise InputError(f"model_negatives must be among the systems, got {unknown[0]}", "Add it to systems")
+            raise InputError(
+                f"model_negatives must be among the systems, got {unknown[0]}",
+                f"Add it, or write --set model_negatives= for the {NEGATIVE_SYSTEMS} least alike",
+            )
         if not self.model_negatives and len(self.systems) < NEGATIVE_SYSTEMS:
             raise InputError(
                 f"choosing {NEGATIVE_SYSTEMS} systems takes as many or more, got {len(self.systems)}",

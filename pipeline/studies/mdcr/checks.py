@@ -259,4 +259,6 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     return Findings(tables, sources=sources)
 
 
-STUDY = Study("mdcr_checks", "what the figures of the MDCR benchmark depend on", Recipe, batches, findings)
+STUDY = Study(
+    "mdcr_checks", "what the figures of the MDCR benchmark depend on", Recipe, batches, findings, needs=study.NEEDS
+)

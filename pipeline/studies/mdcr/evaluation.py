@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,14 @@ from typing import Literal
 import numpy as np
 
 from pipeline.api import Workspace
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact
+from pipeline.core.config import OMIT_DEFAULT, file_name
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import RANKINGS, TUNINGS
+from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import pairs
@@ -30,10 +30,11 @@ from pipeline.stages.corpus import task_of
 from pipeline.stages.score import score_task
 from pipeline.stages.search import RECORDED, open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems
+from pipeline.stages.tune import tunings_for
 from pipeline.studies.common import made
 from pipeline.studies.mdcr.layout import Lists as Content
 from pipeline.studies.mdcr.layout import data_file, read_lists
-from pipeline.studies.mdcr.lists import MEASURES, Lists, in_order, lists_pool_task
+from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists, in_order, lists_pool_task
 
 BY_RANK = "Fuse by rank instead: rrf(...)"
 
@@ -58,7 +59,7 @@ class Ranked:
 def corpus_task(folder: Path, split: str) -> Task:
     """Return the task of the corpus with the texts of a split."""
     data = data_file(folder, split)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{folder.resolve().name}-{split}").strip("-._")[-40:] or split
+    name = file_name(f"{folder.resolve().name}-{split}", kept="._-", most=40)
     return task_of({"name": name, "source": "jsonl", "input": str(data.resolve()), "options": {}, "duplicates": None})
 
 
@@ -112,7 +113,7 @@ def rank(
     parsed = parse_systems(systems)
     if index != "field" and any(isinstance(each, Fused | Reranked) for each in parsed):
         raise InputError(f"fused and reranked systems must use the index field, got {index}", "Leave them out")
-    tunings = list(published(workspace.root / TUNINGS))
+    tunings = tunings_for(workspace.root, parsed)
     found = []
     for pool in pools:
         for system in parsed:
@@ -146,9 +147,15 @@ class OwnIndexConfig(Bm25Config):
 
 @dataclass(frozen=True)
 class CompleteConfig:
-    """What decides a complete ranking: whether a pair without a score is the last of its list, or an error."""
+    """What decides a complete ranking.
+
+    Attributes:
+        missing: whether a pair without a score is the last of its list, or an error.
+        depth: of the measures, where all lists are shorter; 0: the longest list is at least as long.
+    """
 
     missing: Literal["last", "error"]
+    depth: int = dataclasses.field(default=0, metadata=OMIT_DEFAULT)
 
 
 def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], system: Bm25, depth: int) -> Task:
@@ -193,7 +200,8 @@ def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -
     Raises:
         InputError: once run: another system has no score of a pair; the message names it.
     """
-    config = CompleteConfig("last" if _only_bm25(system) else "error")
+    depth = DEPTH if pool.config.longest < DEPTH else 0
+    config = CompleteConfig("last" if _only_bm25(system) else "error", depth)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened, found = open_pool(inputs), read_ranking(inputs["ranking"])

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from pipeline.api import Workspace
 from pipeline.core import files
+from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.pools import write_pool
 from pipeline.studies.mdcr.evaluation import benchmark_pools, corpus_task
 from pipeline.studies.mdcr.layout import candidates_of, read_lists
+from pipeline.studies.mdcr.lists import field_name
 
 TOP_RANKED, TASKS = "top_ranked.jsonl", "mteb_tasks.py"
 
@@ -53,14 +55,21 @@ def _task(folder: Path) -> AbsTaskRetrieval:
 def export_folders(workspace: Workspace, folder: Path, split: str, output: Path) -> Iterator[Path]:
     """Write a BEIR folder for each field, with the candidates of each query, and the tasks that ``mteb`` runs.
 
+    Raises:
+        InputError: the benchmark is not of the layout, or two fields have one folder.
+
     Yields:
         The folder of each field, then the file of the tasks.
     """
     lists = read_lists(folder, split)
+    places: dict[str, str] = {}
+    for field in lists:
+        if (other := places.setdefault(field_name(field), field)) != field:
+            raise InputError(f"fields {other!r} and {field!r} must have folders of their own", "Rename one of them")
     corpus = workspace.runner.make(corpus_task(folder, split))
     pools = workspace.make(benchmark_pools(corpus, split, lists))
     for (field, queries), pool in zip(lists.items(), pools, strict=True):
-        place = output / field.lower().replace(" ", "-")
+        place = output / field_name(field)
         for path in write_pool(place, Pool(pool, Corpus(corpus))):
             if path.name == "exclusions.tsv":
                 path.unlink()  # the candidates of each query say the same

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.core import files
 from pipeline.core.errors import InputError, nearest
 
 TRUE = "true"
@@ -32,16 +33,13 @@ def read_lists(folder: Path, split: str) -> Lists:
     """Read the candidate lists of one split, published or home-built.
 
     Raises:
-        InputError: the file is missing or not in the layout, or a query has no ``true`` candidate; the message names
-            it.
+        InputError: the file is missing or not in the layout, has a key twice, or a query has no ``true`` candidate or
+            is one itself; the message names it.
     """
     if split not in SPLITS:
         raise InputError(f"the split of a benchmark must be val or test, got {split!r}", nearest(split, SPLITS))
     path = _existing(folder, file_names(split)[0])
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise InputError(f"{path} must be JSON ({error})", "Download it again") from error
+    content = files.given_json(path)
     _check(path, content)
     lists: Lists = content
     return lists
@@ -77,6 +75,8 @@ def _check(path: Path, content: Any) -> None:
                 raise InputError(f"{place} must map candidate types to lists of ids", "Correct the file")
             if not lists.get(TRUE):
                 raise InputError(f"{place} has no candidate of type {TRUE!r}", "Leave the query out")
+            if query in lists[TRUE]:
+                raise InputError(f"{place} has itself as candidate of type {TRUE!r}", "Leave the candidate out")
 
 
 def write_lists(lists: Lists) -> str:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import digest
+from pipeline.core.config import digest, file_name
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
@@ -35,6 +35,9 @@ OfField = Mapping[str, Mapping[str, Sequence[str]]]
 
 MEASURES = ("map", "ndcg", "recall@5")
 """What the benchmark reports, over the whole list but for recall."""
+
+DEPTH = 5
+"""Where recall is cut; it is 1 by construction in a field whose lists are all as short."""
 
 MEANINGS = {
     "graph": "near the query in the citation graph, not cited",
@@ -131,8 +134,12 @@ def lists_pool_task(corpus: Artifact, field: str, split: str, lists: OfField) ->
         query = np.array([place_of[q] for q, _, _ in entries], np.int64)
         return write_lists_pool(out, field, query_rows, query, rows[len(lists) :], [t for _, _, t in entries])
 
-    slug = f"{corpus.manifest.slug}-{field.lower().replace(' ', '-')}"
-    return Task("pool", 1, POOLS, slug, config, {"corpus": corpus}, run)
+    return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{field_name(field)}", config, {"corpus": corpus}, run)
+
+
+def field_name(field: str) -> str:
+    """Return a benchmark's field as part of the name of a file or folder."""
+    return file_name(field.lower()) or "field"
 
 
 def write_lists_pool(

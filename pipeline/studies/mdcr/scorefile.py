@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
+from pipeline.core import files
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.measure.engines import evaluate
@@ -30,13 +31,10 @@ def read_scores(path: Path, lists: Lists) -> dict[str, float]:
     """Read a score file of a benchmark.
 
     Raises:
-        InputError: the file is not a JSON object; a pair of the benchmark has no score, a score is not a finite
+        InputError: the file is not a JSON object; a pair of the benchmark has no score or two, a score is not a finite
             number, or a key is not of a pair. The message names it.
     """
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} must be a JSON file ({error})", "Write the scores again") from error
+    content = files.given_json(path)
     if not isinstance(content, dict):
         raise InputError(f'{path} must map "queryid_candidateid" to a score', "Write the scores again")
     known = _keys(lists)
@@ -49,7 +47,8 @@ def read_scores(path: Path, lists: Lists) -> dict[str, float]:
             raise InputError(f"{path} must score pairs of the benchmark, got {key!r}", "Leave it out")
         if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) <= _LARGEST:
             raise InputError(f"{path} must have a finite number for {key!r}, got {score!r}", "Correct it")
-    return content
+    scores: dict[str, float] = content
+    return scores
 
 
 def score(lists: Lists, score_of: Mapping[str, float]) -> pl.DataFrame:

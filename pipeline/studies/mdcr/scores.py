@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
+from pipeline.corpus.pool import Pool
 from pipeline.measure.statistics import Floats, holm
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.charts import charts, heat
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Heat, Part
+from pipeline.scores.page.report import best_of
 from pipeline.scores.records import flat
 from pipeline.scores.store import ScoredRun, opened_pool, runs_of_artifacts
 from pipeline.scores.store import values as scores_of
@@ -26,7 +28,7 @@ from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Column, Figure, build_tables, label_of, shown
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
-from pipeline.studies.common import made, table_of
+from pipeline.studies.common import check_baseline, made, table_of
 from pipeline.studies.mdcr.evaluation import (
     BY_RANK,
     INDEXES,
@@ -39,7 +41,7 @@ from pipeline.studies.mdcr.evaluation import (
     weighted,
 )
 from pipeline.studies.mdcr.layout import file_names, read_lists
-from pipeline.studies.mdcr.lists import MEASURES, Lists, p_value
+from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists, p_value
 from pipeline.studies.statistics import mean_of_means
 from pipeline.studies.tables import grid
 
@@ -73,6 +75,8 @@ class Recipe:
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the corpus of the benchmark's texts, then the scores of each system on each field."""
+    if recipe.baseline:
+        check_baseline(recipe.baseline, recipe.systems)
     yield [corpus_task(Path(recipe.input), split) for split in _splits(recipe)]
     yield [each.score for each in ranked(workspace, recipe)[1]]
 
@@ -114,17 +118,26 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     draws = Draws(seed=recipe.seed)
     summary = shown(summarise(scores, baseline=baseline, draws=draws), MEASURES)
     fields = with_published(flat(summary), "benchmark.")
-    note = f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}."
+    opened_pools = (opened_pool(run) for run in runs.unique("pool", maintain_order=True).iter_rows(named=True))
+    pools = {pool.artifact.name: pool for pool in opened_pools if pool is not None}
+    notes = [f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}.", *_short_lists(pools.values())]
     (table,) = build_tables(summary, runs)
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
-    tables = [StudyTable("fields", replace(table, title=title, notes=(*table.notes, note)), fields)]
+    tables = [StudyTable("fields", replace(table, title=title, notes=(*table.notes, *notes)), fields)]
     tables += [types_table(values_of(workspace, corpus, found), baseline, recipe.seed), *published_table(fields)]
     heats = [heat(summary, runs)] if summary["over"][0] == "fields" else []
-    pools = {run["pool"]: opened_pool(run) for run in runs.unique("pool", maintain_order=True).iter_rows(named=True)}
-    typed = {name: Lists(pool).typed() for name, pool in pools.items() if pool is not None}
+    typed = {name: Lists(pool).typed() for name, pool in pools.items()}
     queries = browser(runs, scores, MEASURES, draws, types=typed)
     parts: list[Part] = [*charts(summary, runs), *heats, types_heat(tables[1]), queries]
-    return Findings(tables, sources=[corpus.name, *pools], parts=parts)
+    return Findings(tables, sources=[corpus.name, *pools], parts=parts, best=best_of(summary, runs))
+
+
+def _short_lists(pools: Iterable[Pool]) -> list[str]:
+    """Return a note on the fields whose lists all fit in :data:`DEPTH`."""
+    configs = [pool.artifact.manifest.config for pool in pools]
+    short = [config["field"] for config in configs if config["longest"] <= DEPTH]
+    what = f"recall@{DEPTH} is 1 by construction in {', '.join(short)}: no list has more than {DEPTH} candidates."
+    return [what] if short else []
 
 
 def scored_run(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> ScoredRun:
@@ -218,4 +231,12 @@ def published_table(fields: pl.DataFrame) -> list[StudyTable]:
     return [StudyTable("paper", table_of("Beside the figures of the papers", both, [note]), both)] if len(both) else []
 
 
-STUDY = Study("mdcr_eval", "score systems on a benchmark in the MDCR layout", Recipe, batches, findings)
+STUDY = Study(
+    "mdcr_eval",
+    "score systems on a benchmark in the MDCR layout",
+    Recipe,
+    batches,
+    findings,
+    needs="Build one, mdcr study mdcr, and give its folder with --input; or get the published one: curl --create-dirs "
+    "--output-dir benchmark -O 'https://takelab.fer.hr/data/mdcr/mdcr_test{.json,_data.jsonl}'",
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,15 +13,15 @@ from pipeline.api import Workspace, selection
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, LackError
-from pipeline.core.schema import NO_YEAR
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
-from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.prefilter import has_text, prefilter
-from pipeline.corpus.queries import choose_queries, field_cited
+from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
+from pipeline.corpus.pools import drawable
+from pipeline.corpus.prefilter import prefilter
+from pipeline.corpus.queries import choose_queries
 from pipeline.corpus.reader import Corpus
-from pipeline.stages.selection import Selection, parse_fields
-from pipeline.stages.systems import parse_systems, system_names
+from pipeline.stages.selection import Selection
+from pipeline.stages.systems import parse_systems, stored_names
 from pipeline.studies.base import Findings, Study, StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, benchmark_task
@@ -69,13 +68,13 @@ class Recipe:
         """The test pool of each field."""
         return [
             selection(field=field, size=self.size, year=self.year, queries=self.queries, samples=1, seed=self.seed)
-            for field in parse_fields(self.fields)
+            for field in SETTINGS["field"].read(self.fields)
         ]
 
     def config(self, left_out: Mapping[str, str]) -> BenchmarkConfig:
         """Return what decides the benchmark beside pools and rankings."""
         drawing = Drawing(self.seed, self.positives, self.negatives, self.top)
-        systems, chosen = (tuple(system_names(names)) for names in (self.systems, self.model_negatives))
+        systems, chosen = (tuple(stored_names(names)) for names in (self.systems, self.model_negatives))
         return BenchmarkConfig(drawing, systems, chosen, tuple(left_out.items()))
 
 
@@ -111,7 +110,7 @@ def field_rankings(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRank
     parts = []
     for split, (field, of_split) in itertools.product(SPLITS, pools.items()):
         evaluated = workspace.evaluations(of_split[split], recipe.systems, depth=recipe.depth)
-        rankings = zip(system_names(recipe.systems), (each.ranking for each in evaluated), strict=True)
+        rankings = zip(stored_names(recipe.systems), (each.ranking for each in evaluated), strict=True)
         parts.append(FieldRankings(split, field, of_split[split], dict(rankings)))
     return parts, left_out
 
@@ -127,11 +126,12 @@ def field_pools(
     opened = Corpus(corpus)
     found, left_out = {}, {}
     for chosen in selections:
-        (field,), (size,) = chosen.fields, chosen.sizes
-        if size != "all" and _available(opened, field, chosen) < size:
-            chosen = dataclasses.replace(chosen, sizes=("all",))
         (test,) = chosen.pools(corpus)
-        (val,) = dataclasses.replace(chosen, split="validation").pools(corpus)
+        field, size, kept = test.config.field, test.config.size, prefilter(opened.attributes, test.config.prefilter)[0]
+        if size != "all" and np.count_nonzero(drawable(opened, test.config, kept)) < size:
+            chosen = chosen.but(size=("all",))
+            (test,) = chosen.pools(corpus)
+        (val,) = chosen.but(split="validation").pools(corpus)
         try:
             if not workspace.runner.published(val):
                 _check(opened, test.config, val.config)
@@ -139,13 +139,6 @@ def field_pools(
         except LackError as error:
             left_out[field] = error.what
     return found, left_out
-
-
-def _available(corpus: Corpus, field: str, chosen: Selection) -> int:
-    """Return how many papers a field's pool can draw from."""
-    year = corpus.attributes["year"]
-    in_time = (year <= (chosen.year or 0)) & (year != NO_YEAR)
-    return int(np.count_nonzero(field_cited(corpus, field) & has_text(corpus.attributes, chosen.prefilter) & in_time))
 
 
 def _check(corpus: Corpus, test: PoolConfig, val: PoolConfig) -> None:
@@ -165,7 +158,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     counts = artifact.manifest.counts
     pairs = [(*pair.split("|"), value) for pair, value in counts["jaccard"].items()]
     jaccard = pl.DataFrame(pairs, schema=["system", "other", "jaccard"], orient="row")
-    names, value_of = system_names(recipe.systems), {frozenset(pair): value for *pair, value in pairs}
+    names, value_of = stored_names(recipe.systems), {frozenset(pair): value for *pair, value in pairs}
     matrix = []
     for one in names:
         row = {other: value_of.get(frozenset((one, other))) for other in names}
@@ -186,4 +179,9 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     return Findings(tables, sources=[corpus.name, artifact.name], files={"datasheet.md": sheet}, copies=copies)
 
 
-STUDY = Study("mdcr", "build the MDCR benchmark", Recipe, batches, findings)
+NEEDS = (
+    "Its recipe is the paper's, on S2ORC: mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER. On a corpus of "
+    "yours: --corpus NAME, and for a small one --recipe runs/recipes/mdcr_small.toml"
+)
+
+STUDY = Study("mdcr", "build the MDCR benchmark", Recipe, batches, findings, needs=NEEDS)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.rng import priorities, smallest
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode.aspire import split_sentences
 from pipeline.scores.page.parts import Listing, Mark, Reading, TextBrowser
-from pipeline.studies.neighbours.corpus import TITLE, Members, Rows
+from pipeline.studies.neighbours.corpus import TITLE, Members, Rows, drawn
 from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.neighbours.plan import DEPTHS
 
@@ -34,12 +34,12 @@ def browser(readings: list[Reading]) -> TextBrowser:
     return TextBrowser("What each class changes", ("Set", "Class"), _MARKS, readings, note)
 
 
-def drawn(artifact: Artifact, seed: int) -> Rows:
-    """Return rows of some originals that have neighbours, rising."""
+def drawn_papers(artifact: Artifact, papers: int | Literal["all"], seed: int) -> Rows:
+    """Return rows of some originals whose neighbours are queries, rising."""
     members = Members.read(artifact)
     rows = np.unique(members.of[members.names != TITLE])
     keys = Corpus(artifact).attributes["key"][rows]
-    return np.sort(rows[smallest(priorities(keys, seed, "shown"), SHOWN)])
+    return np.sort(rows[drawn(keys, SHOWN if papers == "all" else min(SHOWN, papers), seed)])
 
 
 def readings_of(name: str, artifact: Artifact, originals: Rows, values: pl.DataFrame) -> Iterator[Reading]:

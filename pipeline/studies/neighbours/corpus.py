@@ -29,7 +29,7 @@ from pipeline.corpus.build import build_corpus
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.sources.base import RAW_PAPERS, Limits, PaperBatch
 from pipeline.studies.neighbours.operators import CLASSES
-from pipeline.studies.neighbours.tagging import phrase_counts, tags_name
+from pipeline.studies.neighbours.tagging import tags_name, top_phrases
 from pipeline.studies.neighbours.words import Paper, Words
 
 TITLE = "T"
@@ -82,7 +82,7 @@ def neighbours_task(corpus: Artifact, tags: Task | Artifact, config: NeighboursC
         }
 
     slug = f"{corpus.manifest.slug}-neighbours"
-    return Task("neighbours", 1, CORPORA, slug, config, {"corpus": corpus, "tags": tags}, run)
+    return Task("neighbours", 2, CORPORA, slug, config, {"corpus": corpus, "tags": tags}, run)
 
 
 class _Chosen(NamedTuple):
@@ -100,9 +100,16 @@ def _choose(corpus: Path, tags: Path, config: NeighboursConfig) -> _Chosen:
     kept = np.flatnonzero((attributes["title_chars"] > 0) & (attributes["abstract_chars"] > 0))
     valid = [tagged.arrow(tags_name(shard)).column("abstract").is_valid() for shard in range(opened.shards)]
     english = kept[np.concatenate([each.to_numpy() for each in valid])[kept]]
-    wanted = len(english) if config.papers == "all" else int(config.papers)
-    varied = np.sort(english[smallest(priorities(attributes["key"][english], config.seed, "neighbours"), wanted)])
+    varied = np.sort(english[drawn(attributes["key"][english], config.papers, config.seed)])
     return _Chosen(kept, varied, len(kept) - len(english))
+
+
+def drawn(keys: npt.NDArray[np.uint64], papers: int | Literal["all"], seed: int) -> Rows:
+    """Return the places of the papers whose neighbours are queries, by the keys of originals.
+
+    Those of a smaller number are the first of those of a larger one.
+    """
+    return smallest(priorities(keys, seed, "neighbours"), len(keys) if papers == "all" else papers)
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,7 @@ class _Neighbours(Limits):
         varied, noted = set(chosen.varied.tolist()), Counter[str]()
         found: list[tuple[int, str, str, str]] = []
         for shard, local in corpus.by_shard(chosen.kept[int(part) : int(part) + _TOGETHER]):
-            texts = corpus.shard(shard).select(["paper_id", "title", "abstract"]).take(local)
+            texts = corpus.take(local + corpus.starts[shard], ["paper_id", "title", "abstract"])
             columns = [*texts.columns, *tags.arrow(tags_name(shard)).take(local).columns]
             rows = (local + corpus.starts[shard]).tolist()
             for row, paper_id, title, abstract, *letters in zip(rows, *(c.to_pylist() for c in columns), strict=True):
@@ -138,7 +145,7 @@ class _Neighbours(Limits):
                     raise InputError(f"the id {paper_id!r} must not end in # and the name of a class", "Rename it")
                 found += [(row, paper_id, title, abstract), (row, f"{paper_id}#{TITLE}", title, "")]
                 if row in varied:
-                    paper = Paper(Words(title, letters[0]), Words(abstract, letters[1]), phrase_counts(self.tags))
+                    paper = Paper(Words(title, letters[0]), Words(abstract, letters[1]), top_phrases(self.tags))
                     for name, text in self._vary(paper, paper_id, noted):
                         found.append((row, f"{paper_id}#{name}", *text))
         yield PaperBatch(_batch(corpus, found), len(found), noted=noted)
@@ -185,7 +192,7 @@ class Members(NamedTuple):
         corpus = Corpus(artifact)
         ids = corpus.ids(np.arange(len(corpus)))
         names = np.array([own_class(each) for each in ids], str)
-        place = {each: row for row, each in enumerate(ids)}
-        rows = np.flatnonzero(names != "")
+        originals, rows = np.flatnonzero(names == ""), np.flatnonzero(names != "")
+        place = {ids[row]: row for row in originals.tolist()}
         of = np.array([place[ids[row].rpartition("#")[0]] for row in rows.tolist()], np.int64)
-        return cls(np.flatnonzero(names == ""), rows, of, names[rows])
+        return cls(originals, rows, of, names[rows])

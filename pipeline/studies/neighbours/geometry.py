@@ -20,7 +20,7 @@ from pipeline.encode.spec import EncoderSpec, Model
 from pipeline.encode.store import VectorStore, write_rows, write_shard
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import open_pool, read_ranking, slug_of
-from pipeline.studies.neighbours.corpus import TITLE, Members
+from pipeline.studies.neighbours.corpus import Members
 
 STANDARDISED = "indexes/standardised"
 SIMILARITIES = "runs/similarities"
@@ -86,13 +86,15 @@ def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mo
     return Task("standardise", 1, folder, model.slug, GeometryConfig(model.spec), inputs, run)
 
 
-def similarity_task(corpus: Artifact, vectors: Task | Artifact, model: Model) -> Task:
-    """Return the task that describes the cosines within each class of a corpus of neighbours (section 6.1)."""
+def similarity_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, model: Model) -> Task:
+    """Return the task that describes the cosines within each class of a pool's neighbours (section 6.1)."""
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         store, members = store_of(inputs["vectors"]), Members.read(inputs["corpus"])
-        present = (members.names != TITLE) & ~np.isin(members.rows, store.missing(members.rows))
-        names = [each for each in np.unique(members.names[present]).tolist() if np.sum(members.names == each) > 1]
+        queries = open_pool(inputs).query_rows
+        present = np.isin(members.rows, queries) & ~np.isin(members.rows, store.missing(queries))
+        counted = zip(*np.unique(members.names[present], return_counts=True), strict=True)
+        names = [str(name) for name, count in counted if count > 1]
         found = []
         with Progress(len(names), f"similarities of {model.name}", "classes") as progress:
             for name in names:
@@ -106,9 +108,9 @@ def similarity_task(corpus: Artifact, vectors: Task | Artifact, model: Model) ->
         out.arrow("similarities.arrow", pa.table(list(map(list, columns)), schema=SIMILARITY), SIMILARITY)
         return {"classes": len(names), "neighbours": int(present.sum())}
 
-    inputs = {"corpus": corpus, "vectors": vectors}
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "vectors": vectors}
     slug = f"{model.slug}-{corpus.manifest.slug}"
-    return Task("similarity", 2, SIMILARITIES, slug, GeometryConfig(model.spec), inputs, run)
+    return Task("similarity", 3, SIMILARITIES, slug, GeometryConfig(model.spec), inputs, run)
 
 
 def unit_vectors(store: VectorStore, rows: npt.NDArray[np.integer]) -> Matrix:

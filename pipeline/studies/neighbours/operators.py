@@ -27,6 +27,7 @@ from pipeline.studies.neighbours.words import (
     VERB,
     Paper,
     Words,
+    tokens,
 )
 
 Edit = Callable[[Words, Paper, np.random.Generator], str]
@@ -79,16 +80,18 @@ def _shuffle(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
 
 
 def _sort(longest_first: bool) -> Edit:
-    return lambda words, _paper, _rng: " ".join(sorted(words.sentences, key=len, reverse=longest_first))
+    def tokens_of(sentence: str) -> int:
+        return len(tokens(sentence))
+
+    return lambda words, _paper, _rng: " ".join(sorted(words.sentences, key=tokens_of, reverse=longest_first))
 
 
 def _delete_third(third: int) -> Edit:
     def edit(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
-        count = len(words.sentences)
-        if count < 3:
+        size = len(words.sentences) // 3
+        if not size:
             return words.text
-        first, last = round(count * third / 3), round(count * (third + 1) / 3)
-        return " ".join(words.sentences[:first] + words.sentences[last:])
+        return " ".join(words.sentences[: third * size] + words.sentences[(third + 1) * size :])
 
     return edit
 
@@ -103,7 +106,7 @@ def _keep_nouns(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
 
 def _delete_random(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
     places = [place for place, tag in enumerate(words.tags) if tag != MARK]
-    return words.without(set(rng.choice(places, round(0.3 * len(places)), replace=False).tolist()))
+    return words.without(set(rng.choice(places, 3 * len(places) // 10, replace=False).tolist()))
 
 
 def _delete_phrases(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
@@ -111,9 +114,7 @@ def _delete_phrases(words: Words, _paper: Paper, _rng: np.random.Generator) -> s
 
 
 def _delete_top(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
-    phrases = list(dict.fromkeys(phrase for _, phrase in words.phrases))
-    top = set(_most_frequent_half(phrases, lambda phrase: paper.frequency.get(phrase, 0)))
-    return words.without({place for span, phrase in words.phrases if phrase in top for place in span})
+    return words.without({place for span, phrase in words.phrases if phrase in paper.top for place in span})
 
 
 def _misspell(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
@@ -130,13 +131,13 @@ def _repeat_noun(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
     places = words.places(NOUN)
     if not places:
         return words.text
-    place = int(rng.choice(places))
-    return words.edited({place: f"{words.tokens[place]} {words.tokens[place]}"})
+    noun = words.tokens[int(rng.choice(places))]
+    return words.edited({place: f"{noun} {noun}" for place, token in enumerate(words.tokens) if token == noun})
 
 
 def _add_nouns(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
     counts = Counter(paper.abstract.tokens[place] for place in paper.abstract.places(NOUN))
-    return " ".join([words.text, *_most_frequent_half(list(counts), counts.__getitem__)])
+    return " ".join([words.text, *(noun for noun, _ in counts.most_common(len(counts) // 2))])
 
 
 def _replace_adjectives(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
@@ -161,14 +162,9 @@ def _upper(nouns: bool) -> Edit:
 def _widen_spaces(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
     letters = list(words.text)
     spaces = [place for place, letter in enumerate(letters) if letter.isspace()]
-    for place in rng.choice(spaces, -(-len(spaces) // 2), replace=False) if spaces else ():
+    for place in rng.choice(spaces, len(spaces) // 2, replace=False) if spaces else ():
         letters[place] = " " * int(rng.integers(2, 6))
     return "".join(letters)
-
-
-def _most_frequent_half(items: list[str], count: Callable[[str], int]) -> list[str]:
-    """Return the more frequent half, rounded up, of distinct items; of equal ones the first."""
-    return sorted(items, key=count, reverse=True)[: -(-len(items) // 2)]
 
 
 @functools.cache
@@ -182,17 +178,15 @@ def antonyms() -> dict[str, str]:
 _TABLE = (
     NeighbourClass("T_ARot", "LL-PS", "abstract: swap the two halves of the list of sentences", abstract=_rotate),
     NeighbourClass("T_AShuff", "LL-PS", "abstract: shuffle the sentences", abstract=_shuffle),
-    NeighbourClass("T_ASortAsc", "LL-PS", "abstract: shortest sentence first", abstract=_sort(False)),
-    NeighbourClass("T_ASortDesc", "LL-PS", "abstract: longest sentence first", abstract=_sort(True)),
+    NeighbourClass("T_ASortAsc", "LL-PS", "abstract: sentence of fewest words first", abstract=_sort(False)),
+    NeighbourClass("T_ASortDesc", "LL-PS", "abstract: sentence of most words first", abstract=_sort(True)),
     NeighbourClass("T_ADelRand", "LO-PS", "abstract: delete 30% of the words", abstract=_delete_random),
     NeighbourClass("T_ADelADJ", "LO-PS", "abstract: delete adjectives", abstract=_delete(ADJECTIVE)),
     NeighbourClass("T_ADelVB", "LO-PS", "abstract: delete verbs", abstract=_delete(VERB)),
     NeighbourClass("T_ADelADV", "LO-PS", "abstract: delete adverbs", abstract=_delete(ADVERB)),
     NeighbourClass("T_ADelPR", "LO-PS", "abstract: delete pronouns", abstract=_delete(PRONOUN)),
     NeighbourClass("T_ADelNum", "LO-PS", "abstract: delete numbers", abstract=_delete(NUMBER)),
-    NeighbourClass(
-        "T_ADelTopNNPH", "LO-PS", "abstract: delete the more frequent half of noun phrases", None, _delete_top
-    ),
+    NeighbourClass("T_ADelTopNNPH", "LO-PS", "abstract: delete noun phrases of the set's top half", None, _delete_top),
     NeighbourClass("T_ADelQ1", "LO-PS", "abstract: delete the first third of the sentences", abstract=_delete_third(0)),
     NeighbourClass("T_ADelQ2", "LO-PS", "abstract: delete the second third", abstract=_delete_third(1)),
     NeighbourClass("T_ADelQ3", "LO-PS", "abstract: delete the last third", abstract=_delete_third(2)),
@@ -209,7 +203,7 @@ _TABLE = (
     NeighbourClass("TDelNN_A", "LO-HS", "title: delete nouns", _delete(NOUN)),
     NeighbourClass("TDelVB_A", "LO-HS", "title: delete verbs", _delete(VERB)),
     NeighbourClass("TDelDT_A", "LO-HS", "title: delete determiners", _delete(DETERMINER)),
-    NeighbourClass("TRepNNT_A", "LO-HS", "title: repeat one of its nouns", _repeat_noun),
+    NeighbourClass("TRepNNT_A", "LO-HS", "title: repeat one of its nouns, wherever it stands", _repeat_noun),
     NeighbourClass("TRepNNA_A", "LO-HS", "title: add the more frequent half of the abstract's nouns", _add_nouns),
     NeighbourClass("TNNU_A", "LL-HS", "title: nouns in capitals", _upper(True)),
     NeighbourClass("TNonNNU_A", "LL-HS", "title: all but nouns in capitals", _upper(False)),

@@ -10,6 +10,7 @@ from typing import Literal
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.settings import Count, convert
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.encode.spec import Model
@@ -17,7 +18,6 @@ from pipeline.sources.collection import open_jsonl
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.score import score_tasks
-from pipeline.stages.selection import parse_count_or_all
 from pipeline.stages.systems import Dense, encoders, parse_systems
 from pipeline.studies.common import made
 from pipeline.studies.neighbours.corpus import NeighboursConfig, neighbours_task
@@ -43,7 +43,8 @@ class Recipe:
         input: folder with ``NAME.jsonl.gz`` of each (id, title, abstract); empty: the corpora are built already.
         systems: what ranks, with commas; encoders must compare vectors by cosine.
         titles: papers whose titles are queries (tasks I and II).
-        papers: papers whose neighbours are queries, or ``all``.
+        papers: papers whose neighbours are queries, in each class, or ``all``.
+        candidates: whose neighbours are candidates of overlaps: ``all`` papers', or the ``sampled`` papers' alone.
         classes: names of the classes; empty: all 32.
         standardise: whether tasks I and II are repeated with standardised vectors.
         seed: of every draw.
@@ -57,6 +58,7 @@ class Recipe:
     systems: str
     titles: int
     papers: str
+    candidates: Literal["all", "sampled"]
     classes: tuple[str, ...]
     standardise: bool
     seed: int
@@ -78,8 +80,25 @@ class Recipe:
     @property
     def settings(self) -> NeighboursConfig:
         """Settings of the corpora of neighbours."""
-        papers = parse_count_or_all(str(self.papers), "papers")
+        queries = self.queries  # read in any case, so that it is checked before anything is made
+        papers = "all" if self.candidates == "all" else queries
         return NeighboursConfig(papers, self.classes or tuple(CLASSES), self.seed)
+
+    @property
+    def queries(self) -> Count:
+        """Neighbours of each class that are queries."""
+        queries: Count = convert(self.papers, Count, "papers")
+        return queries
+
+    @property
+    def limitations(self) -> list[str]:
+        """What the tables of overlaps say of their candidates, where these are not the paper's."""
+        if self.candidates == "all" or self.queries == "all":
+            return []
+        return [
+            f"Limitation (candidates=sampled): candidates are the originals and the neighbours of {self.papers} papers "
+            "alone. With those of all papers, as in section 6.3, overlaps are lower."
+        ]
 
     def read_quality(self) -> dict[str, float]:
         """Return the quality of the systems that have one."""
@@ -147,7 +166,7 @@ def pools(recipe: Recipe, corpus: Artifact, kind: Kind) -> list[Task]:
     """Return the pools of one kind; an overlap has one for each class that some paper has a neighbour of."""
     counts = corpus.manifest.counts["neighbours"]
     names = [name for name in counts if counts[name]] if kind == "overlap" else [""]
-    queries: int | Literal["all"] = recipe.titles if kind.startswith("titles") else "all"
+    queries = recipe.titles if kind.startswith("titles") else recipe.queries
     return [
         pool_task(corpus, NeighbourPoolConfig(kind=kind, name=name, queries=queries, seed=recipe.seed))
         for name in names
@@ -179,7 +198,7 @@ def _standardised(corpus: Artifact, pool: Task, system: Dense, vectors: Task, de
 def similarities(corpus: Artifact, ranked: Sequence[Ranked]) -> list[tuple[str, Task]]:
     """Return the encoders with the task that describes the cosines within each class."""
     return [
-        (each.system, similarity_task(corpus, each.vectors, each.model))
+        (each.system, similarity_task(corpus, each.pool, each.vectors, each.model))
         for each in ranked
         if each.kind == "neighbours" and each.model and each.vectors
     ]

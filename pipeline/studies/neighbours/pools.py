@@ -16,7 +16,7 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.reader import Corpus
-from pipeline.studies.neighbours.corpus import TITLE, Members, Rows
+from pipeline.studies.neighbours.corpus import TITLE, Members, Rows, drawn
 from pipeline.studies.pools import GivenPool, write_pool
 
 Kind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
@@ -29,9 +29,10 @@ class NeighbourPoolConfig(GivenPool):
     Attributes:
         kind: ``titles``: titles as queries, originals as candidates (task I). ``titles-among-titles``: the titles of
             all other papers are candidates too (task II). ``neighbours``: neighbours of all classes as queries,
-            originals as candidates; a query's field is its class. ``overlap``: the neighbours of one class and their
-            originals as queries; that class's neighbours and all originals as candidates.
+            originals as candidates; a query's field is its class. ``overlap``: neighbours of one class and their
+            originals as queries; all neighbours of that class and all originals as candidates.
         name: the class, of ``overlap``.
+        queries: titles that are queries; neighbours of each class that are, all where a class has fewer.
     """
 
     kind: Kind = "titles"
@@ -60,7 +61,7 @@ def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
         rows, of, fields = members.rows[chosen], members.of[chosen], members.names[chosen].astype(object)
         candidates = members.originals
         if config.kind == "overlap":
-            candidates = np.union1d(candidates, rows)
+            candidates = np.union1d(candidates, members.rows[members.names == config.name])
             fields = np.concatenate([fields, [None] * len(rows)])
             rows, of = np.concatenate([rows, of]), np.concatenate([of, rows])
         elif config.kind == "titles-among-titles":
@@ -83,11 +84,14 @@ def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
 
 def _chosen(members: Members, corpus: Corpus, config: NeighbourPoolConfig) -> Rows:
     """Return the places, among titles and neighbours, of the queries."""
-    if config.kind == "neighbours":
-        return np.flatnonzero(members.names != TITLE)
-    if config.kind == "overlap":
-        return np.flatnonzero(members.names == config.name)
-    titles = np.flatnonzero(members.names == TITLE)
-    count = len(titles) if config.queries == "all" else int(config.queries)
-    keys = corpus.attributes["key"][members.of[titles]]
-    return titles[smallest(priorities(keys, config.seed, "title queries"), count)]
+    keys = corpus.attributes["key"][members.of]
+    if config.kind.startswith("titles"):
+        titles = np.flatnonzero(members.names == TITLE)
+        count = len(titles) if config.queries == "all" else config.queries
+        return titles[smallest(priorities(keys[titles], config.seed, "title queries"), count)]
+    names = [config.name] if config.kind == "overlap" else np.unique(members.names[members.names != TITLE])
+    chosen = np.zeros(len(keys), bool)
+    for name in names:
+        places = np.flatnonzero(members.names == name)
+        chosen[places[drawn(keys[places], config.queries, config.seed)]] = True
+    return np.flatnonzero(chosen)

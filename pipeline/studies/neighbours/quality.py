@@ -9,6 +9,7 @@ from scipy.stats import permutation_test, rankdata
 
 from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
+from pipeline.core.text import from_csv_cell
 
 FEWEST = 3
 """Systems that a rank correlation needs."""
@@ -29,7 +30,8 @@ def read_quality(file: str, systems: list[str]) -> dict[str, float]:
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{file} cannot be read ({reason})", "Give a CSV with the columns system and value") from error
-    found = {system: value for system, value in means.sort("system").iter_rows() if system in systems}
+    named = ((from_csv_cell(system or ""), value) for system, value in means.sort("system").iter_rows())
+    found = {system: value for system, value in named if system in systems}
     if len(found) < FEWEST:
         has = ", ".join(means.sort("system")["system"].cast(pl.String).fill_null("(none)")) or "no system"
         raise InputError(

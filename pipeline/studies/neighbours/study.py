@@ -19,7 +19,8 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     plots: list[StudyFigure] = []
     for name in recipe.corpora:
         corpora[name] = corpus = neighbours_of(workspace, recipe, name)
-        ranked, shown, seen = rankings(workspace, recipe, corpus), browse.drawn(corpus, recipe.seed), []
+        ranked, seen = rankings(workspace, recipe, corpus), []
+        shown = browse.drawn_papers(corpus, recipe.queries, recipe.seed)
         for each in ranked:
             values = values_of(workspace, corpus, each)
             means.append(means_of(values, name, each))
@@ -36,12 +37,12 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     written = [
         tables.titles(titles, recipe),
         tables.categories(classes, recipe),
-        tables.optimality(classes),
-        tables.by_class(classes),
+        tables.optimality(classes, recipe),
+        tables.by_class(classes, recipe),
         tables.counts(corpora),
     ]
     if recipe.quality:
-        written.append(tables.predictions(classes, recipe.read_quality(), recipe.seed))
+        written.append(tables.predictions(classes, recipe.read_quality(), recipe.seed, recipe.limitations))
     heat = figures.heat("Classes by systems", classes, ("AOP-10", "AOP-20", "NN1_Ret", "NN10_Ret"))
     parts: list[Part] = [heat]
     if cosines:
@@ -58,4 +59,12 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     return Findings(written, [*figures.drawings(heat), *plots], sources, parts=parts)
 
 
-STUDY = Study("neighbours", "title queries and 32 classes of textual neighbours", Recipe, batches, findings)
+STUDY = Study(
+    "neighbours",
+    "title queries and 32 classes of textual neighbours",
+    Recipe,
+    batches,
+    findings,
+    needs="Its recipe names seven sets like the paper's: give a folder of NAME.jsonl.gz (id, title, abstract) with "
+    "--input, or a corpus of English abstracts with --corpus",
+)

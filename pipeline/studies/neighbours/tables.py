@@ -31,7 +31,7 @@ def titles(values: pl.DataFrame, recipe: Recipe) -> StudyTable:
     keys = {f"{task} {m}": f"title-queries-{task}.{{}}.{m.lower()}" for task in TASKS.values() for m in ("MRR", "T100")}
     cells = values.with_columns(column=pl.format("{} {}", "task", "measure"))
     note = "MRR and T100 in percent. The paper's sets are others of the same kind."
-    return StudyTable("titles", _wide("Titles as queries", cells, list(keys), note, _published(recipe, keys)), values)
+    return StudyTable("titles", _wide("Titles as queries", cells, list(keys), [note], _published(recipe, keys)), values)
 
 
 def categories(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
@@ -39,7 +39,9 @@ def categories(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
     cells = by_category(classes, "AOP-10")
     published = _published(recipe, {category: f"aop10.{{}}.{category}" for category in CATEGORIES})
     note = "A vector is not its own neighbour, so AOP-10 is at most 90% where a neighbour and its original are closest."
-    table = _wide("AOP-10 by category", cells.with_columns(column="category"), CATEGORIES, note, published)
+    table = _wide(
+        "AOP-10 by category", cells.with_columns(column="category"), CATEGORIES, [note, *recipe.limitations], published
+    )
     return StudyTable("categories", table, cells)
 
 
@@ -55,7 +57,7 @@ def _published(recipe: Recipe, keys: Mapping[str, str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def optimality(classes: pl.DataFrame) -> StudyTable:
+def optimality(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
     """Return table 5: AOP-20 by category, with a mark where the paper calls it optimal."""
     low, high = (pl.col("category").replace_strict({name: each[at] for name, each in OPTIMAL.items()}) for at in (0, 1))
     found = by_category(classes, "AOP-20")
@@ -65,10 +67,10 @@ def optimality(classes: pl.DataFrame) -> StudyTable:
         value=pl.format("{}{}", pl.col("value").round(1), pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit(""))),
     )
     note = f"* optimal: {', '.join(f'{category} {low} to {high}' for category, (low, high) in OPTIMAL.items())}."
-    return StudyTable("optimality", _wide("AOP-20 by category", cells, CATEGORIES, note), found)
+    return StudyTable("optimality", _wide("AOP-20 by category", cells, CATEGORIES, [note, *recipe.limitations]), found)
 
 
-def by_class(classes: pl.DataFrame) -> StudyTable:
+def by_class(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
     """Return the mean over the corpora of each class, system and measure."""
     cells = classes.with_columns(column=pl.format("{} {}", "system", "measure"))
     means = cells.pivot(on="column", index=["category", "name"], values="value", aggregate_function="mean")
@@ -77,7 +79,7 @@ def by_class(classes: pl.DataFrame) -> StudyTable:
         pl.format("{} {}", "category", "name").alias("class"), pl.exclude("category", "name")
     )
     title, note = "Neighbours as queries, and overlap, by class", "Means over the corpora, in percent."
-    return StudyTable("classes", table_of(title, shown, [note]), classes)
+    return StudyTable("classes", table_of(title, shown, [note, *recipe.limitations]), classes)
 
 
 def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
@@ -110,7 +112,9 @@ def similarities(cosines: pl.DataFrame) -> StudyTable:
     return StudyTable("similarities", table, cosines.drop("pairs", "own"))
 
 
-def predictions(classes: pl.DataFrame, quality: Mapping[str, float], seed: int) -> StudyTable:
+def predictions(
+    classes: pl.DataFrame, quality: Mapping[str, float], seed: int, limitations: Sequence[str] = ()
+) -> StudyTable:
     """Return brittleness beside the quality of each system, and their rank correlation."""
     mean_ap, notes = [100 * value for value in quality.values()], []
     columns: dict[str, list[str] | list[float]] = {"system": list(quality), "MAP": mean_ap}
@@ -126,12 +130,13 @@ def predictions(classes: pl.DataFrame, quality: Mapping[str, float], seed: int) 
         "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% bootstrap "
         f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
     )
+    notes += limitations
     frame = pl.DataFrame(columns)
     return StudyTable("correlation", table_of("Brittleness and citation recommendation", frame, notes), frame)
 
 
 def _wide(
-    title: str, cells: pl.DataFrame, columns: Sequence[str], note: str, below: pl.DataFrame | None = None
+    title: str, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str], below: pl.DataFrame | None = None
 ) -> Table:
     """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus, with further rows."""
     every = pl.concat(
@@ -142,4 +147,4 @@ def _wide(
     shown = order.join(wide, on="corpus", maintain_order="left_right").select(
         pl.format("{} {}", "corpus", "system").alias(""), *(name for name in columns if name in wide.columns)
     )
-    return table_of(title, shown, [note])
+    return table_of(title, shown, notes)

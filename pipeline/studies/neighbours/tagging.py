@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,6 +18,7 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
 from pipeline.core.manifest import Counts
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress
@@ -45,10 +47,12 @@ FOLDER = "corpora/tags"
 TAGS = pa.schema([pa.field("title", pa.large_string()), pa.field("abstract", pa.large_string())])
 """Tags of a corpus shard, ``tags-00000.arrow``, in row order; null for a paper without an English abstract."""
 
-PHRASES = pa.schema(
-    [pa.field("phrase", pa.large_string(), nullable=False), pa.field("count", pa.int64(), nullable=False)]
-)
-"""Noun phrases that occur at least twice in the abstracts of a corpus, ``phrases.arrow``, sorted by phrase."""
+PHRASES = pa.schema([pa.field("phrase", pa.large_string(), nullable=False)])
+"""The top half of the noun phrases in the abstracts of a corpus, ``phrases.arrow``, sorted.
+
+The score of a phrase is its occurrences times log2(1 + (N - n + 0.5) / (n + 0.5)), where n of N abstracts have it; of
+equal phrases, most of which occur once, the first in the alphabet count.
+"""
 
 _MODEL = "morphmodel_en.pgz"
 _LONGEST = 40
@@ -77,7 +81,7 @@ def tags_task(corpus: Artifact) -> Task:
     try:
         version = importlib.metadata.version("HanTa")
     except importlib.metadata.PackageNotFoundError as error:
-        raise InputError("the tagger HanTa must be installed", "pip install 'mdcr-pipeline[neighbours]'") from error
+        raise InputError("the tagger HanTa must be installed", pip_extra("neighbours")) from error
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         opened = Corpus(inputs["corpus"])
@@ -93,18 +97,19 @@ def tags_task(corpus: Artifact) -> Task:
                     tagged = chain.from_iterable(found[first] for first in sorted(found))
                     rows = [dict(zip(TAGS.names, each or (None, None), strict=True)) for each in tagged]
                     out.arrow(tags_name(shard), pa.Table.from_pylist(rows, TAGS), TAGS)
-        return _count_phrases(opened, out)
+        return _choose_phrases(opened, out)
 
     config = TagsConfig(f"HanTa {version}")
-    return Task("tags", 1, FOLDER, corpus.manifest.slug, config, {"corpus": corpus}, run)
+    return Task("tags", 2, FOLDER, corpus.manifest.slug, config, {"corpus": corpus}, run)
 
 
 def _tag_block(corpus: Path, rows: range) -> list[tuple[str, str] | None]:
     return tag_papers([text for texts in Corpus(Artifact.open(corpus)).texts(np.array(rows)) for text in texts])
 
 
-def _count_phrases(corpus: Corpus, out: Workdir) -> Counts:
+def _choose_phrases(corpus: Corpus, out: Workdir) -> Counts:
     counts: Counter[str] = Counter()
+    abstracts_with: Counter[str] = Counter()
     tagged = 0
     for shard in range(corpus.shards):
         abstracts = corpus.shard(shard).column("abstract")
@@ -112,9 +117,16 @@ def _count_phrases(corpus: Corpus, out: Workdir) -> Counts:
         for text, tag in zip(abstracts.to_pylist(), tags.to_pylist(), strict=True):
             if tag is not None:
                 tagged += 1
-                counts.update(phrase for _, phrase in Words(text, tag).phrases)
-    repeated = [{"phrase": phrase, "count": count} for phrase, count in sorted(counts.items()) if count > 1]
-    out.arrow("phrases.arrow", pa.Table.from_pylist(repeated, PHRASES), PHRASES)
+                phrases = [phrase for _, phrase in Words(text, tag).phrases]
+                counts.update(phrases)
+                abstracts_with.update(set(phrases))
+
+    def score(phrase: str) -> float:
+        having = abstracts_with[phrase]
+        return counts[phrase] * math.log2(1 + (tagged - having + 0.5) / (having + 0.5))
+
+    top = sorted(counts, key=lambda phrase: (-score(phrase), phrase))[: len(counts) // 2]
+    out.arrow("phrases.arrow", pa.table([sorted(top)], PHRASES), PHRASES)
     return {"read": len(corpus), "tagged": tagged, "not_english": len(corpus) - tagged, "phrases": len(counts)}
 
 
@@ -124,10 +136,9 @@ def tags_name(shard: int) -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def phrase_counts(tags: Path) -> Mapping[str, int]:
-    """Return how often each noun phrase occurs in the abstracts of a corpus, but for those that occur once."""
-    table = Artifact.open(tags).arrow("phrases.arrow")
-    return dict(zip(table.column("phrase").to_pylist(), table.column("count").to_pylist(), strict=True))
+def top_phrases(tags: Path) -> frozenset[str]:
+    """Return the top half of the noun phrases of a corpus (:data:`PHRASES`)."""
+    return frozenset(Artifact.open(tags).arrow("phrases.arrow").column("phrase").to_pylist())
 
 
 def tag(text: str) -> str:

@@ -79,11 +79,11 @@ class Words:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper whose neighbours are made, with how often the corpus's abstracts have each noun phrase."""
+    """A paper whose neighbours are made, with the top half of the corpus's noun phrases."""
 
     title: Words
     abstract: Words
-    frequency: Mapping[str, int]
+    top: Collection[str]
 
     @property
     def text(self) -> Text:

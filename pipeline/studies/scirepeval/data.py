@@ -32,6 +32,8 @@ from pipeline.studies.scirepeval.tasks import Entry
 _SPLIT_SEED, _TEST_SHARE = 13, 3
 _RATED = 10
 """Papers that a reviewer of the gold standard rated at most."""
+_RELEVANT = {"test_hard": 3, "test_soft": 2}
+"""Least grade of the gold standard that is relevant in a split of reviewer matching."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,11 @@ class Judged:
     """A ranking task.
 
     Attributes:
-        grades: grade of each candidate of each query, by their ids in the task.
+        grades: grade of each candidate of each query, by their ids in the task; of reviewer matching by hard labels.
         keys: key of each paper.
         texts: ad-hoc queries by id; empty where queries are papers.
         groups: papers of each reviewer; empty where candidates are papers.
+        soft: grades of reviewer matching by soft labels.
         counts: what was read, and what was left out by reason.
     """
 
@@ -67,6 +70,7 @@ class Judged:
     keys: Keys
     texts: Mapping[str, str]
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    soft: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -124,7 +128,7 @@ def load_labelled(entry: Entry, folder: Folder) -> Labelled:
         test = set(smallest(first, len(found) // _TEST_SHARE).tolist())
         parts = [[pair for place, pair in enumerate(found) if (place in test) == wanted] for wanted in (False, True)]
     else:
-        files = [folder.files(TEST, entry.test, split) for split in ("train", "test")]
+        files = [folder.files(TEST, entry.test, split) for split in entry.splits]
         parts = [[(str(r["paper_id"]), r["label"]) for r in rows(each, ("paper_id", "label"))] for each in files]
     counts |= Counter(train=len(parts[0]), test=len(parts[1]))
     several = _multi_hot(parts) if entry.several_labels else False
@@ -135,42 +139,52 @@ def load_labelled(entry: Entry, folder: Folder) -> Labelled:
 def load_judged(entry: Entry, folder: Folder) -> Judged:
     """Return a ranking task.
 
-    Of several judgements of one pair the last counts, as in the published evaluation.
+    Of several judgements of one pair the first counts, as in the published evaluation.
 
     Raises:
         InputError: a judged query or candidate has no text, or a grade is not a whole number.
     """
     keys, texts, groups = keys_of(entry, folder), queries(entry, folder), dict[str, list[str]]()
     counts, sample = keys.counts, folder.sample(entry) if folder.state(entry) == "sample" else None
-    pairs: Iterator[tuple[str, str, Any]]
-    if sample is None:
-        found = rows(folder.files(TEST, entry.test, "test"), ("query_id", "cand_id", "score"))
-        pairs = ((str(row["query_id"]), str(row["cand_id"]), row["score"]) for row in found)
-        if entry.kind == "reviewers":
-            listed = rows(folder.needed(entry)[-1], ("r_id", "papers"))
-            groups = {str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in listed}
-    elif entry.kind == "reviewers":
+    if entry.kind == "reviewers" and sample is None:
+        listed = rows(folder.needed(entry)[-1], ("r_id", "papers"))
+        groups = {str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in listed}
+    elif entry.kind == "reviewers" and sample:
         held = {Path(name).stem: each for name, each in _archive(sample).items() if "/participants/" in name}
         groups = {name: [each["paperId"] for each in msgspec.json.decode(held[name])["papers"]] for name in held}
-        pairs = _rated(sample)
-    else:
-        pairs = _sample_pairs(entry, folder)
-    grades: dict[str, dict[str, int]] = {}
-    for query, candidate, score in pairs:
-        pair = f"query {query!r}, candidate {candidate!r}"
-        grade = _number(entry, pair, score)
-        if grade != int(grade):
-            raise InputError(f"the grade of {pair} of task {entry.name} must be whole, got {score!r}", "")
-        counts["judgements_repeated"] += candidate in grades.setdefault(query, {})
-        grades[query][candidate] = int(grade)
+    grades, *soft = (_grades(entry, _pairs(entry, folder, sample, split), counts) for split in entry.splits)
+    for query, candidates in grades.items():
         if entry.format == "search" and query not in texts:
             raise InputError(f"query {query!r} of task {entry.name} must have a text, got none", "Fetch it again")
-        for paper in (query, candidate):  # papers of a reviewer are checked when they are scored
+        for paper in (query, *candidates):  # papers of a reviewer are checked when they are scored
             if paper not in texts and (not groups or (paper == query) != (query in groups)):
                 keys[paper]
     counts["queries"] = len(grades)
     counts["judgements"] = sum(map(len, grades.values()))
-    return Judged(grades, keys, texts, groups, counts)
+    return Judged(grades, keys, texts, groups, soft[0] if soft else {}, counts)
+
+
+def _pairs(entry: Entry, folder: Folder, sample: Path | None, split: str) -> Iterator[tuple[str, str, Any]]:
+    """Yield (query, candidate, score) of each judgement of a split, or of the sample that stands in for it."""
+    if sample is None:
+        for row in rows(folder.files(TEST, entry.test, split), ("query_id", "cand_id", "score")):
+            yield str(row["query_id"]), str(row["cand_id"]), row["score"]
+    elif entry.kind == "reviewers":
+        yield from ((query, paper, int(grade >= _RELEVANT[split])) for query, paper, grade in _rated(sample))
+    else:
+        yield from _sample_pairs(entry, folder)
+
+
+def _grades(entry: Entry, pairs: Iterable[tuple[str, str, Any]], counts: Counter[str]) -> dict[str, dict[str, int]]:
+    grades: dict[str, dict[str, int]] = {}
+    for query, candidate, score in pairs:
+        pair = f"query {query!r}, candidate {candidate!r}"
+        grade, held = _number(entry, pair, score), grades.setdefault(query, {})
+        if grade != int(grade):
+            raise InputError(f"the grade of {pair} of task {entry.name} must be whole, got {score!r}", "")
+        counts["judgements_repeated"] += candidate in held
+        held.setdefault(candidate, int(grade))
+    return grades
 
 
 def leaks(entry: Entry, folder: Folder, train: bool, lists: Mapping[str, Path]) -> list[tuple[str, int, int, int]]:
@@ -243,7 +257,7 @@ def _labels(entry: Entry, keys: Keys, part: Sequence[tuple[str, Any]], multi_hot
         if listed is None or any(each is None or each == "" or each != each for each in listed):
             raise InputError(f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r}", "")
         if multi_hot:
-            listed = [place for place, held in enumerate(listed) if held]
+            listed = [f"{place:03}" for place, held in enumerate(listed) if held]  # sorted like the columns
         counts["papers_without_label"] += not listed
         values.append(tuple(map(str, listed)))
     return Labels(found, tuple(values))

@@ -1,7 +1,8 @@
 """Where the published files of a task lie, their rows (Parquet, JSON lines, JSON arrays or CSV), and their papers.
 
 A folder holds ``scirepeval/CONFIGURATION`` and ``scirepeval_test/CONFIGURATION``, as the two data sets of the hub do,
-or the configurations themselves. A split is ``SPLIT-*.parquet``, ``SPLIT/*.parquet``, ``SPLIT.jsonl`` and their kin.
+or the configurations themselves. A split is ``SPLIT-*.parquet``, ``SPLIT/*.parquet``, ``SPLIT.jsonl``,
+``SPLIT_qrel.jsonl`` and their kin.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.encode.spec import FIELD_MARK
 from pipeline.sources.base import find_files
 from pipeline.sources.parquet import open_parquet
 from pipeline.sources.records import Tally, read_records
@@ -26,8 +28,8 @@ from pipeline.studies.scirepeval.tasks import Entry
 META, TEST = "scirepeval", "scirepeval_test"
 State = Literal["whole", "sample", "missing"]
 
-_SPLITS = {"test": ("test", "test_qrel"), "metadata": ("metadata", "reviewer_metadata")}
-"""Other names of a split's file; any other split has one name."""
+_STEMS = ("{}", "{}_qrel", "reviewer_{}")
+"""Names of a split's file: of judgements ``test_qrel``, of reviewers ``reviewer_metadata``."""
 _ENDINGS = (".parquet", "-*.parquet", "/*.parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv")
 _SAMPLES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".tar.gz", "")
 _ROWS = 256
@@ -51,7 +53,7 @@ class Folder:
         """Return the files of a split, by the first configuration of ``names`` that has it; empty where none has."""
         for name in names:
             for folder in (self.root / dataset / name, self.root / name):
-                for stem in _SPLITS.get(split, (split,)) if folder.is_dir() else ():
+                for stem in (each.format(split) for each in _STEMS if folder.is_dir()):
                     for ending in _ENDINGS:
                         if any(folder.glob(stem + ending)):
                             return find_files(folder, [stem + ending], f"files of split {split}")
@@ -70,9 +72,8 @@ class Folder:
         """Return the groups of files that a task is read from; an empty group is missing."""
         if entry.kind == "authors":
             return [self.authors(entry)]
-        groups = [self.files(META, [entry.meta], "evaluation"), self.files(TEST, entry.test, "test")]
-        if entry.format in ("classification", "regression"):
-            groups.append(self.files(TEST, entry.test, "train"))
+        groups = [self.files(META, [entry.meta], "evaluation")]
+        groups += [self.files(TEST, entry.test, split) for split in entry.splits]
         if entry.kind == "reviewers":
             groups.append(self.files(TEST, ["reviewers"], "metadata") or self.files(TEST, entry.test, "metadata"))
         return groups
@@ -156,7 +157,7 @@ def _read(path: Path, needed: Sequence[str], optional: Sequence[str]) -> Iterato
 
 
 class Doc(NamedTuple):
-    """A paper as a task encodes it; further fields stand behind the abstract, each after a space."""
+    """A paper as a task encodes it; further fields stand behind the abstract, each after a ``FIELD_MARK``."""
 
     id: str
     title: str
@@ -181,13 +182,13 @@ def read_doc(row: Mapping[str, Any], fields: Iterable[str], task: str, own_id: s
             f"a paper of task {task} must have one of {', '.join(_IDS)}, got {sorted(row)}", "Fetch it again"
         )
     rest = (_text(row.get(name)) for name in fields if name != "title")
-    return Doc(found, _text(row.get("title")), " ".join(text for text in rest if text))
+    return Doc(found, _text(row.get("title")), f" {FIELD_MARK} ".join(text for text in rest if text))
 
 
 def _text(value: Any) -> str:
     if isinstance(value, float) and value == value and value == int(value):  # a year in a column with gaps
         value = int(value)
-    return "" if value is None or value != value else str(value)
+    return str(value) if value and value == value else ""
 
 
 class Keys(dict[str, str]):

@@ -21,7 +21,6 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import LinearSVC, LinearSVR
 
 from pipeline.core.errors import InputError
-from pipeline.core.rng import generator
 from pipeline.measure.statistics import Floats
 
 Vectors = npt.NDArray[np.float32]
@@ -71,7 +70,7 @@ def _binary(train: Vectors, held: npt.NDArray[np.bool_], test: Vectors, workers:
     if smaller == 0:
         counts["classes_without_contrast"] += 1
         return np.full(len(test), bool(held[0]))
-    probe = LinearSVC(max_iter=_ITERATIONS, random_state=SEED)
+    probe = LinearSVC(loss="hinge", max_iter=_ITERATIONS, random_state=SEED)
     counts["classes_below_folds"] += smaller < FOLDS
     return _predict(probe if smaller < FOLDS else _grid(probe, _CLASSIFICATION, train, workers), train, held, test)
 
@@ -94,12 +93,13 @@ def few_shot(
 ) -> Iterator[tuple[Indicator, Counter[str]]]:
     """Yield the predicted classes of each repetition, and its counts; ``row`` is (training papers, repetitions).
 
-    With one label a paper, a repetition trains on a stratified part of about so many papers, with C = 1; parts of one
-    round of shuffling share no paper. With several, it trains on so many papers of each label (all of a rarer one,
-    counted as ``labels_below_shot``) and chooses C. A part with one class is left out and counted as
-    ``repetitions_of_one_class``. The name of the task is part of the seed.
+    With one label a paper, a repetition trains on a stratified part of about so many papers, in their order, with
+    C = 1; parts share no paper, and there are at most as many repetitions as parts. With several labels, it trains on
+    so many papers of each label (all of a rarer one, counted as ``labels_below_shot``), drawn as the published
+    evaluation draws them, and chooses C. A part with one class is left out and counted as
+    ``repetitions_of_one_class``.
     """
-    drawn = (_per_label if several else _parts)(labels, *row, task)
+    drawn = _per_label(labels, *row) if several else _parts(labels, *row, task)
     calls = (joblib.delayed(_shot)(train[rows], labels[rows], test, several, counts) for rows, counts in drawn)
     yield from joblib.Parallel(workers if several else 1, return_as="generator")(calls)  # one fit is milliseconds
 
@@ -122,32 +122,24 @@ def _parts(labels: Indicator, size: int, repetitions: int, task: str) -> Iterato
             f"{len(target)} papers",
             "Leave out its few-shot rows",
         )
-    done, left_out = 0, 0
-    while done < repetitions:
-        seed = int(generator(SEED, "few-shot", f"{task}|{size}|{done}").integers(2**31))
-        before = done
-        with _quiet():
-            split = list(StratifiedKFold(parts, shuffle=True, random_state=seed).split(target, target))
-        for _, rows in split[: repetitions - done]:
-            if len(np.unique(target[rows])) < 2:
-                left_out += 1
-                continue
-            done += 1
-            yield rows, Counter(repetitions_of_one_class=left_out)
-            left_out = 0
-        if done == before:
-            raise InputError(f"parts of {size} papers of task {task} must have two classes, got one in each", "")
+    with _quiet():
+        drawn = [rows for _, rows in StratifiedKFold(parts).split(target, target)][:repetitions]
+    kept = [rows for rows in drawn if len(np.unique(target[rows])) > 1]
+    if not kept:
+        raise InputError(f"parts of {size} papers of task {task} must have two classes, got one in each", "")
+    for number, rows in enumerate(kept):
+        yield rows, Counter(repetitions_of_one_class=0 if number else len(drawn) - len(kept))
 
 
-def _per_label(labels: Indicator, size: int, repetitions: int, task: str) -> Iterator[tuple[Ints, Counter[str]]]:
+def _per_label(labels: Indicator, size: int, repetitions: int) -> Iterator[tuple[Ints, Counter[str]]]:
     for number in range(repetitions):
-        random = generator(SEED, "few-shot", f"{task}|{size}|{number}")
+        random = np.random.RandomState(SEED + number)  # as the published evaluation
         counts, chosen = Counter[str](), set[int]()
         for column in labels.T:
             holders = np.flatnonzero(column)
             counts["labels_below_shot"] += len(holders) < size
             chosen.update(random.choice(holders, min(size, len(holders)), replace=False).tolist())
-        yield np.array(sorted(chosen), np.int64), counts
+        yield np.array(list(chosen), np.int64), counts
 
 
 def _grid(probe: Any, values: Floats, train: Vectors, workers: int) -> GridSearchCV:

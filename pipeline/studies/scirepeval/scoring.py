@@ -95,13 +95,14 @@ def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: C
     """Return the measures of each query of reviewer matching, ``[2 * measures, queries]``: hard, then soft labels.
 
     A reviewer's score is the mean of the three highest cosines of the reviewer's papers with the paper; either of them
-    may be the query. Hard labels count a grade of 3 as relevant, soft ones 2 and 3; NaN: a query without any. A
-    reviewer without papers is not ranked; both are counted.
+    may be the query. The pairs are those with hard labels, as in the published evaluation; one without a soft label is
+    not relevant by these. NaN: a query without a positive. A reviewer without papers is not ranked; both are counted.
     """
-    names, (query, candidates, grade) = list(judged.grades), _pairs(judged)
-    pairs = []
+    names, (query, candidates, hard) = list(judged.grades), _pairs(judged)
+    pairs, soft = [], []
     for asked, candidate in zip([names[each] for each in query], candidates, strict=True):
         group, paper = (asked, candidate) if asked in judged.groups else (candidate, asked)
+        soft.append(judged.soft.get(asked, {}).get(candidate, 0))
         pairs.append(([judged.keys[each] for each in judged.groups.get(group, ())], judged.keys[paper]))
     keys = sorted({key for own, paper in pairs for key in (*own, paper)})
     units = vectors(keys, "paper").astype(np.float64)
@@ -111,9 +112,8 @@ def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: C
     scores = np.array([each.mean() if len(each) else np.nan for each in best])
     counts["reviewers_without_papers"] += int(np.isnan(scores).sum())
     row, figures = np.unique(candidates, return_inverse=True)[1], []
-    for least, label in ((3, "hard"), (2, "soft")):
-        relevant = (grade >= least).astype(np.int64)
-        figures.append(_measure(query, row, scores, relevant, measures, counts, f"queries_without_{label}_positive"))
+    for label, grade in (("hard", hard), ("soft", np.array(soft, int))):
+        figures.append(_measure(query, row, scores, grade, measures, counts, f"queries_without_{label}_positive"))
     return np.concatenate(figures)
 
 

@@ -47,6 +47,8 @@ LEAKS = pa.schema([("training", pa.string()), ("papers", pa.int64()), ("ids", pa
 FOLDER = "runs/scirepeval"
 Encoders = Mapping[Format, Model]
 _BLOCK = 8_192
+_TEMPLATE = "fields-sep"
+"""How the published evaluation makes a text, for any transformer."""
 
 
 def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
@@ -64,9 +66,13 @@ class TaskPapers(Limits):
     source: str = "scirepeval"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the tasks, and the checksums of their files."""
+        """Return the version of the texts, the tasks, and the checksums of their files."""
         paths = sorted({path for entry in self.entries for path in self.folder.paths(entry)})
-        return {"tasks": [asdict(entry) for entry in self.entries], "files": fingerprint(paths, self.folder.root)}
+        return {
+            "version": 2,
+            "tasks": [asdict(entry) for entry in self.entries],
+            "files": fingerprint(paths, self.folder.root),
+        }
 
     def parts(self) -> Sequence[str]:
         """Return the names of the tasks."""
@@ -121,7 +127,7 @@ def encoders(name: str, more: str = "") -> Encoders:
         InputError: there is no such encoder, or it has several vectors a paper.
     """
     row = multi_format(more).get(name, dict.fromkeys(FORMATS, name))
-    models = {each: registry.resolve(row[each]) for each in FORMATS}
+    models = {each: registry.resolve(row[each], template=_TEMPLATE) for each in FORMATS}
     for model in models.values():
         if model.several:
             raise InputError(f"an encoder must have one vector a paper, got {model.name}", "Choose another encoder")
@@ -132,7 +138,7 @@ def encoders(name: str, more: str = "") -> Encoders:
 
 def alone(name: str) -> Encoders:
     """Return one encoder for all texts, ad-hoc queries too, whatever encodes those otherwise."""
-    own = registry.resolve(name)
+    own = registry.resolve(name, template=_TEMPLATE)
     prefix = own.spec.paper_prefix.strip() if isinstance(own.spec, TransformerSpec) else ""
     query = f"{name}{',' if ':' in name else ':'}query_prefix={prefix}" if prefix else ""
     return dict.fromkeys(FORMATS, dataclasses.replace(own, query=query, passage_prefix=None))
@@ -207,7 +213,7 @@ def figures_task(
         return {**counts, "figures": len(figures)}
 
     slug = f"{entry.name}-{vectors['paper'].folder.rpartition('/')[2].rpartition('-')[0]}"
-    return Task("scirepeval", 1, FOLDER, slug, config, inputs, run)
+    return Task("scirepeval", 2, FOLDER, slug, config, inputs, run)
 
 
 @dataclass(frozen=True)

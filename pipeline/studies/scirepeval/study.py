@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from pipeline.scores.page.parts import Chart
 from pipeline.stages.corpus import corpus_task
 from pipeline.studies.base import Findings, Study, StudyFigure
 from pipeline.studies.common import drawn, made
+from pipeline.studies.recipe import KEPT
 from pipeline.studies.scirepeval import tables
 from pipeline.studies.scirepeval.layout import Folder
 from pipeline.studies.scirepeval.outcomes import LEAST_SYSTEMS, Outcome, draw_correlations, gains, outcomes
@@ -58,7 +59,7 @@ class Recipe:
     edition: int
     baseline: str
     formats: str
-    confusion: str
+    confusion: str = field(metadata=KEPT)
     training_lists: tuple[str, ...]
     seed: int
     resamples: int
@@ -226,4 +227,12 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     return Findings(shown, figured, sources, parts=[*charts, *tables.heats(found, confused, ", ".join(sources))])
 
 
-STUDY = Study("scirepeval", "24 tasks in four formats", Recipe, batches, findings, listing)
+STUDY = Study(
+    "scirepeval",
+    "24 tasks in four formats",
+    Recipe,
+    batches,
+    findings,
+    listing,
+    needs="Fetch the published files, mdcr fetch scirepeval, and give their folder with --input",
+)

@@ -47,6 +47,13 @@ class Entry:
         if not self.kind:
             object.__setattr__(self, "kind", self.format)
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Splits of the test configuration that are read."""
+        if self.kind == "reviewers":
+            return "test_hard", "test_soft"
+        return ("train", "test") if self.format in ("classification", "regression") else ("test",)
+
 
 @functools.cache
 def entries() -> dict[str, Entry]:

@@ -42,9 +42,14 @@ def test_blocks_hold_what_was_packed() -> None:
 def test_positives_ranks_and_first_entries(tmp_path: Path) -> None:
     runs, scores = scored(tmp_path)
     found = browser(runs, scores, ("map", "ndcg"), Draws(resamples=50), top=2)
-    assert sorted(pool.label for pool in found.pools) == ["Art, 8", "Physics, 8", "dataset level, 8"]
-    assert "Of 5 pools, the largest of each field in its first sample" in found.note
-    for pool in found.pools:
+    whole = ["dataset level, 8, sample 1", "dataset level, 8, sample 2", "dataset level, 7", "Art, 8", "Physics, 8"]
+    assert [pool.label for pool in found.pools] == whole
+    assert "this page holds" not in found.note
+    ranked_queries = len(runs) * len(CITED)
+    small = browser(runs, scores, ("map", "ndcg"), Draws(resamples=50), top=2, most=ranked_queries - 1)
+    assert sorted(pool.label for pool in small.pools) == ["Art, 8", "Physics, 8", "dataset level, 8"]
+    assert "3 of 5 pools: the largest of each field in its first sample" in small.note
+    for pool in (*found.pools, *small.pools):
         assert pool.queries.titles == [title(query) for query in CITED]
         assert pool.queries.years.tolist() == [2000, 2001, 2002]
         for query, cited in CITED.items():

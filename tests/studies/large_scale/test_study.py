@@ -65,7 +65,14 @@ def test_it_writes_every_table_and_figure(found: Any) -> None:
     assert {"recall-by-depth-fields.svg", "curves-paper.pdf", "sizes-dataset-map.png", "study.json"} <= written
     assert "without abstract" in (folder / "table-1.md").read_text()
     page = (folder / "index.html").read_text()
-    assert {"MAP extrapolated", "Recall against depth"} <= set(re.findall("<h2>(.*?)</h2>", page))
+    headings = re.findall("<h2>(.*?)</h2>", page)
+    assert {"MAP extrapolated", "Recall against depth"} <= set(headings)
+    charted = [place for place, part in enumerate(re.split("<h2>", page)[1:]) if '<div data-chart="' in part]
+    assert charted == list(range(len(charted)))
+    assert re.findall('aria-label="(Charts|Tables|Browse)"', page) == ["Charts", "Tables", "Browse"]
+    row = next(csv.DictReader((folder / "table-1.csv").open()))
+    interval = f"{100 * float(row['value']):.1f} [{100 * float(row['low']):.1f}, {100 * float(row['high']):.1f}]"
+    assert f"| {row['system']} | {interval} |" in (folder / "table-1.md").read_text()
     assert "<img" not in page
     assert len(json.loads((folder / "study.json").read_text())["sources"]) == 1 + 2 * 2 + 1 + 2
 

@@ -1,6 +1,7 @@
 """Tags, the corpus of neighbours and its pools, by their definitions on a small corpus."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from pipeline.runner import Runner
 from pipeline.studies.neighbours.corpus import Members, NeighboursConfig, neighbours_task
 from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.neighbours.pools import NeighbourPoolConfig, pool_task
-from pipeline.studies.neighbours.tagging import tags_task
+from pipeline.studies.neighbours.tagging import tag, tags_task, top_phrases
+from pipeline.studies.neighbours.words import Words, is_english
 from tests.builders import make_corpus
 
 PAPERS = [
@@ -28,6 +30,12 @@ PAPERS = [
     {"paper_id": "fr", "title": "Un modèle", "abstract": "Nous présentons un modèle profond."},
     {"paper_id": "x1", "title": "", "abstract": "The paper has no title."},
     {"paper_id": "x2", "title": "A title", "abstract": ""},
+]
+
+
+MORE = [
+    {"paper_id": f"m{number}", "title": "A title", "abstract": f"We use a deep neural network for the {phrase} of it."}
+    for number, phrase in enumerate(["old problem", "linear model", "large graph", "old problem", "new market"])
 ]
 
 
@@ -110,6 +118,41 @@ def test_pools(tmp_path: Path, kind: str) -> None:
     fields = pool.artifact.arrow("queries.arrow").column("field").to_pylist()
     named = [query.rpartition("#")[2] if query not in originals else None for query in queries]
     assert fields == named
+
+
+@pytest.mark.parametrize("queries", [1, 2])
+def test_fewer_queries_of_an_overlap_leave_its_candidates(tmp_path: Path, queries: int) -> None:
+    artifact, sampled = made(tmp_path), made(tmp_path, queries)
+    runner = Runner(tmp_path, Resources(workers=1))
+
+    def overlap(of: Artifact, queries: Any) -> tuple[list[str], set[str]]:
+        task = pool_task(of, NeighbourPoolConfig(kind="overlap", name="T_ADelRand", queries=queries))
+        pool = Pool(runner.make(task), Corpus(of))
+        return pool.query_ids(), set(pool.corpus.ids(pool.candidates))
+
+    every, candidates = overlap(artifact, "all")
+    drawn, the_same = overlap(artifact, queries)
+    assert candidates == the_same == {"a", "a#0", "b", "fr", *(f"{each}#T_ADelRand" for each in ("a", "a#0", "b"))}
+    assert len(every) == 6
+    assert len(drawn) == 2 * queries
+    assert overlap(sampled, queries)[0] == overlap(sampled, "all")[0] == drawn, "the same papers are drawn"
+    assert overlap(sampled, queries)[1] == {"a", "a#0", "b", "fr", *drawn}
+
+
+def test_the_top_half_of_noun_phrases_is_by_frequency_and_rarity(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, PAPERS + MORE, shard_rows=2)
+    tags = Runner(tmp_path, Resources(workers=1)).make(tags_task(corpus))
+    abstracts = [text for text in (each["abstract"] for each in PAPERS + MORE) if is_english(text)]
+    found = [[phrase for _, phrase in Words(text, tag(text)).phrases] for text in abstracts]
+    scores = {}
+    for phrase in {phrase for phrases in found for phrase in phrases}:
+        having = sum(phrase in phrases for phrases in found)
+        rarity = np.log2(1 + (len(found) - having + 0.5) / (having + 0.5))
+        scores[phrase] = sum(phrases.count(phrase) for phrases in found) * rarity
+    expected = sorted(scores, key=lambda phrase: (-scores[phrase], phrase))[: len(scores) // 2]
+    assert len(expected) > 2
+    assert "deep neural network" in expected
+    assert top_phrases(tags.path) == set(expected)
 
 
 def test_titles_are_drawn_by_seed(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Standardised vectors, similarities and overlaps, against their definitions in NumPy."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,15 +49,19 @@ def test_standardised_vectors_have_mean_0_and_deviation_1_over_the_candidates(ru
     np.testing.assert_allclose(after.vectors, (before.vectors - held.mean(axis=0)) / scale, atol=1e-5)
 
 
-def test_similarities(runner: Runner, corpus: Artifact) -> None:
-    pool = pool_task(corpus, NeighbourPoolConfig(kind="neighbours"))
+@pytest.mark.parametrize("queries", ["all", 2])
+def test_similarities_are_of_a_pools_queries(runner: Runner, corpus: Artifact, queries: Any) -> None:
+    runner.make(embed_tasks(corpus, pool_task(corpus, NeighbourPoolConfig(kind="neighbours")), LSA)["paper"])
+    pool = pool_task(corpus, NeighbourPoolConfig(kind="neighbours", queries=queries))
     vectors = embed_tasks(corpus, pool, LSA)["paper"]
-    found = runner.make(similarity_task(corpus, vectors, LSA)).arrow("similarities.arrow").to_pylist()
+    found = runner.make(similarity_task(corpus, pool, vectors, LSA)).arrow("similarities.arrow").to_pylist()
     members, store = Members.read(corpus), store_of(runner.make(vectors))
-    names, counts = np.unique(members.names, return_counts=True)
-    assert [row["name"] for row in found] == [n for n, c in zip(names, counts, strict=True) if c > 1 and n != "T"]
+    drawn = np.isin(members.rows, Pool(runner.make(pool), Corpus(corpus)).query_rows)
+    names, counts = np.unique(members.names[drawn], return_counts=True)
+    assert counts.max() == (3 if queries == "all" else queries)
+    assert [row["name"] for row in found] == [n for n, c in zip(names, counts, strict=True) if c > 1]
     for row in found:
-        places = np.flatnonzero(members.names == row["name"])
+        places = np.flatnonzero((members.names == row["name"]) & drawn)
         unit = {int(at): unit_vectors(store, np.array([at]))[0] for at in [*members.rows[places], *members.of[places]]}
         pairs = np.array([unit[a] @ unit[b] for a, b in itertools.combinations(members.rows[places].tolist(), 2)])
         own = np.array([unit[int(members.rows[at])] @ unit[int(members.of[at])] for at in places])

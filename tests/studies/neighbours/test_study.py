@@ -89,13 +89,29 @@ def test_systems_are_measured_on_every_task_and_class(found: Any) -> None:
     }
     assert all(0 <= float(row["value"]) <= 100 for row in classes)
     for row in classes:
-        assert int(row["queries"]) == counts[row["name"]]
+        assert int(row["queries"]) == min(12, counts[row["name"]])
         same_words = CLASSES[row["name"]].category in ("LL-HS", "LL-PS")
         if same_words and row["measure"].startswith("AOP"):
             depth = int(row["measure"][-2:])
             assert float(row["value"]) == pytest.approx(100 * (depth - 1) / depth), "both lists but one entry are equal"
         if same_words and row["measure"].startswith("NN"):
             assert float(row["value"]) == 100
+
+
+def test_neighbours_of_all_papers_are_candidates_unless_sampled(found: Any, folder: Path, tmp_path: Path) -> None:
+    assert max(int(row["neighbours"]) for row in rows(found, "counts")) == 60
+    arguments = ["--corpus", "iclr", "--input", str(folder), "--set", f"quality={folder / 'map.csv'}"]
+    few = tmp_path, mdcr_json(tmp_path, *SMALL, *arguments, "--set", "candidates=sampled")
+    assert max(int(row["neighbours"]) for row in rows(few, "counts")) == 12
+    of_all, of_few = (
+        {(row["system"], row["name"], row["measure"]): float(row["value"]) for row in rows(each, "classes")}
+        for each in (found, few)
+    )
+    misspelt = ("bm25", "T_A_DelNNChar", "AOP-10")
+    assert of_all[misspelt] < of_few[misspelt]
+    for table in ("categories", "optimality", "classes", "correlation"):
+        texts = [(Path(each[1]["folder"]) / f"{table}.md").read_text() for each in (found, few)]
+        assert ["candidates=sampled" in text for text in texts] == [False, True]
 
 
 def test_nothing_is_made_twice_and_a_plan_writes_nothing(found: Any, folder: Path, tmp_path: Path) -> None:
@@ -125,6 +141,7 @@ def test_brittleness_stands_beside_quality(found: Any) -> None:
         (["--corpus", "absent"], "absent.jsonl.gz"),
         (["--set", "quality=absent.csv"], "absent.csv"),
         (["--set", "papers=-1"], "papers"),
+        (["--set", "candidates=some"], "candidates must be one of all, sampled, got 'some'"),
         (["--set", "titles=0"], "titles must be a number from 1"),
     ],
 )

@@ -1,12 +1,18 @@
-"""Small data in the published layouts of SciRepEval: one task of each kind, from a vocabulary a topic."""
+"""Small data in the published layouts of SciRepEval, from a vocabulary a topic.
+
+Configurations, splits and rows are those that ``scirepeval_tasks.jsonl`` of allenai/scirepeval names and its loaders
+read: ``SimpleDataset`` and ``IRDataset`` the texts, ``SupervisedEvaluator``, ``IREvaluator`` and
+``ReviewerMatchingEvaluator`` the judgements. The hub has them as Parquet files, one a split; the loaders also read
+files in a folder.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,59 +21,112 @@ import pyarrow.parquet as pq
 TOPICS = ("enzyme", "galaxy", "lattice")
 PAPERS, TRAIN = 120, 84
 
+TEXTS = "scirepeval/{}/{}-00000-of-00001.parquet"
+JUDGED = "scirepeval_test/{}/{}/0000.parquet"
+"""Files of a configuration and split, as on two branches of the hub."""
+
+Form = Literal["topic", "binary", "several", "number", "papers", "queries", "texts", "reviewers"]
+"""Labels of papers, by what they are; judgements of papers, whose texts are ``papers`` or ``queries`` with candidates,
+of ad-hoc queries (``texts``), or of reviewers."""
+
+CONFIGURATIONS: dict[str, tuple[str, Form]] = {
+    "biomimicry": ("biomimicry", "binary"),
+    "drsm": ("drsm", "topic"),
+    "relish": ("relish", "queries"),
+    "nfcorpus": ("nfcorpus", "texts"),
+    "trec_covid": ("trec_covid", "texts"),
+    "paper_reviewer_matching": ("paper_reviewer_matching", "reviewers"),
+    "peer_review_score": ("peer_review_score_hIndex", "number"),
+    "hIndex": ("peer_review_score_hIndex", "number"),
+    "tweet_mentions": ("tweet_mentions", "number"),
+    "scidocs_mag": ("scidocs_mag_mesh", "topic"),
+    "scidocs_mesh": ("scidocs_mag_mesh", "topic"),
+    "scidocs_cite": ("scidocs_view_cite_read", "papers"),
+    "scidocs_view": ("scidocs_view_cite_read", "papers"),
+    "scidocs_cocite": ("scidocs_view_cite_read", "papers"),
+    "scidocs_read": ("scidocs_view_cite_read", "papers"),
+    "same_author": ("same_author", "queries"),
+    "high_influence_cite": ("high_influence_cite", "queries"),
+    "search": ("search", "texts"),
+    "cite_count": ("cite_count", "number"),
+    "pub_year": ("pub_year", "number"),
+    "fos": ("fos", "several"),
+    "mesh_descriptors": ("mesh_descriptors", "topic"),
+}
+"""Of each configuration of judgements, the one of its texts, and the form of both; S2AND has neither."""
+
+SOME = ("biomimicry", "drsm", "trec_covid", "paper_reviewer_matching", "scidocs_cite", "cite_count", "fos")
+"""One configuration of each kind of task."""
+
 
 def paper(number: int) -> dict[str, Any]:
     """Return a paper of topic ``number % 3``; its length falls with its number."""
     topic = TOPICS[number % 3]
     words = [f"{topic}{(number * 7 + step) % 11}" for step in range(12)] + ["measure"] * (number // 10)
-    return {"doc_id": f"p{number}", "title": f"{topic} study {number}", "abstract": " ".join(words)}
+    title = f"{topic} study {number}"
+    return {"doc_id": f"p{number}", "corpus_id": number, "title": title, "abstract": " ".join(words)}
 
 
-def write(root: Path, *, changes: Mapping[str, Any] | None = None) -> Path:
-    """Write the folder; ``changes`` replaces the rows of files, by path."""
-    docs = [paper(number) for number in range(PAPERS)]
-    pairs = [
-        {"query_id": f"p{q}", "cand_id": f"p{c}", "score": int(q % 3 == c % 3)} for q in range(4) for c in range(10, 22)
-    ]
-    asked = [
-        {
-            "doc_id": f"q{q}",
-            "query": f"{TOPICS[q]} study",
-            "candidates": [{**docs[c], "score": 0} for c in range(10, 20)],
-        }
-        for q in range(3)
-    ]
-    grades = [
-        {"query_id": f"q{q}", "cand_id": f"p{c}", "score": int(q == c % 3) * 2} for q in range(3) for c in range(10, 20)
-    ]
-    reviewed = [{"query_id": f"p{q}", "cand_id": f"r{r}", "score": 3 - (q - r) % 3} for q in range(4) for r in range(6)]
-    labels = {
-        "drsm": lambda number: TOPICS[number % 3],
-        "biomimicry": lambda number: int(number % 3 == 0),
-        "fos": lambda number: [int(number % 3 == topic) for topic in range(3)] + [int(number % 2)],
-        "cite_count": lambda number: number / PAPERS,
-    }
-    found: dict[str, Iterable[Mapping[str, Any]]] = {
-        "scirepeval/scidocs_view_cite_read/evaluation-00000-of-00001.parquet": docs,
-        "scirepeval_test/scidocs_cite/test-00000-of-00001.parquet": pairs,
-        "scirepeval/trec_covid/evaluation.jsonl": asked,
-        "scirepeval_test/trec_covid/test.jsonl": grades,
-        "scirepeval/paper_reviewer_matching/evaluation.jsonl": docs,
-        "scirepeval_test/paper_reviewer_matching/test.jsonl": reviewed,
-        "scirepeval_test/reviewers/metadata.jsonl": [
-            {"r_id": f"r{r}", "papers": [f"p{10 + r + 3 * step}" for step in range(4)]} for r in range(6)
-        ],
-    }
-    for name, label in labels.items():
-        rows = [{"paper_id": f"p{number}", "label": label(number)} for number in range(PAPERS)]
-        ending = "csv" if name == "biomimicry" else "parquet" if name == "fos" else "jsonl"
-        found[f"scirepeval/{name}/evaluation.jsonl"] = docs
-        found[f"scirepeval_test/{name}/train.{ending}"] = rows[:TRAIN]
-        found[f"scirepeval_test/{name}/test.{ending}"] = rows[TRAIN:]
+def write(
+    root: Path, names: Sequence[str] = SOME, *, changes: Mapping[str, Any] | None = None, hub: bool = True
+) -> Path:
+    """Write the configurations ``names`` and S2AND; ``changes`` replaces the rows of files, by path.
+
+    Without ``hub`` they are the files that the loaders read from a folder.
+    """
+    found = dict[str, list[Any]]()
+    for name in names:
+        texts, form = CONFIGURATIONS[name]
+        found[TEXTS.format(texts, "evaluation") if hub else f"scirepeval/{texts}/evaluation.jsonl"] = _texts(form)
+        for split, rows in _judged(form).items():
+            ending = f"{split}_qrel.jsonl" if "cand_id" in rows[0] else f"{split}.csv"
+            found[JUDGED.format(name, split) if hub else f"scirepeval_test/{name}/{ending}"] = rows
+        if form == "reviewers":
+            own = JUDGED.format("reviewers", "metadata")
+            found[own if hub else "scirepeval_test/reviewers/reviewer_metadata.jsonl"] = [
+                {"r_id": f"r{r}", "papers": [f"p{10 + r + 3 * step}" for step in range(4)]} for r in range(6)
+            ]
     for path, rows in (found | dict(changes or {})).items():
         _write(root / path, list(rows))
     authors(root / "s2and")
     return root
+
+
+def _texts(form: Form) -> list[dict[str, Any]]:
+    docs = [paper(number) for number in range(PAPERS)]
+    judged = [{**each, "score": 0} for each in docs[10:22]]
+    if form == "queries":
+        return [{"query": docs[q], "candidates": judged} for q in range(4)]
+    if form == "texts":
+        return [{"doc_id": f"q{q}", "query": f"{TOPICS[q]} study", "candidates": judged} for q in range(3)]
+    return docs
+
+
+def _judged(form: Form) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each split."""
+    if form == "reviewers":
+        grades = {(q, r): 3 - (q - r) % 3 for q in range(4) for r in range(6)}
+        return {
+            split: [{"query_id": f"p{q}", "cand_id": f"r{r}", "score": int(grades[q, r] >= least)} for q, r in grades]
+            for split, least in (("test_hard", 3), ("test_soft", 2))
+        }
+    if form in ("papers", "queries", "texts"):
+        first, queries = ("q", 3) if form == "texts" else ("p", 4)
+        pairs = [(q, c) for q in range(queries) for c in range(10, 22)]
+        grade = 2 if form == "texts" else 1
+        return {
+            "test": [
+                {"query_id": f"{first}{q}", "cand_id": f"p{c}", "score": grade * (q % 3 == c % 3)} for q, c in pairs
+            ]
+        }
+    labels = {
+        "topic": lambda number: TOPICS[number % 3],
+        "binary": lambda number: int(number % 3 == 0),
+        "several": lambda number: [int(number % 3 == topic) for topic in range(3)] + [number % 2],
+        "number": lambda number: number / PAPERS,
+    }
+    rows = [{"paper_id": f"p{number}", "label": labels[form](number)} for number in range(PAPERS)]
+    return {"train": rows[:TRAIN], "test": rows[TRAIN:]}
 
 
 def authors(folder: Path) -> None:

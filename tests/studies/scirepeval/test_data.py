@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,17 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
 from pipeline.core.errors import InputError
+from pipeline.corpus.reader import Text
+from pipeline.encode.registry import resolve
+from pipeline.encode.spec import TransformerSpec
+from pipeline.encode.tokenise import TextTokeniser, render
 from pipeline.studies.scirepeval import authors
 from pipeline.studies.scirepeval.data import load_judged, load_labelled, queries
-from pipeline.studies.scirepeval.layout import Folder, read_doc
+from pipeline.studies.scirepeval.layout import Folder, document, read_doc
 from pipeline.studies.scirepeval.outcomes import GROUPS, average, difference, outcomes
 from pipeline.studies.scirepeval.scoring import Settings, score
-from pipeline.studies.scirepeval.steps import encoders, multi_format
+from pipeline.studies.scirepeval.steps import alone, encoders, multi_format
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, choose, entries
+from tests.encode.tiny import save_bert
 from tests.shared import SHARED, real
-from tests.studies.scirepeval.published import PAPERS, TRAIN, paper, write
+from tests.studies.scirepeval.published import CONFIGURATIONS, JUDGED, PAPERS, TEXTS, TRAIN, paper, write
 
 TASKS = entries()
 
@@ -76,10 +83,21 @@ def test_formats_name_encoders_and_unknown_names_are_refused() -> None:
         choose(["serch"])
 
 
-def test_published_layouts_are_read(tmp_path: Path) -> None:
-    folder = Folder(write(tmp_path))
-    whole = {name for name, entry in TASKS.items() if folder.state(entry) == "whole"}
-    assert whole == {"drsm", "biomimicry", "fos", "cite_count", "scidocs_cite", "trec_covid", "reviewers", "s2and"}
+@pytest.mark.parametrize("hub", [True, False])
+def test_published_layouts_are_read(tmp_path: Path, hub: bool) -> None:
+    folder = Folder(write(tmp_path, tuple(CONFIGURATIONS), hub=hub))
+    whole = [entry for entry in TASKS.values() if folder.state(entry) == "whole"]
+    assert {entry.name for entry in whole} == {name for name in TASKS if 24 in TASKS[name].editions} - {
+        "cite_prediction"
+    }
+    for entry in whole:
+        figures, _ = score(
+            dataclasses.replace(entry, few_shot=()),
+            folder,
+            lambda keys, _: np.random.default_rng(len(keys)).normal(size=(len(keys), 4)).astype(np.float32),
+            Settings(1, 5, 1),
+        )
+        assert all(0 <= abs(figure.value) <= 1 for figure in figures)
     for name, classes in (("drsm", 3), ("biomimicry", 2), ("fos", 5)):  # fos: three topics, and even or not
         data = load_labelled(TASKS[name], folder)
         assert (len(data.train.keys), len(data.test.keys)) == (TRAIN, PAPERS - TRAIN)
@@ -90,17 +108,55 @@ def test_published_layouts_are_read(tmp_path: Path) -> None:
     judged = load_judged(TASKS["reviewers"], folder)
     assert judged.groups["r0"] == ["p10", "p13", "p16", "p19"]
     assert judged.counts["papers"] == PAPERS
+    assert [list(grades["p0"].values()) for grades in (judged.grades, judged.soft)] == [
+        [1, 0, 0, 1, 0, 0],
+        [1, 0, 1, 1, 0, 1],
+    ]
 
 
-def test_further_fields_make_another_text() -> None:
-    row = {**paper(1), "venue": "Journal", "year": 1964.0}
+@pytest.mark.realdata
+def test_tasks_are_those_of_the_published_configuration() -> None:
+    of_texts = {entry.meta: entry for entry in TASKS.values() if entry.in_train}
+    for row in document(real("scirepeval-sample") / "tasks_config.json.gz"):
+        entry = of_texts.pop(row["dataset"]["name"])
+        assert list(entry.fields) == row.get("input_fields", ["title", "abstract"])
+        assert entry.several_labels == row.get("multi_label", False)
+        if entry.format == "classification":
+            assert entry.label == row["labels_field"]
+    assert not of_texts
+
+
+def test_fields_that_are_there_are_joined_by_the_separator() -> None:
+    row = {**paper(1), "title": "T", "abstract": "A", "venue": "Journal", "year": 1964.0}
     short, long = (read_doc(row, TASKS[name].fields, name) for name in ("trec_covid", "search"))
-    assert long.abstract == f"{short.abstract} Journal 1964"
     assert short.key.partition("~")[0] == long.key.partition("~")[0] == "p1"
     assert short.key != long.key
+    spec = TransformerSpec("org/model", "abc", template="fields-sep", paper_prefix="[PRX] ")
+    for changes, expected in (
+        ({}, "T [SEP] A [SEP] Journal [SEP] 1964"),
+        ({"abstract": None}, "T [SEP] Journal [SEP] 1964"),
+        ({"title": "", "year": None}, "A [SEP] Journal"),
+        ({"abstract": "", "venue": "", "year": float("nan")}, "T"),
+        ({"title": "", "abstract": None, "venue": "", "year": None}, ""),
+    ):
+        doc = read_doc(row | changes, TASKS["search"].fields, "search")
+        assert render(Text(doc.title, doc.abstract), "paper", spec, "[SEP]") == f"[PRX] {expected}"
 
 
-LABELS = "scirepeval_test/{}/test.jsonl"
+def test_every_transformer_reads_the_published_text(tmp_path: Path) -> None:
+    bert = save_bert(tmp_path / "bert")
+    (mean,) = set(encoders(f"mean({bert}:compute=float16,{bert})").values())
+    models = [encoders(str(bert))["search"], alone(str(bert))["search"], *mean.parts]
+    assert [model.spec.template for model in models] == ["fields-sep"] * 4  # type: ignore[attr-defined]
+    assert resolve(models[0].name).spec == models[0].spec != resolve(str(bert)).spec
+    (own,) = set(encoders(f"{bert}:template=title-space-abstract").values())
+    assert own.spec.template == "title-space-abstract"  # type: ignore[attr-defined]
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    tokens = TextTokeniser(models[0].spec, tokenizer)([Text("w1", ""), Text("", "w2")], "paper").ids  # type: ignore[arg-type]
+    assert tokenizer.batch_decode(tokens) == ["[CLS] w1 [SEP]", "[CLS] w2 [SEP]"]
+
+
+LABELS = JUDGED.format("{}", "test")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +169,7 @@ LABELS = "scirepeval_test/{}/test.jsonl"
         ("drsm", LABELS, [{"id": "p42", "label": "a"}], "must have a column 'paper_id', got id, label"),
         (
             "fos",
-            "scirepeval_test/{}/test.parquet",
+            "scirepeval_test/{}/test-00000-of-00001.parquet",
             [{"id": "p42", "label": [1]}],
             "must have a column 'paper_id', got id, label",
         ),
@@ -128,7 +184,7 @@ LABELS = "scirepeval_test/{}/test.jsonl"
         ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p10", "score": 0}], "must have a query with a positive"),
         (
             "biomimicry",
-            "scirepeval/{}/evaluation.jsonl",
+            TEXTS.format("{}", "evaluation"),
             [{"title": "no id"}],
             "paper of task biomimicry must have one",
         ),
@@ -141,10 +197,10 @@ def test_bad_rows_name_the_task_and_the_id(tmp_path: Path, task: str, file: str,
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
-    folder = Folder(write(tmp_path))
-    (tmp_path / "scirepeval_test/drsm/test.jsonl").write_text('{"paper_id": "p1", "lab')
+    folder = Folder(write(tmp_path, hub=False))
+    (tmp_path / "scirepeval_test/scidocs_cite/test_qrel.jsonl").write_text('{"query_id": "p1", "sco')
     with pytest.raises(InputError, match="must be a readable row"):
-        load_labelled(TASKS["drsm"], folder)
+        load_judged(TASKS["scidocs_cite"], folder)
     signatures = tmp_path / "s2and/tiny/tiny_signatures.json"
     signatures.write_text(json.dumps({"s0-0": {"paper_id": "p0", "author_info": {}}}))
     with pytest.raises(InputError, match="'s0-0' of task s2and must have a block"):
@@ -157,16 +213,13 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
 def test_stated_rules_are_counted(tmp_path: Path) -> None:
     rows = [{"paper_id": f"p{n}", "label": [] if n == 45 else [n % 3]} for n in range(40, 60)]
     twice = [{"query_id": "q0", "cand_id": f"p{c}", "score": s} for c, s in ((10, 1), (11, 0), (11, 2))]
-    folder = Folder(write(tmp_path, changes={LABELS.format("fos"): rows, LABELS.format("trec_covid"): twice}))
-    (tmp_path / "scirepeval_test/fos/test.parquet").unlink()
-    train = tmp_path / "scirepeval_test/fos/train.parquet"
-    train.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:12]))
-    train.unlink()
+    parts = {JUDGED.format("fos", "train"): rows[:12], LABELS.format("fos"): rows}
+    folder = Folder(write(tmp_path, changes={**parts, LABELS.format("trec_covid"): twice}))
     data = load_labelled(TASKS["fos"], folder)
     assert data.counts["papers_without_label"] == 2
     judged = load_judged(TASKS["trec_covid"], folder)
     assert judged.counts["judgements_repeated"] == 1
-    assert judged.grades == {"q0": {"p10": 1, "p11": 2}}
+    assert judged.grades == {"q0": {"p10": 1, "p11": 0}}  # the first of two counts
     figures, _ = score(
         TASKS["trec_covid"], folder, lambda keys, _: np.eye(len(keys), 3, dtype=np.float32), Settings(1, 9, 1)
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import f1_score
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC, LinearSVR
 
@@ -40,7 +40,8 @@ def test_several_labels() -> None:
     labels = np.eye(4, dtype=bool)[y]
     labels[::3, 1] = True
     labels[5] = False  # a paper without a label
-    grid = GridSearchCV(LinearSVC(max_iter=10_000, random_state=42), {"C": [0.01, 0.1, 1, 10, 100]}, cv=3)
+    svm = LinearSVC(loss="hinge", max_iter=10_000, random_state=42)
+    grid = GridSearchCV(svm, {"C": [0.01, 0.1, 1, 10, 100]}, cv=3)
     expected = OneVsRestClassifier(grid).fit(x[:150], labels[:150].astype(int)).predict(x[150:])
     found = probes.classify(x[:150], labels[:150], x[150:], True, 1, Counter())
     np.testing.assert_array_equal(found, expected)
@@ -85,9 +86,34 @@ def test_few_shot_repetitions_are_seeded(several: bool) -> None:
         return [found for found, _ in shots]
 
     one, two = run(1), run(2)
-    assert len(one) == 9  # of five parts a round
     np.testing.assert_array_equal(one, two)
     assert len({found.tobytes() for found in one}) > 1
+    if several:  # draws of NumPy's global generator, seeded by repetition
+        svm = LinearSVC(loss="hinge", max_iter=10_000, random_state=42)
+        grid = OneVsRestClassifier(GridSearchCV(svm, {"C": [0.01, 0.1, 1, 10, 100]}, cv=3))
+        for number, found in enumerate(one[:3]):
+            np.random.seed(42 + number)  # noqa: NPY002
+            drawn = set[int]()
+            for label in range(3):
+                holders = np.where(labels[:60, label])[0]
+                drawn.update(np.random.choice(holders, 12, replace=False).tolist())  # noqa: NPY002
+            rows = list(drawn)
+            np.testing.assert_array_equal(found, grid.fit(x[rows], labels[rows].astype(int)).predict(x[60:]))
+    else:  # 60 papers are five parts, in order
+        parts = [rows for _, rows in StratifiedKFold(5).split(x[:60], y[:60])]
+        expected = [LinearSVC(random_state=42).fit(x[:60][rows], y[:60][rows]).predict(x[60:]) for rows in parts]
+        np.testing.assert_array_equal([found.argmax(axis=1) for found in one], expected)
+
+
+def test_parts_of_one_class_are_left_out_and_counted() -> None:
+    x, _ = vectors(7, 60, 8, 2)
+    labels = np.zeros((60, 2), bool)
+    labels[:, 0] = True
+    labels[[3, 40]] = False, True
+    shots = list(probes.few_shot(x, labels, x, False, (10, 9), "drsm", 1))
+    assert [counts for _, counts in shots] == [{"repetitions_of_one_class": 4}, {"repetitions_of_one_class": 0}]
+    with pytest.raises(InputError, match="must have two classes, got one in each"):
+        list(probes.few_shot(x, labels, x, False, (10, 4), "drsm", 1))
 
 
 def test_a_label_rarer_than_the_shot_is_counted_and_too_few_papers_are_refused() -> None:

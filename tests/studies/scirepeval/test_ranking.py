@@ -67,8 +67,9 @@ def test_reviewers_score_by_their_three_nearest_papers() -> None:
     for each in grades.values():
         each["r0"] = 3
     grades["p5"] = {"r0": 2, "r1": 0}
+    hard, soft = ({q: {r: int(g >= least) for r, g in each.items()} for q, each in grades.items()} for least in (3, 2))
     counts: Counter[str] = Counter()
-    found = match(Judged(grades, _keys(), {}, groups), _vectors, ("precision@5", "precision@10"), counts)
+    found = match(Judged(hard, _keys(), {}, groups, soft), _vectors, ("precision@5", "precision@10"), counts)
     run: dict[str, dict[str, float]] = {}
     for query, each in grades.items():
         run[query] = {}
@@ -78,9 +79,8 @@ def test_reviewers_score_by_their_three_nearest_papers() -> None:
                 cosines = cosine_similarity(TABLE[rows], TABLE[[int(query[1:])]]).ravel()
                 run[query][reviewer] = float(np.sort(cosines)[::-1][:3].mean())
     expected = []
-    for least in (3, 2):
-        binary = {query: {r: int(g >= least) for r, g in each.items()} for query, each in grades.items()}
-        theirs = pytrec_eval.RelevanceEvaluator(binary, {"P_5", "P_10"}).evaluate(run)
+    for qrels in (hard, soft):
+        theirs = pytrec_eval.RelevanceEvaluator(qrels, {"P_5", "P_10"}).evaluate(run)
         expected += [[theirs[query][name] for query in grades] for name in ("P_5", "P_10")]
     assert +counts == {"reviewers_without_papers": 5, "queries_without_hard_positive": 1}
     assert np.isnan(found[:2, 5]).all()

@@ -65,6 +65,7 @@ def test_each_format_s_vectors_on_each_format_s_tasks_and_papers_of_training_lis
     own = {name: f"{base}:pooling=position:1,paper_prefix=[{code}]" for name, code in codes.items()}
     (tmp_path / "own.toml").write_text("[mine]\n" + "".join(f'{name} = "{text}"\n' for name, text in own.items()))
     rows = [{"paper_id": f"p{number}", "label": TOPICS[number % 3]} for number in range(80, 120)]
+    (folder / "scirepeval_test/drsm/test/0000.parquet").unlink()
     (folder / "scirepeval_test/drsm/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "list.txt").write_text("p100\nGALAXY study, 100!\np7\nno such paper\nLattice study 101\n")
     train = [{**paper(number), "doc_id": f"x{number}" if number % 2 else f"p{number}"} for number in range(90, 100)]

