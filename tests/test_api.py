@@ -188,7 +188,7 @@ def test_plots_show_the_means(workspace: mdcr.Workspace) -> None:
     with pytest.raises(InputError, match="one pool size"):
         mdcr.plot.by_field(scores, "ndcg")
     fewer = workspace.evaluate(workspace.pools(**SETTINGS | {"size": "300", "queries": 9}), ["bm25", "lsa"])
-    both = mdcr.plot.summary(pl.concat([scores, fewer])).filter(measure="ndcg", size=300, system="lsa")
+    both = mdcr.summarise(pl.concat([scores, fewer])).filter(measure="ndcg", size=300, system="lsa")
     assert sorted(both["queries"]) == [9, summary["queries"][0]]
     with pytest.raises(InputError, match="differ in size alone"):
         mdcr.plot.by_size(pl.concat([scores, fewer]), "ndcg")

@@ -23,11 +23,15 @@ def by_size(frame: pl.DataFrame, measure: str = "map", *, seed: int | None = Non
     """Return a figure of a measure against the number of candidates: a line and a 95% band for each system.
 
     Raises:
-        InputError: the frame has no score of the measure, or several fields.
+        InputError: the frame has no score of the measure, or several fields, or pools of one size that differ.
     """
     points = _points(frame, measure, seed)
     if points["field"].n_unique() > 1:
         raise InputError("by_size takes the scores of one field", 'Choose one: frame.filter(field="Medicine")')
+    if points.select("size", "label").is_duplicated().any():
+        raise InputError(
+            "by_size takes pools that differ in size alone", "Choose some, as in ws.scores(year=2019, queries=200)"
+        )
     return _drawn(charts.by_size(points, load_runs(frame)), measure)
 
 
