@@ -16,10 +16,15 @@ MODULES = (
     "pipeline.api",
     "pipeline.stages.selection",
     "pipeline.views",
-    "pipeline.scores.summary",
-    "pipeline.scores.compare",
-    "pipeline.scores.tables",
     "pipeline.scores.plot",
+    "pipeline.scores.summary.summarise",
+    "pipeline.scores.summary.SUMMARY",
+    "pipeline.scores.compare.compare",
+    "pipeline.scores.compare.DIFFERENCES",
+    "pipeline.scores.compare.QUERIES",
+    "pipeline.scores.tables.tables",
+    "pipeline.scores.store.IDENTITY",
+    "pipeline.scores.store.FACTS",
 )
 
 
