@@ -12,7 +12,20 @@ from pipeline.corpus.poolconfig import SETTINGS
 
 _LINK = r"\[([^\]]*)\]\(#[^)]*\)"
 
-MODULES = ("pipeline.api", "pipeline.stages.selection", "pipeline.settings", "pipeline.views", "pipeline.report.plot")
+MODULES = (
+    "pipeline.api",
+    "pipeline.stages.selection",
+    "pipeline.views",
+    "pipeline.scores.plot",
+    "pipeline.scores.summary.summarise",
+    "pipeline.scores.summary.SUMMARY",
+    "pipeline.scores.compare.compare",
+    "pipeline.scores.compare.DIFFERENCES",
+    "pipeline.scores.compare.QUERIES",
+    "pipeline.scores.tables.tables",
+    "pipeline.scores.store.IDENTITY",
+    "pipeline.scores.store.FACTS",
+)
 
 
 def page() -> str:

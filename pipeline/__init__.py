@@ -6,17 +6,29 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.api import Workspace, compare, open  # noqa: A004
-    from pipeline.report import plot
+    from pipeline.api import Workspace, open  # noqa: A004
+    from pipeline.scores import plot
+    from pipeline.scores.compare import compare
+    from pipeline.scores.summary import summarise
+    from pipeline.scores.tables import tables
 
 __version__ = "0.1.0"
-__all__ = ["Workspace", "__version__", "compare", "open", "plot"]
+_WHERE = {
+    "Workspace": "api",
+    "open": "api",
+    "summarise": "scores.summary",
+    "compare": "scores.compare",
+    "tables": "scores.tables",
+}
+"""Modules of the Python interface."""
+
+__all__ = ["Workspace", "__version__", "compare", "open", "plot", "summarise", "tables"]
 
 
 def __getattr__(name: str) -> Any:
     """Import the Python interface on first use, so that ``import pipeline`` and ``mdcr --help`` are instant."""
     if name == "plot":
-        return importlib.import_module("pipeline.report.plot")
-    if name in __all__:
-        return getattr(importlib.import_module("pipeline.api"), name)
+        return importlib.import_module("pipeline.scores.plot")
+    if name in _WHERE:
+        return getattr(importlib.import_module(f"pipeline.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,10 +25,10 @@ from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.possible import possible
 from pipeline.runner import Runner, with_inputs
-from pipeline.settings import Names, choice, joined
-from pipeline.settings import selection as selection
 from pipeline.stages.pool import explained
 from pipeline.stages.search import DEFAULT_DEPTH
+from pipeline.stages.selection import Names, joined
+from pipeline.stages.selection import selection as selection
 from pipeline.views import PoolView, RankingView
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from pipeline.encode.base import Matrix
     from pipeline.encode.store import VectorStore
-    from pipeline.report.comparison import Comparison
     from pipeline.stages.chain import Evaluation
 
 
@@ -190,32 +189,66 @@ class Workspace:
             **settings: of :meth:`evaluations`.
 
         Returns:
-            A row for each pool, system, query and measure: :data:`pipeline.report.frame.SCHEMA`.
+            A row for each pool, system, query and measure: :data:`pipeline.scores.store.SCORES_SCHEMA`.
 
         Raises:
             InputError: as :meth:`evaluations`.
         """
-        from pipeline.report.choice import choose
-        from pipeline.report.frame import frame
+        from pipeline.scores.store import values
 
-        evaluated = self.evaluations(pools, systems, **settings)
-        self.make([score for evaluation in evaluated for score in evaluation.scores])
-        return frame(choose(self.root, rankings=[evaluation.ranking.id for evaluation in evaluated]))
+        return values(self.evaluated(self.evaluations(pools, systems, **settings)), named=True)
+
+    def evaluated(self, evaluations: Sequence[Evaluation]) -> pl.DataFrame:
+        """Make whatever is missing of some evaluations, and return their rankings as a frame.
+
+        Returns:
+            Labelled rankings, a row for each: :data:`pipeline.scores.store.RUNS`.
+        """
+        from pipeline.scores.labels import labelled
+        from pipeline.scores.store import runs_of
+
+        self.make([score for evaluation in evaluations for score in evaluation.scores])
+        return labelled(runs_of(self.runner, evaluations))
 
     def scores(self, **settings: Any) -> pl.DataFrame:
         """Return what was scored, a row for each pool, system, query and measure; nothing is made.
 
         Args:
-            **settings: of :class:`pipeline.report.choice.Choice` that restrict it, as :func:`selection` reads them:
+            **settings: that restrict it, as :func:`selection` reads them:
                 ``corpus="s2orc", field="Medicine", size="100k", systems="bm25,scincl"``.
 
         Raises:
             InputError: nothing fits; the message lists what there is.
         """
-        from pipeline.report.choice import choose
-        from pipeline.report.frame import frame
+        from pipeline.scores.choose import load, settings_of_choice
 
-        return frame(choose(self.root, choice(**settings)))
+        return load(self.root, **settings_of_choice(**settings))
+
+    def most_different(
+        self, pool: PoolView, first: str, second: str, measure: str = "map", most: int = 10
+    ) -> pl.DataFrame:
+        """Return the queries of a pool on which two systems differ most, with the ranks of their relevant papers.
+
+        Args:
+            pool: the pool, on which both were scored.
+            first: name of a system.
+            second: of another.
+            measure: what differs.
+            most: number of queries.
+
+        Returns:
+            A row for each query: :data:`pipeline.scores.compare.QUERIES`.
+
+        Raises:
+            InputError: a system was not scored on the pool, or several rows have its name; the message lists them.
+        """
+        from pipeline.scores.compare import most_different, paired
+        from pipeline.scores.labels import labelled
+        from pipeline.scores.store import stored, values
+
+        runs = labelled(stored(self.root).filter(pool=pool.name))
+        both, labels = paired(values(runs), first, second)
+        return most_different(both, runs, labels, measure, most)
 
     def ranking(self, pool: PoolView, system: str, **settings: Any) -> RankingView:
         """Open the ranking of one system on one pool.
@@ -319,30 +352,3 @@ def _as_keywords(text: str) -> str:
     command = re.search(r"mdcr [a-z]+(?: --?\S+)+.*", text)  # stays a command
     end = command.start() if command else len(text)
     return re.sub(r"(?<!\S)--([a-z][a-z-]*)(=?)", keyword, text[:end]) + text[end:]
-
-
-def compare(workspace: Workspace, pool: PoolView, first: str, second: str, *, most: int = 10) -> Comparison:
-    """Compare two systems that were scored on a pool.
-
-    Args:
-        workspace: where they were scored.
-        pool: the pool.
-        first: name of a system.
-        second: of another; differences are second less first.
-        most: number of queries shown that differ most.
-
-    Returns:
-        Differences with intervals and p-values, and those queries with the ranks of their positives. ``print`` shows
-        them.
-
-    Raises:
-        InputError: a system was not scored on the pool, or several rows have its name; the message lists them.
-    """
-    from pipeline.report.choice import scored
-    from pipeline.report.compare import compare as compared
-    from pipeline.report.compare import paired
-    from pipeline.report.model import ReportSettings
-
-    chosen = [each for each in scored(workspace.root) if each.pool.id == pool.pool.artifact.id]
-    seed = pool.pool.artifact.manifest.config.get("seed", ReportSettings.seed)
-    return compared(paired(chosen, first, second), ReportSettings(seed=seed), most=most)[0]

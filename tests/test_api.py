@@ -166,19 +166,19 @@ def test_an_export_of_another_store_is_made_again(workspace: mdcr.Workspace) -> 
 def test_two_systems_are_compared(workspace: mdcr.Workspace) -> None:
     pool = workspace.pool(**SETTINGS)
     frame = workspace.evaluate(pool, ["bm25", "lsa"])
-    found = mdcr.compare(workspace, pool, "bm25", "lsa", most=2)
-    (difference,) = (each for each in found.differences if each.measure == "map")
+    difference = mdcr.compare(frame, "bm25", "lsa").row(by_predicate=pl.col("measure") == "map", named=True)
     means = dict(frame.filter(measure="map").group_by("system").agg(pl.col("value").mean()).iter_rows())
-    assert difference.difference == pytest.approx(means["lsa"] - means["bm25"], abs=1e-12)
-    assert difference.low <= difference.difference <= difference.high
-    assert len(found.most_different) == 2
-    assert "lsa" in str(found)
+    assert difference["difference"] == pytest.approx(means["lsa"] - means["bm25"], abs=1e-12)
+    assert difference["low"] <= difference["difference"] <= difference["high"]
+    assert len(workspace.most_different(pool, "bm25", "lsa", most=2)) == 2
+    (table,) = mdcr.tables(frame, ["map"])
+    assert f"{100 * means['lsa']:.1f}" in str(table)
 
 
 def test_plots_show_the_means(workspace: mdcr.Workspace) -> None:
     scores = workspace.evaluate(workspace.pools(**SETTINGS | {"size": "300,400", "samples": 2}), ["bm25", "lsa"])
-    summary = mdcr.plot.summary(scores).filter(measure="ndcg")
-    assert set(summary["samples"]) == {2}
+    summary = mdcr.summarise(scores).filter(measure="ndcg")
+    assert set(summary["samples"].list.len()) == {2}
     (axes,) = mdcr.plot.by_size(scores, "ndcg").axes
     drawn = [tuple(line.get_ydata()) for line in axes.lines]
     expected = [tuple(100 * part.sort("size")["value"]) for _, part in summary.group_by("system", maintain_order=True)]
@@ -188,7 +188,7 @@ def test_plots_show_the_means(workspace: mdcr.Workspace) -> None:
     with pytest.raises(InputError, match="one pool size"):
         mdcr.plot.by_field(scores, "ndcg")
     fewer = workspace.evaluate(workspace.pools(**SETTINGS | {"size": "300", "queries": 9}), ["bm25", "lsa"])
-    both = mdcr.plot.summary(pl.concat([scores, fewer])).filter(measure="ndcg", size=300, system="lsa")
+    both = mdcr.summarise(pl.concat([scores, fewer])).filter(measure="ndcg", size=300, system="lsa")
     assert sorted(both["queries"]) == [9, summary["queries"][0]]
     with pytest.raises(InputError, match="differ in size alone"):
         mdcr.plot.by_size(pl.concat([scores, fewer]), "ndcg")

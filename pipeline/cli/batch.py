@@ -46,8 +46,9 @@ def collect(options: argparse.Namespace) -> None:
     if found is None and options.stage in ("score", "eval"):
         from pipeline.cli.results import print_scores
 
-        runner = read.runner(options)
-        print_scores(runner.root, [runner.make(task) for task in targets], options)
+        runner, made_ids = read.runner(options), {task.id for task in targets}
+        scored = [one for one in read.evaluations(options, runner) if one.scores[0].id in made_ids]
+        print_scores(runner, scored, options)
 
 
 def jobs(options: argparse.Namespace) -> None:

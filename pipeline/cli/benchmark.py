@@ -15,7 +15,7 @@ from pipeline.cli.study import present, print_plan
 from pipeline.core.errors import InputError
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
-from pipeline.report.render import render_table
+from pipeline.scores.render import render_table
 from pipeline.stages.systems import parse_systems
 from pipeline.studies import registry
 from pipeline.studies.common import table_of

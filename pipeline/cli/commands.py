@@ -140,8 +140,7 @@ def score(options: argparse.Namespace) -> None:
     runner = repaired(options)
     evaluations = read.evaluations(options, runner)
     tasks = [task for evaluation in evaluations for task in evaluation.scores]
-    made = make(runner, tasks, options, stores=True)
-    if made:
-        ids = {artifact.id for artifact in made}
-        scored = [evaluation for evaluation in evaluations if evaluation.scores[0].id in ids]
-        print_scores(runner.root, made, options, compared(runner, scored))
+    made = {artifact.id for artifact in make(runner, tasks, options, stores=True)}
+    scored = [evaluation for evaluation in evaluations if evaluation.scores[0].id in made]
+    if scored:
+        print_scores(runner, scored, options, compared(runner, scored))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
@@ -12,15 +11,15 @@ from pipeline.core import files
 from pipeline.core.errors import InputError
 from pipeline.core.workspace import REPORTS
 from pipeline.encode import registry
-from pipeline.report.choice import choose
-from pipeline.report.collect import tables
-from pipeline.report.compare import compare as compared
-from pipeline.report.compare import paired
-from pipeline.report.comparison import as_text
-from pipeline.report.model import ReportSettings
-from pipeline.report.naming import folder_names
-from pipeline.report.page import index
-from pipeline.report.page.of_comparison import page_of
+from pipeline.scores.choose import choose
+from pipeline.scores.compare import compare as compared
+from pipeline.scores.compare import most_different, paired
+from pipeline.scores.comparison import as_records, as_text
+from pipeline.scores.labels import labelled
+from pipeline.scores.naming import folder_names
+from pipeline.scores.page import index
+from pipeline.scores.page.comparison import page_of
+from pipeline.scores.store import stored, values
 from pipeline.stages.systems import stored_names
 
 
@@ -34,27 +33,30 @@ def compare(options: argparse.Namespace) -> None:
     if len(named) != 2:
         raise InputError(f"two systems must be compared, got {len(named)}", "Write it like mdcr compare bm25 lsa")
     root, choice = read.runner(options).root, choice_of(options)
-    groups = tables(choose(root, dataclasses.replace(choice, measures=None)))
-    if len(groups) > 1:
+    measures = choice.pop("measures", None)
+    runs = labelled(choose(stored(root), root, **choice))
+    if (kinds := runs["kind"].n_unique()) > 1:
         raise InputError(
-            f"pools of one kind must be compared, got {len(groups)} kinds",
+            f"pools of one kind must be compared, got {kinds} kinds",
             "Choose with --corpus, --year, --seed, --split, --queries or another setting of the pools",
         )
-    seed = groups[0][0].pool.manifest.config.get("seed", ReportSettings.seed)
-    settings = ReportSettings(seed=seed)
-    pairs = paired(groups[0], named[0], named[1])
-    found = compared(pairs, settings, measures=choice.measures, most=options.most)
-    kept = dataclasses.replace(choice, systems=None)
-    (name,) = folder_names(root, groups, kept, [f"{found[0].second}-against-{found[0].first}"])
+    both, labels = paired(values(runs), *named)
+    differences = compared(both, *labels, measures)
+    queries = most_different(both, runs, labels, differences["measure"][0], options.most)
+    told = {name: value for name, value in choice.items() if name != "systems"}
+    (name,) = folder_names(root, runs, told | {"measures": measures}, ["-against-".join(reversed(labels))]).values()
     folder = options.output or root / REPORTS / name
+    pairs = runs.filter(runs["label"].is_in(labels) & runs["pool"].is_in(both["pool"].unique().to_list()))
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        index.write_page(page_of(found, pairs, settings), folder)
+        index.write_page(page_of(differences, queries, pairs, both), folder)
         if options.output is None:
             index.write_index(folder.parent)
     if options.json:
-        shown = [{key: value for key, value in dataclasses.asdict(each).items() if key != "changes"} for each in found]
-        print_json({"comparisons": shown, "folder": str(folder)})
+        print_json({"comparisons": as_records(differences, queries), "folder": str(folder)})
         return
-    print("\n\n".join(map(as_text, found)))
-    print(f"\n{folder}")
+    for part in differences.partition_by("field", "size", maintain_order=True):
+        place = {name: part[name][0] for name in ("field", "size")}
+        own = queries.filter(*(queries[name].eq_missing(value) for name, value in place.items()))
+        print(as_text(part, own) + "\n")
+    print(folder)

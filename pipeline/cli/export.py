@@ -20,7 +20,8 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange import frames, pools, rankings
-from pipeline.report.choice import option
+from pipeline.scores.choose import option
+from pipeline.scores.store import EXPORTED
 from pipeline.stages.systems import system_names
 
 _CHOOSING = ("corpus", "depth", *SETTINGS)
@@ -89,7 +90,7 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     if options.dry_run:
         say(f"{len(frame):,} scores would be written to {path}")
         return
-    frames.write_frame(path, frame, options.format)
+    frames.write_frame(path, frame.select(EXPORTED), options.format)
     yield path
 
 

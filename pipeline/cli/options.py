@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import api, settings
+from pipeline import api
 from pipeline.core.errors import InputError, LackError
 from pipeline.core.progress import say, warn
 from pipeline.core.resources import Resources
@@ -39,7 +39,7 @@ def runner(options: argparse.Namespace) -> Runner:
 
 def selection(options: argparse.Namespace) -> Selection:
     """Return the pools a command selects."""
-    return settings.selection(**given_pools(options))
+    return api.selection(**given_pools(options))
 
 
 def given_pools(options: argparse.Namespace) -> dict[str, Any]:

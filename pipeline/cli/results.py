@@ -7,35 +7,36 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pipeline import settings
+import polars as pl
+
 from pipeline.cli import options as read
 from pipeline.cli.approximate import as_line
 from pipeline.cli.output import print_json
 from pipeline.core import files
-from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.workspace import REPORTS
 from pipeline.measure.measures import parse_measures
-from pipeline.report import collect
-from pipeline.report.aggregate import summarise
-from pipeline.report.choice import Choice, choose
-from pipeline.report.golden import check
-from pipeline.report.identity import Chosen
-from pipeline.report.longcsv import records
-from pipeline.report.model import Report, ReportSettings, unique
-from pipeline.report.naming import folder_names
-from pipeline.report.page import index
-from pipeline.report.page.of_report import page_of
-from pipeline.report.render import check_format, render
+from pipeline.runner import Runner
+from pipeline.scores.charts import figures
+from pipeline.scores.choose import choose, settings_of_choice
+from pipeline.scores.figures import FORMATS, draw, drawing, save
+from pipeline.scores.golden import check
+from pipeline.scores.labels import labelled
+from pipeline.scores.naming import folder_names
+from pipeline.scores.page import index
+from pipeline.scores.page.report import page_of
+from pipeline.scores.records import as_csv, records
+from pipeline.scores.render import check_format, render_table
+from pipeline.scores.store import runs_of, stored, values
+from pipeline.scores.summary import USUAL, summarise, summarise_samples
+from pipeline.scores.tables import SHOWN, build_tables, shown
+from pipeline.stages.chain import Evaluation
 
 _CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
 """Options that choose scores, beside those of pools and ``--model``."""
-
-SHOWN = ("map", "ndcg", "recall@30")
-"""Measures of a table by default: the paper's. JSON and CSV have all that were scored."""
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
 FIGURES = "figures"
@@ -43,22 +44,48 @@ PAGE = "page"
 _KINDS = (*_FILES, FIGURES, PAGE)
 
 
-def choice_of(options: argparse.Namespace) -> Choice:
-    """Return the scores that the options choose; an option that is not given restricts nothing."""
+class Report(NamedTuple):
+    """What one command shows of one kind of pool.
+
+    Attributes:
+        runs: labelled rankings, columns :data:`pipeline.scores.store.RUNS`.
+        scores: of their queries.
+        summary: of all measures.
+        measures: what a table shows, in order.
+    """
+
+    runs: pl.DataFrame
+    scores: pl.DataFrame
+    summary: pl.DataFrame
+    measures: Sequence[str]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return every figure, then those of each sample alone."""
+        return [*records(self.summary), *records(summarise_samples(self.scores))]
+
+    def text(self, output: str = "terminal", **look: Any) -> str:
+        """Return the tables of the measures shown."""
+        tables = build_tables(shown(self.summary, self.measures), self.runs)
+        return "\n".join(render_table(table, output, **look) for table in tables)
+
+
+def choice_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the scores that the options choose, for :func:`pipeline.scores.choose.choose`."""
     given = {name: getattr(options, name) for name in _CHOOSING}
-    return settings.choice(**read.given_pools(options), **given, systems=getattr(options, "model", None) or None)
+    return settings_of_choice(**read.given_pools(options), **given, systems=getattr(options, "model", None) or None)
 
 
 def print_scores(
-    root: Path, made: Sequence[Artifact], options: argparse.Namespace, approximate: Sequence[dict[str, Any]] = ()
+    runner: Runner,
+    scored: Sequence[Evaluation],
+    options: argparse.Namespace,
+    approximate: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Print the scores a command asked for, as a table or as JSON, with all measures of their rankings.
+    """Print what a command has scored, as a table or as JSON.
 
     Approximate rankings are compared with exact ones below the table, and in JSON under ``approximate``.
     """
-    own = {each.id for each in made}
-    chosen = choose(root, rankings=unique([each.manifest.inputs["ranking"] for each in made]))
-    _print([each for each in chosen if own & {score.id for score in each.scores}], options, approximate)
+    _print(_reports(labelled(runs_of(runner, scored)), options), options, approximate)
 
 
 def print_table(root: Path, options: argparse.Namespace) -> None:
@@ -68,13 +95,13 @@ def print_table(root: Path, options: argparse.Namespace) -> None:
     if options.tolerance is not None and not options.check:
         raise InputError("--tolerance must go with --check", "Name the golden table: --check CSV")
     _checked_format(options)  # before scores are looked for
-    chosen = choose(root, choice_of(options))
+    reports = _reports(labelled(choose(stored(root), root, **choice_of(options))), options)
     if not options.check:
-        _print(chosen, options)
+        _print(reports, options)
         return
     tolerance = 0.01 if options.tolerance is None else options.tolerance
-    found = [row for group in collect.tables(chosen) for row in records(_report(group, options))]
-    print(f"{check(options.check, found, tolerance)} figures are within {tolerance:g}")
+    figures_shown = [record for report in reports for record in report.records()]
+    print(f"{check(options.check, figures_shown, tolerance)} figures are within {tolerance:g}")
 
 
 def write_report(options: argparse.Namespace) -> None:
@@ -84,16 +111,15 @@ def write_report(options: argparse.Namespace) -> None:
         if kind not in _KINDS:
             raise InputError(f"--format of files must be {', '.join(_KINDS)}, got {kind!r}", nearest(kind, _KINDS))
     root, choice = read.runner(options).root, choice_of(options)
-    groups = collect.tables(choose(root, choice))
-    reports = [_report(group, options) for group in groups]
+    runs = labelled(choose(stored(root), root, **choice))
+    reports = _reports(runs, options)
     told = [f"by-{options.sort}"] if options.sort else []
     told += [f"against-{options.baseline}"] if options.baseline else []
-    names = folder_names(root, groups, choice, told)
     output = options.output or root / REPORTS
-    folders = [output / name for name in names]
+    folders = [output / name for name in folder_names(root, runs, choice, told).values()]
     written: list[Path] = []
-    for folder, report, group in zip(folders, reports, groups, strict=True):
-        written += _files_of(folder, report, kinds) if options.dry_run else _write(folder, report, kinds, group)
+    for folder, report in zip(folders, reports, strict=True):
+        written += _files_of(folder, report, kinds) if options.dry_run else _write(folder, report, kinds)
     if PAGE in kinds:
         written.append(output / index.NAME if options.dry_run else index.write_index(output))
     if options.json:
@@ -106,21 +132,24 @@ def write_report(options: argparse.Namespace) -> None:
         say(f"{len(written)} files would be written")
 
 
-def _write(folder: Path, report: Report, kinds: Sequence[str], group: Sequence[Chosen]) -> list[Path]:
+def _write(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
         written = [folder / name for kind, name in _FILES.items() if kind in kinds]
-        for kind, name in _FILES.items():
-            if kind in kinds:
-                files.write_text(folder / name, render(report, kind))
+        for path in written:
+            csv = path.suffix == ".csv"
+            text = as_csv(report.records()) if csv else report.text("latex" if path.suffix == ".tex" else "markdown")
+            files.write_text(path, text)
         if PAGE in kinds:
-            written.append(index.write_page(page_of(report, group), folder))
+            samples = summarise_samples(report.scores)
+            page = page_of(report.runs, report.scores, report.summary, samples, report.measures)
+            written.append(index.write_page(page, folder))
         if FIGURES in kinds:
             try:
-                from pipeline.report.plots import save_plots
-
-                written += save_plots(report, folder)
+                for name, chart, view in figures(shown(report.summary, report.measures), report.runs):
+                    with drawing() as figure_class:
+                        written += save(draw(figure_class, chart, view), folder / name, FORMATS, chart.provenance)
             except InputError as error:
                 say(f"no figures: {error}")
     return written
@@ -128,26 +157,25 @@ def _write(folder: Path, report: Report, kinds: Sequence[str], group: Sequence[C
 
 def _files_of(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
     """Return the files that a report would write."""
-    from pipeline.report.figures import FORMATS
-    from pipeline.report.plots import plots_of
+    drawn = figures(shown(report.summary, report.measures), report.runs) if FIGURES in kinds else ()
+    names = [name for kind, name in _FILES.items() if kind in kinds]
+    names += [index.NAME] if PAGE in kinds else []
+    names += [f"{name}.{suffix}" for name, _, _ in drawn for suffix in FORMATS]
+    return [folder / name for name in names]
 
-    figures = [f"{name}.{suffix}" for name, _, _ in plots_of(report) for suffix in FORMATS] if FIGURES in kinds else []
-    pages = [index.NAME] if PAGE in kinds else []
-    return [folder / name for name in (*(name for kind, name in _FILES.items() if kind in kinds), *pages, *figures)]
 
-
-def _report(group: Sequence[Chosen], options: argparse.Namespace) -> Report:
+def _reports(runs: pl.DataFrame, options: argparse.Namespace) -> list[Report]:
+    """Return what the options show of each kind of pool."""
     measures, baseline, sort = (getattr(options, name, None) for name in ("measures", "baseline", "sort"))
-    loaded = collect.load(group)
-    known = {name for each in loaded for name in each.measures}
-    asked = map(str, parse_measures(measures)) if measures else SHOWN
-    shown = [name for name in asked if name in known] or None
-    rows = [name for _, name in {(each.system, each.name) for each in loaded}]
-    usual = next((name for name in ("bm25:tuned", "bm25") if rows.count(name) == 1 < len(rows)), None)
-    # Bootstrap and permutations draw with the seed of the pools, so every command prints the same figures.
-    seed = loaded[0].pool.settings.get("seed", ReportSettings.seed)
+    asked = [str(measure) for measure in parse_measures(measures)] if measures else SHOWN
     sort = str(parse_measures(sort)[0]) if sort else None
-    return summarise(loaded, ReportSettings(seed=seed, baseline=baseline or usual), shown, sort)
+    reports = []
+    for own in runs.partition_by("kind", maintain_order=True):
+        scores = values(own)
+        summary = summarise(scores, baseline=baseline or USUAL, sort=sort)
+        known = list(summary["measure"].unique(maintain_order=True))
+        reports.append(Report(own, scores, summary, [name for name in asked if name in known] or known))
+    return reports
 
 
 def check_shown(options: argparse.Namespace) -> None:
@@ -166,21 +194,18 @@ def _checked_format(options: argparse.Namespace) -> str | None:
     return output
 
 
-def _print(chosen: Sequence[Chosen], options: argparse.Namespace, approximate: Sequence[dict[str, Any]] = ()) -> None:
+def _print(reports: Sequence[Report], options: argparse.Namespace, approximate: Sequence[dict[str, Any]] = ()) -> None:
     """Print tables, or all measures as JSON; what is approximate is compared with exact search below."""
-    output = _checked_format(options)
-    reports = [_report(group, options) for group in collect.tables(chosen)]
-    if options.json:
-        rows = [row for report in reports for row in records(report)]
-        print_json({"rows": rows, **({"approximate": approximate} if approximate else {})})
-        return
-    if output == "csv":  # one header
-        parts = [render(report, output).split("\n", 1) for report in reports]
-        print(parts[0][0], *(body for _, body in parts), sep="\n", end="")
+    output = _checked_format(options) or "terminal"
+    if options.json or output == "csv":
+        rows = [record for report in reports for record in report.records()]
+        if options.json:
+            print_json({"rows": rows, **({"approximate": approximate} if approximate else {})})
+        else:
+            print(as_csv(rows), end="")
         return
     width = max(shutil.get_terminal_size((100, 24)).columns, 80)
     for report in reports:
-        ansi = output in (None, "terminal") and sys.stdout.isatty()
-        print(render(report, output or "terminal", width=width, ansi=ansi))
-    for row in approximate if output in (None, "terminal") else ():
+        print(report.text(output, width=width, ansi=output == "terminal" and sys.stdout.isatty()))
+    for row in approximate if output == "terminal" else ():
         print(as_line(row))

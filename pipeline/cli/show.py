@@ -26,7 +26,7 @@ from pipeline.core.workspace import (
     find_corpus,
 )
 from pipeline.corpus.poolconfig import SETTINGS
-from pipeline.report.choice import choose_pools, option
+from pipeline.scores.choose import choose_pools, option
 
 _OPTIONS: dict[str, set[str]] = {
     "corpora": {"corpus"},
@@ -70,8 +70,8 @@ def _refuse_unused(options: argparse.Namespace) -> None:
 def _show_corpus(root: Path, options: argparse.Namespace) -> None:
     """Print the profile of one corpus, and draw its figures into ``--output``."""
     from pipeline.corpus.reader import Corpus
-    from pipeline.report.profile import profile
-    from pipeline.report.profile_text import render_profile, save_profile_plots
+    from pipeline.scores.profile import profile
+    from pipeline.scores.profile_text import render_profile, save_profile_plots
 
     artifact = find_corpus(root, options.corpus)
     name = options.corpus or corpus_folders(root)[artifact.name]
@@ -118,7 +118,7 @@ def _pools(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
             **{name: artifact.manifest.config[name] for name in ("year", "split", "seed", "sample")},
             **{name: artifact.manifest.counts[name] for name in ("queries", "candidates", "positives")},
         }
-        for artifact in choose_pools(root, results.choice_of(options))
+        for artifact in choose_pools(root, **results.choice_of(options))
     ]
 
 

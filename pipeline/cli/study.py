@@ -16,7 +16,7 @@ from pipeline.cli.output import print_json, print_rows
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
-from pipeline.report.render import render_table
+from pipeline.scores.render import render_table
 from pipeline.studies import registry
 from pipeline.studies.base import Study
 from pipeline.studies.recipe import read_recipe, refuse_kept, replaced_systems, with_settings

@@ -22,11 +22,10 @@ from pipeline.core.workspace import WEIGHTS as FOLDER
 from pipeline.measure import inputs as measured
 from pipeline.measure.engines import evaluate
 from pipeline.measure.measures import parse_measures
-from pipeline.report.identity import settings_of
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.fusion import Fusion, Method
 from pipeline.retrieve.topk import Positions
-from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.search import open_pool, read_ranking, settings_of, slug_of, write_ranking
 
 STEP = 10
 """Weights are multiples of one tenth."""

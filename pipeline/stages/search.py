@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
-from pipeline.core.manifest import Counts
+from pipeline.core.manifest import Counts, Manifest
 from pipeline.core.schema import RANKING
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
@@ -22,6 +22,9 @@ DEFAULT_DEPTH = 500
 
 FILE = "ranking.arrow"
 """The file of a ranking in its artifact."""
+
+RECORDED = ("encoder", "query_encoder", "weights", "parts")
+"""Facts in a ranking's provenance that decide it but are settings of its inputs."""
 
 
 def write_ranking(ranking: Ranking, pool: Pool, depth: int, out: Workdir) -> Counts:
@@ -59,6 +62,11 @@ def config_of(pool: Task | Artifact) -> Mapping[str, Any]:
     """Return the settings of a pool as plain data."""
     config: Mapping[str, Any] = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
     return config
+
+
+def settings_of(ranking: Manifest) -> dict[str, Any]:
+    """Return all settings that decide a ranking beside its pool, as plain data."""
+    return {**ranking.config, **{name: ranking.provenance[name] for name in RECORDED if name in ranking.provenance}}
 
 
 def without_vectors(counts: Counts) -> list[str]:

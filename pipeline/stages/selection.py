@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,3 +89,12 @@ def selection(**settings: Any) -> Selection:
         InputError: a setting or its value is unknown, or of another type.
     """
     return Selection(read(SETTINGS, settings))
+
+
+Names = str | Sequence[str]
+"""One name, several separated by commas, or a list of them."""
+
+
+def joined(names: Names) -> str:
+    """Return names as one text, separated by commas."""
+    return names if isinstance(names, str) else ",".join(names)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.report.page.parts import Part
-from pipeline.report.tables import Table
+from pipeline.scores.page.parts import Part
+from pipeline.scores.tables import Table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,7 +41,7 @@ class StudyFigure:
 
     Attributes:
         name: stem of its files.
-        draw: ``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.report.figures`).
+        draw: ``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.scores.figures`).
         charted: whether a chart of the page shows the same.
     """
 
@@ -61,7 +61,7 @@ class Findings:
         files: further files of the study, text by name.
         parts: what its page shows below the tables: charts, heat maps, query browsers.
         copies: further files of the study, copied from artifacts, by name.
-        best: the best row, for the index of reports (:func:`pipeline.report.page.of_report.best_of`).
+        best: the best row, for the index of reports (:func:`pipeline.scores.page.report.best_of`).
     """
 
     tables: Sequence[StudyTable]

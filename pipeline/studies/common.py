@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,15 +11,9 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
-from pipeline.report import collect
-from pipeline.report.aggregate import summarise
-from pipeline.report.choice import choose
-from pipeline.report.figures import draw
-from pipeline.report.identity import Chosen
-from pipeline.report.model import Report, ReportSettings
-from pipeline.report.page.browse import browser
-from pipeline.report.page.parts import Browser, Chart
-from pipeline.report.tables import Column, Line, Table
+from pipeline.scores.figures import draw
+from pipeline.scores.page.parts import Chart
+from pipeline.scores.tables import Column, Line, Table
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import parse_systems
@@ -82,39 +75,9 @@ def made(workspace: Workspace, task: Task) -> Artifact:
     return Artifact.open(workspace.runner.path(task))
 
 
-def chosen_of(workspace: Workspace, evaluated: Sequence[Evaluation]) -> list[Chosen]:
-    """Return what a report of evaluations is read from; scores that are missing are made."""
-    workspace.make([score for evaluation in evaluated for score in evaluation.scores])
-    return choose(workspace.root, rankings=[evaluation.ranking.id for evaluation in evaluated])
-
-
-def report_of(
-    workspace: Workspace,
-    evaluated: Sequence[Evaluation],
-    measures: Sequence[str],
-    settings: ReportSettings | None = None,
-) -> Report:
-    """Return the report of evaluations that were made."""
-    return summarise(collect.load(chosen_of(workspace, evaluated)), settings or ReportSettings(), tuple(measures))
-
-
-def browser_of(workspace: Workspace, evaluated: Sequence[Evaluation], report: Report) -> Browser:
-    """Return the queries of a report of evaluations one by one, for its page."""
-    return browser(chosen_of(workspace, evaluated), report.scored, report.measures, report.settings)
-
-
 def drawn(plots: Iterable[tuple[str, Chart, str]]) -> list[StudyFigure]:
-    """Return views of charts (:func:`pipeline.report.plots.plots_of`), which the page shows too, as figures."""
+    """Return views of charts (:func:`pipeline.scores.charts.figures`), which the page shows too, as figures."""
     return [StudyFigure(name, partial(draw, chart=chart, view=view), charted=True) for name, chart, view in plots]
-
-
-def frame_of(report: Report) -> pl.DataFrame:
-    """Return the figures of a report, one row each, in full precision."""
-    import polars as pl
-
-    shown = [each for each in report.summaries if each.measure in report.measures]
-    rows = [dataclasses.asdict(each) | {"pools": ";".join(each.pools)} for each in shown]
-    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def table_of(title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimals: int = 1) -> Table:

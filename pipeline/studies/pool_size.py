@@ -7,12 +7,17 @@ from dataclasses import dataclass
 
 from pipeline.api import Workspace, selection
 from pipeline.core.task import Task
-from pipeline.report.page.of_report import best_of, charts
-from pipeline.report.plots import plots_of
-from pipeline.report.tables import build_tables
+from pipeline.measure.measures import parse_measures
+from pipeline.scores.charts import charts, figures
+from pipeline.scores.page.browse import browser
+from pipeline.scores.page.report import best_of
+from pipeline.scores.records import flat
+from pipeline.scores.store import values
+from pipeline.scores.summary import summarise
+from pipeline.scores.tables import build_tables, shown
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Findings, Study, StudyTable
-from pipeline.studies.common import browser_of, drawn, evaluation_batches, evaluations, frame_of, report_of
+from pipeline.studies.common import drawn, evaluation_batches, evaluations
 from pipeline.studies.recipe import NO_RULES, Rules, pools_of
 
 
@@ -69,15 +74,16 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     evaluated = evaluations(
         workspace, recipe.corpus, recipe.selection, recipe.systems, depth=recipe.depth, measures=recipe.measures
     )
-    report = report_of(workspace, evaluated, recipe.measures)
-
-    (table,) = build_tables(report)
+    runs = workspace.evaluated(evaluated)
+    scores = values(runs)
+    summary = shown(summarise(scores), [str(measure) for measure in parse_measures(recipe.measures)])
+    (table,) = build_tables(summary, runs)
     return Findings(
-        tables=[StudyTable("scores", table, frame_of(report))],
-        figures=drawn(plots_of(report)),
-        sources=[report.corpus, *report.pools],
-        parts=[*charts(report), browser_of(workspace, evaluated, report)],
-        best=best_of(report),
+        tables=[StudyTable("scores", table, flat(summary))],
+        figures=drawn(figures(summary, runs)),
+        sources=[runs["corpus"][0], *sorted(runs["pool"].unique())],
+        parts=[*charts(summary, runs), browser(runs, scores, summary["measure"].unique(maintain_order=True).to_list())],
+        best=best_of(summary, runs),
     )
 
 

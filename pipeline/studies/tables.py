@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
-from pipeline.report.tables import Column, Line, Table, Value
+from pipeline.scores.tables import Column, Line, Table, Value
 from pipeline.studies.base import StudyTable
 
 Place = TypeVar("Place", str, Column)

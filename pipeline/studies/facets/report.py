@@ -13,8 +13,8 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import Counts
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import parse_measures, sign_of
-from pipeline.report.figures import COLOURS
-from pipeline.report.tables import Column, Figure, Line, Table
+from pipeline.scores.figures import COLOURS
+from pipeline.scores.tables import Column, Figure, Line, Table
 from pipeline.sources.csfcube import Judged
 from pipeline.studies.base import StudyFigure, StudyTable
 from pipeline.studies.common import table_of

@@ -13,9 +13,8 @@ import polars as pl
 from pipeline.core.config import format_count
 from pipeline.encode import registry
 from pipeline.measure.statistics import Floats
-from pipeline.report.averaging import Averaged, Key
-from pipeline.report.model import AVERAGE, Report, Scored, Setup
-from pipeline.report.tables import Column, Line, Table
+from pipeline.scores.average import AVERAGE, Average, Key, Setup
+from pipeline.scores.tables import Column, Line, Table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.large_scale import curve
@@ -46,22 +45,19 @@ class Curve(NamedTuple):
     values: Floats
 
 
-def tests(reports: Sequence[Report], averaged: Mapping[Key, Averaged]) -> StudyTable:
+def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], seed: int) -> StudyTable:
     """Return the differences of MAP to the baseline with intervals, p-values, wins and losses."""
     rows: dict[tuple[str, str], dict[str, object]] = {}
-    for report in reports:
-        for each in report.summaries:
-            if each.measure != "map" or each.p_value is None or each.field == AVERAGE or each.size is None:
-                continue
-            setup = Setup(each.field, each.size)
-            base = averaged[setup, report.baselines[each.system], "map"].values
-            change = averaged[setup, each.system, "map"].values - base
-            value, low, high = interval(change, report.settings.seed, each.field or "")
-            rows[_name(setup), each.system] = {
-                "pool": _name(setup), "system": each.system, "baseline": report.baselines[each.system],
-                "difference": value, "low": low, "high": high, "p": each.p_value, "p_adjusted": each.p_adjusted,
-                "wins": int((change > 0).sum()), "losses": int((change < 0).sum()),
-            }  # fmt: skip
+    tested = (pl.col("measure") == "map", pl.col("p_value").is_not_null(), pl.col("size").is_not_null())
+    for row in pl.concat(summaries).filter(*tested, pl.col("field").ne_missing(AVERAGE)).iter_rows(named=True):
+        setup = (row["field"], row["size"])
+        change = averages[setup, row["label"], "map"].values - averages[setup, row["baseline"], "map"].values
+        value, low, high = interval(change, seed, row["field"] or "")
+        rows[_name(setup), row["label"]] = {
+            "pool": _name(setup), "system": row["label"], "baseline": row["baseline"],
+            "difference": value, "low": low, "high": high, "p": row["p_value"], "p_adjusted": row["p_adjusted"],
+            "wins": int((change > 0).sum()), "losses": int((change < 0).sum()),
+        }  # fmt: skip
     frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
     lines = [
         Line(
@@ -75,19 +71,20 @@ def tests(reports: Sequence[Report], averaged: Mapping[Key, Averaged]) -> StudyT
     return StudyTable("tests", Table("Difference to the baseline", "pool, system", columns, tuple(lines), notes), frame)
 
 
-def variances(scored: Sequence[Scored], seed: int) -> Iterator[StudyTable]:
+def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
     """Yield the variance of MAP between samples beside that between queries, where there are several samples."""
-    groups: dict[tuple[Setup, str], list[Scored]] = {}
-    for each in scored:
-        groups.setdefault((each.pool.setup, each.system), []).append(each)
     rows = []
-    for (setup, system), samples in groups.items():
-        if len(samples) < 2:
+    by_setup = scores.filter(measure="map").partition_by("field", "size", "label", maintain_order=True)
+    for part in by_setup:
+        setup, system = (part["field"][0], part["size"][0]), part["label"][0]
+        if part["sample"].n_unique() < 2:
             continue
-        values = np.stack([each.values[each.measures.index("map")] for each in samples])
+        wide = part.pivot("query", index="sample", values="value").sort("sample").drop("sample")
+        values = np.ascontiguousarray(wide.to_numpy())
+        samples = range(len(values))
         queries = values.shape[1]
         found = components(values)
-        low, high = share_interval(values, seed, setup.field or "")
+        low, high = share_interval(values, seed, setup[0] or "")
         rows.append({
             "pool, system": f"{_name(setup)} {system}",
             "sd between queries": 100 * found.queries**0.5,
@@ -108,12 +105,12 @@ def variances(scored: Sequence[Scored], seed: int) -> Iterator[StudyTable]:
         yield StudyTable("variance", table_of("Variance between samples and between queries", frame, notes, 2), frame)
 
 
-def measured(averaged: Mapping[Key, Averaged]) -> list[Curve]:
+def measured(averages: Mapping[Key, Average]) -> list[Curve]:
     """Return MAP by pool size where there are three sizes; then the published figures."""
-    groups: dict[tuple[str | None, str], dict[int, Averaged]] = {}
-    for (setup, system, measure), each in averaged.items():
+    groups: dict[tuple[str | None, str], dict[int, Average]] = {}
+    for ((field, size), system, measure), average in averages.items():
         if measure == "map":
-            groups.setdefault((setup.field, system), {})[setup.size] = each
+            groups.setdefault((field, system), {})[size] = average
     found = []
     for (field, system), by_size in groups.items():
         sizes = curve.apart(list(by_size))
@@ -150,17 +147,17 @@ def curves(found: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
         yield table("curves", "MAP against pool size", "system, largest size, form", rows, notes)
 
 
-def fusions(averaged: Mapping[Key, Averaged], seed: int) -> Iterator[StudyTable]:
+def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
     """Yield what each fused system gains over its parts in MAP."""
     rows = []
-    for (setup, system, measure), each in averaged.items():
+    for (setup, system, measure), each in averages.items():
         inside = re.fullmatch(r"(?:rrf|wsum)\((.*)\)", system)
         names = registry.split_names(inside[1]) if inside else []
-        parts = [averaged[key] for name in names if (key := (setup, name.strip(), measure)) in averaged]
+        parts = [averages[key] for name in names if (key := (setup, name.strip(), measure)) in averages]
         if measure != "map" or len(parts) < 2 or len(parts) < len(names):
             continue
         best = max(parts, key=lambda part: part.values.mean())
-        label, item = f"{_name(setup)} {system}", setup.field or ""
+        label, item = f"{_name(setup)} {system}", setup[0] or ""
         rows.append(Row(label, "MAP", *interval(each.values, seed, item)))
         rows.append(Row(label, "gain over the best part", *interval(each.values - best.values, seed, item)))
         ideal = np.max([part.values for part in parts], axis=0)
@@ -171,4 +168,4 @@ def fusions(averaged: Mapping[Key, Averaged], seed: int) -> Iterator[StudyTable]
 
 
 def _name(setup: Setup) -> str:
-    return f"{setup.field or DATASET} {format_count(setup.size)}"
+    return f"{setup[0] or DATASET} {format_count(setup[1])}"

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
+from pipeline.core.errors import InputError
 from pipeline.corpus.marks import counted
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Mask, Qrels, Run, query_of
 from pipeline.measure.statistics import Floats
-from pipeline.report.identity import Chosen
+from pipeline.scores.store import artifact, opened_pool
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +33,18 @@ class Ranked:
         return len(self.qrels.offsets) - 1
 
 
-def read(group: str, chosen: Mapping[str, Chosen], corpus: Corpus) -> Ranked:
-    """Open the rankings of one pool, by the labels of their systems."""
-    pool = Pool(next(iter(chosen.values())).pool, corpus)
+def read(group: str, chosen: pl.DataFrame) -> Ranked:
+    """Open the rankings of one pool (:data:`pipeline.scores.store.RUNS`), by the labels of their systems.
+
+    Raises:
+        InputError: the corpus is gone.
+    """
+    pool = opened_pool(chosen.row(0, named=True))
+    if pool is None:
+        raise InputError(f"the corpus {chosen['corpus'][0]} must be there to name papers", "Build it again")
     queries = len(pool.query_rows)
-    runs = {name: Run.from_table(each.ranking.arrow("ranking.arrow"), queries) for name, each in chosen.items()}
+    rows = chosen.iter_rows(named=True)
+    runs = {run["label"]: Run.from_table(artifact(run, "ranking").arrow("ranking.arrow"), queries) for run in rows}
     return Ranked(group, pool, Qrels.from_table(pool.qrels, queries), runs)
 
 

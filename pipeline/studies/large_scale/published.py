@@ -11,10 +11,11 @@ import polars as pl
 from pipeline.core.config import file_name, format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.encode import registry
-from pipeline.report.model import AVERAGE, Family, Report
-from pipeline.report.tables import Beside, Column, Line, Table, label_of
+from pipeline.scores.average import AVERAGE
+from pipeline.scores.caption import common_size
+from pipeline.scores.records import flat
+from pipeline.scores.tables import Beside, Column, Line, Table, label_of, shown
 from pipeline.studies.base import RECIPES, StudyTable
-from pipeline.studies.common import frame_of
 
 MEASURES = ("map", "ndcg", "recall@30")
 """What tables 1, 2, 7 and 8 give."""
@@ -25,6 +26,7 @@ _WHOLE = ("Art", "History", "Philosophy")
 """Fields whose published pools hold all papers."""
 _POOL = 100_000
 """Candidates of the other fields."""
+_KEY = ("system", "field", "size", "measure")
 _NUMBERS = {"map": 2, "ndcg": 7, "recall@30": 8}
 
 NOTES = (
@@ -61,63 +63,61 @@ def _tables() -> dict[tuple[str, str, str], float]:
 
 
 def tables(
-    report: Report, notes_of: Callable[[Family], Sequence[str]], *, compared: bool = True
+    summary: pl.DataFrame, notes_of: Callable[[pl.DataFrame], Sequence[str]], *, compared: bool = True
 ) -> Iterator[StudyTable]:
-    """Yield table 1 for each family of sizes, and tables 2, 7 and 8 for each family of fields, with notes of each.
+    """Yield table 1 for each table over sizes, and tables 2, 7 and 8 for each table over fields, with notes of each.
 
     Figures of made-up papers are not ``compared`` with published ones.
     """
-    frame = with_published(report, compared=compared)
-    figures = frame.select("system", "field", "size", "measure", "value", "published", "low", "high").iter_rows()
-    cells = {row[:4]: Beside(*row[4:]) for row in figures}
-    reading = f"Percent [{report.settings.level:.0%} interval over queries]."
-    for family in report.families:
-        by_size = family.kind == "sizes"
-        places: list[tuple[str | None, int | None]] = [*family.setups, *([] if by_size else [(AVERAGE, family.size)])]
-        own = frame.filter(pl.Series([place in places for place in frame.select("field", "size").iter_rows()]))
-        notes = (reading, *(NOTES if compared else ()), *notes_of(family))
-        if by_size:
+    for table in shown(summary, MEASURES).partition_by("table", maintain_order=True):
+        own = with_published(table, compared=compared)
+        figures = own.select(*_KEY, "value", "published", "low", "high").iter_rows()
+        cells = {row[:4]: Beside(*row[4:]) for row in figures}
+        systems = list(table["label"].unique(maintain_order=True))
+        places = list(dict.fromkeys(table.select("field", "size").iter_rows()))
+        reading = f"Percent [{table['level'][0]:.0%} interval over queries]."
+        notes = (reading, *(NOTES if compared else ()), *notes_of(table))
+        if table["over"][0] == "sizes":
             heads = [(place, measure) for place in places for measure in MEASURES]
-            lines = [Line(s, tuple(cells.get((s, *place, m)) for place, m in heads)) for s in report.systems]
+            lines = [Line(s, tuple(cells.get((s, *place, m)) for place, m in heads)) for s in systems]
             labels = tuple(Column(format_count(size or 0), label_of(measure)) for (_, size), measure in heads)
-            title = f"Table 1: {family.setups[0].field or 'dataset level'}"
-            shown = tuple(line for line in lines if any(line.values))
-            yield StudyTable(f"table-1{_name(family)}", Table(title, "system", labels, shown, notes), own)
+            title = f"Table 1: {places[0][0] or 'dataset level'}"
+            yield StudyTable(f"table-1{_name(table)}", Table(title, "system", labels, tuple(lines), notes), own)
             continue
         for measure in MEASURES:
             lines = [
-                Line(str(field), tuple(cells.get((s, field, size, measure)) for s in report.systems), field == AVERAGE)
+                Line(str(field), tuple(cells.get((s, field, size, measure)) for s in systems), field == AVERAGE)
                 for field, size in places
             ]
-            labels = tuple(Column("", system) for system in report.systems)
-            title = f"Table {_NUMBERS[measure]}: {label_of(measure)} by field, {_sizes(family)} candidates"
-            table = Table(title, "field", labels, tuple(lines), notes)
-            yield StudyTable(f"table-{_NUMBERS[measure]}{_name(family)}", table, own.filter(measure=measure))
+            labels = tuple(Column("", system) for system in systems)
+            title = f"Table {_NUMBERS[measure]}: {label_of(measure)} by field, {_sizes(places)} candidates"
+            made = Table(title, "field", labels, tuple(lines), notes)
+            yield StudyTable(f"table-{_NUMBERS[measure]}{_name(table)}", made, own.filter(measure=measure))
 
 
-def with_published(report: Report, *, compared: bool = True) -> pl.DataFrame:
-    """Return every figure of a report with the published one and the difference, null unless ``compared``.
+def with_published(table: pl.DataFrame, *, compared: bool = True) -> pl.DataFrame:
+    """Return the figures of one table with the published ones and the difference, null unless ``compared``.
 
     Averages have a published figure where all 19 fields are there.
     """
-    own = frame_of(report)
-    whole = {f.size for f in report.families if f.kind == "fields" and len(f.setups) == len(MAG_FIELDS)}
+    own = flat(table)
+    whole = own.filter(pl.col("field") != AVERAGE)["field"].n_unique() == len(MAG_FIELDS)
     figures = [
-        None if not compared or (field == AVERAGE and size not in whole) else published(system, field, size, measure)
-        for system, field, size, measure in own.select("system", "field", "size", "measure").iter_rows()
+        published(*key) if compared and (whole or key[1] != AVERAGE) else None for key in own.select(_KEY).iter_rows()
     ]
     return own.with_columns(published=pl.Series(figures, dtype=pl.Float64)).with_columns(
         difference=pl.col("value") - pl.col("published")
     )
 
 
-def _name(family: Family) -> str:
-    if family.kind == "fields":
-        return "" if family.size is None else f"-{format_count(family.size)}"
-    field = family.setups[0].field
+def _name(table: pl.DataFrame) -> str:
+    if table["over"][0] == "fields":
+        size = common_size(table)
+        return "" if size is None else f"-{format_count(size)}"
+    field = table["field"][0]
     return "" if field is None else f"-{file_name(field.lower())}"
 
 
-def _sizes(family: Family) -> str:
-    sizes = sorted({setup.size for setup in family.setups})
+def _sizes(places: Sequence[tuple[str | None, int | None]]) -> str:
+    sizes = sorted({size for field, size in places if field != AVERAGE and size is not None})
     return " to ".join(dict.fromkeys(format_count(size) for size in (sizes[0], sizes[-1])))

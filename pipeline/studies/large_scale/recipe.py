@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pipeline.api import selection
 from pipeline.core.errors import InputError, nearest
 from pipeline.corpus.poolconfig import SETTINGS
-from pipeline.report.model import ReportSettings
+from pipeline.scores.average import Draws
 from pipeline.stages.selection import Selection
 from pipeline.studies.recipe import NO_RULES, Rules, pools_of
 
@@ -85,6 +85,6 @@ class Recipe:
         return selection(**{**pools_of(self), **own, "field": None if group == DATASET else group})
 
     @property
-    def settings(self) -> ReportSettings:
+    def draws(self) -> Draws:
         """What decides intervals and tests."""
-        return ReportSettings(seed=self.seed, baseline=self.baseline)
+        return Draws(seed=self.seed)

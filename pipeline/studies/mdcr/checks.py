@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.measure.statistics import PERCENTILE_QUERIES, Floats, bootstrap_means
-from pipeline.report.tables import Figure, Value
+from pipeline.scores.tables import Figure, Value
 from pipeline.studies.base import Findings, Study, StudyTable
 from pipeline.studies.common import check_baseline, made, table_of
 from pipeline.studies.mdcr import study

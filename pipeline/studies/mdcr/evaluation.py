@@ -23,13 +23,12 @@ from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import pairs
-from pipeline.report.identity import RECORDED
 from pipeline.retrieve.base import Ranking, no_exclusions
 from pipeline.stages.bm25 import Bm25Config, index_of, installed_analyzer, terms_tasks
 from pipeline.stages.chain import evaluations
 from pipeline.stages.corpus import task_of
 from pipeline.stages.score import score_task
-from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.search import RECORDED, open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems
 from pipeline.stages.tune import tunings_for
 from pipeline.studies.common import made

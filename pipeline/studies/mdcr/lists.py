@@ -24,8 +24,8 @@ from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Mask, Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import Floats, paired_permutation
-from pipeline.report.page.browse import Typed
 from pipeline.retrieve.base import Ranking
+from pipeline.scores.page.browse import Typed
 from pipeline.studies.mdcr.layout import TRUE, candidates_of
 from pipeline.studies.pools import GivenPool, write_pool
 

@@ -18,7 +18,7 @@ from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import Floats
-from pipeline.report.model import AVERAGE
+from pipeline.scores.average import AVERAGE
 from pipeline.studies.mdcr import scores
 from pipeline.studies.mdcr.evaluation import opened
 from pipeline.studies.mdcr.layout import TRUE, Lists, candidates_of, read_lists

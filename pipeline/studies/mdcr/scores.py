@@ -15,19 +15,20 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus
 from pipeline.measure.statistics import Floats, holm
-from pipeline.report import collect
-from pipeline.report.aggregate import summarise
-from pipeline.report.identity import Chosen
-from pipeline.report.model import AVERAGE, ReportSettings
-from pipeline.report.page.browse import browser
-from pipeline.report.page.of_report import best_of, charts, heat
-from pipeline.report.page.parts import Heat
-from pipeline.report.tables import Column, Figure, build_tables, label_of
+from pipeline.scores.average import AVERAGE, Draws
+from pipeline.scores.charts import charts, heat
+from pipeline.scores.page.browse import browser
+from pipeline.scores.page.parts import Heat, Part
+from pipeline.scores.page.report import best_of
+from pipeline.scores.records import flat
+from pipeline.scores.store import ScoredRun, opened_pool, runs_of_artifacts
+from pipeline.scores.store import values as scores_of
+from pipeline.scores.summary import summarise
+from pipeline.scores.tables import Column, Figure, build_tables, label_of, shown
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
-from pipeline.studies.common import check_baseline, frame_of, made, table_of
+from pipeline.studies.common import check_baseline, made, table_of
 from pipeline.studies.mdcr.evaluation import (
     BY_RANK,
     INDEXES,
@@ -110,29 +111,25 @@ def _splits(recipe: Recipe) -> list[str]:
 def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     """Return tables 3 and 4, the figures that the papers print, and the queries one by one."""
     corpus, found = ranked(workspace, recipe)
-    chosen = [chosen_of(workspace, corpus, each) for each in found]
-    # One at a time, so that no label says how long the lists of other fields are.
-    scored = [each for one in chosen for each in collect.load([one])]
-    baseline = recipe.baseline if recipe.baseline in {each.system for each in found} else None
-    settings = ReportSettings(seed=recipe.seed, baseline=baseline)
-    report = summarise(scored, settings, MEASURES)
-    fields = with_published(frame_of(report), "benchmark.")
-    pools = {each.pool.id: Pool(each.pool, Corpus(corpus)) for each in chosen}
+    runs = runs_of_artifacts(scored_run(workspace, corpus, each) for each in found)
+    runs = runs.with_columns(pl.lit("benchmark").alias("kind"))  # a system is one row, however long its lists are
+    scores = scores_of(runs)
+    baseline = recipe.baseline if recipe.baseline in set(runs["system"]) else None
+    draws = Draws(seed=recipe.seed)
+    summary = shown(summarise(scores, baseline=baseline, draws=draws), MEASURES)
+    fields = with_published(flat(summary), "benchmark.")
+    opened_pools = (opened_pool(run) for run in runs.unique("pool", maintain_order=True).iter_rows(named=True))
+    pools = {pool.artifact.name: pool for pool in opened_pools if pool is not None}
     notes = [f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}.", *_short_lists(pools.values())]
-    (table,) = build_tables(report)
+    (table,) = build_tables(summary, runs)
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
     tables = [StudyTable("fields", replace(table, title=title, notes=(*table.notes, *notes)), fields)]
     tables += [types_table(values_of(workspace, corpus, found), baseline, recipe.seed), *published_table(fields)]
-    heats = [heat(report, family) for family in report.families if family.kind == "fields"]
+    heats = [heat(summary, runs)] if summary["over"][0] == "fields" else []
     typed = {name: Lists(pool).typed() for name, pool in pools.items()}
-    queries = browser(chosen, scored, MEASURES, settings, types=typed)
-    sources = [corpus.name, *(pool.artifact.name for pool in pools.values())]
-    return Findings(
-        tables,
-        sources=sources,
-        parts=[*charts(report), *heats, types_heat(tables[1]), queries],
-        best=best_of(report),
-    )
+    queries = browser(runs, scores, MEASURES, draws, types=typed)
+    parts: list[Part] = [*charts(summary, runs), *heats, types_heat(tables[1]), queries]
+    return Findings(tables, sources=[corpus.name, *pools], parts=parts, best=best_of(summary, runs))
 
 
 def _short_lists(pools: Iterable[Pool]) -> list[str]:
@@ -143,10 +140,10 @@ def _short_lists(pools: Iterable[Pool]) -> list[str]:
     return [what] if short else []
 
 
-def chosen_of(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> Chosen:
-    """Return what was scored of one system on one field, as reports take it."""
+def scored_run(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> ScoredRun:
+    """Return the artifacts of one system on one field."""
     score, ranking, pool = workspace.make([ranked.score, ranked.ranking, ranked.pool])
-    return Chosen(ranked.system, (score,), ranking, pool, corpus)
+    return ScoredRun((score,), ranking, pool, corpus)
 
 
 Values = Mapping[str, Mapping[str, Mapping[str, Floats]]]

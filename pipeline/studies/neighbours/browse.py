@@ -13,7 +13,7 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode.aspire import split_sentences
-from pipeline.report.page.parts import Listing, Mark, Reading, TextBrowser
+from pipeline.scores.page.parts import Listing, Mark, Reading, TextBrowser
 from pipeline.studies.neighbours.corpus import TITLE, Members, Rows, drawn
 from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.neighbours.plan import DEPTHS

@@ -12,8 +12,8 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.rng import generator
-from pipeline.report.figures import COLOURS
-from pipeline.report.page.parts import Chart, Heat, Series
+from pipeline.scores.figures import COLOURS
+from pipeline.scores.page.parts import Chart, Heat, Series
 from pipeline.stages.embed import store_of
 from pipeline.studies.base import StudyFigure
 from pipeline.studies.neighbours.corpus import TITLE, Members

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from pipeline.api import Workspace
-from pipeline.report.page.parts import Part, Reading
+from pipeline.scores.page.parts import Part, Reading
 from pipeline.studies.base import Findings, Study, StudyFigure
 from pipeline.studies.neighbours import browse, figures, tables
 from pipeline.studies.neighbours.plan import Recipe, batches, neighbours_of, rankings, similarities

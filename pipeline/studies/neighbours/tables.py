@@ -9,7 +9,7 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.encode import registry
-from pipeline.report.tables import Table
+from pipeline.scores.tables import Table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.neighbours.geometry import DESCRIBED

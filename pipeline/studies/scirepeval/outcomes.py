@@ -11,8 +11,8 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.measure.statistics import Floats, paired_permutation
-from pipeline.report.figures import WIDTH
-from pipeline.report.page.parts import Chart, Series
+from pipeline.scores.figures import WIDTH
+from pipeline.scores.page.parts import Chart, Series
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry
 from pipeline.studies.statistics import percentiles
 

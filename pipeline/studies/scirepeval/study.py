@@ -15,7 +15,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
 from pipeline.encode import registry
-from pipeline.report.page.parts import Chart
+from pipeline.scores.page.parts import Chart
 from pipeline.stages.corpus import corpus_task
 from pipeline.studies.base import Findings, Study, StudyFigure
 from pipeline.studies.common import drawn, made

@@ -11,8 +11,8 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.encode import registry
-from pipeline.report.page.parts import Heat, Part
-from pipeline.report.tables import Beside, Column, Figure, Line, Table, Value
+from pipeline.scores.page.parts import Heat, Part
+from pipeline.scores.tables import Beside, Column, Figure, Line, Table, Value
 from pipeline.studies.base import StudyTable
 from pipeline.studies.scirepeval.layout import State
 from pipeline.studies.scirepeval.outcomes import (

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 
+import polars as pl
 import pytest
 
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.report.aggregate import summarise
-from pipeline.report.model import AVERAGE, Family, ReportSettings
-from pipeline.report.render import render_table
-from pipeline.report.tables import Beside, Column, Line, Table
+from pipeline.scores.average import AVERAGE, Draws
+from pipeline.scores.render import render_table
+from pipeline.scores.summary import summarise
+from pipeline.scores.tables import Beside, Column, Line, Table
 from pipeline.studies.large_scale.published import MEASURES, published, tables
-from tests.report.cases import made_up
+from tests.scores.cases import figure, made_up
 from tests.shared import SHARED
 
 
-def none(family: Family) -> list[str]:
+def none(table: pl.DataFrame) -> list[str]:
     return []
 
 
-QUICK = ReportSettings(resamples=20, permutations=20)
+QUICK = Draws(resamples=20, permutations=20)
+
+
+def summary(setups: Sequence[tuple[str | None, int]], samples: int = 3) -> pl.DataFrame:
+    return summarise(made_up(["bm25:tuned", "scincl"], setups, measures=MEASURES, samples=samples), draws=QUICK)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +71,8 @@ def test_the_figures_are_those_of_the_papers() -> None:
 
 def test_tables_have_the_layout_of_the_paper() -> None:
     systems = ["bm25:tuned", "scincl"]
-    dataset = summarise(made_up(systems, [(None, 200_000), (None, 2_000_000)], measures=MEASURES), QUICK, MEASURES)
-    (first,) = tables(dataset, lambda family: [f"a note of {len(family.setups)}"])
+    dataset = summary([(None, 200_000), (None, 2_000_000)])
+    (first,) = tables(dataset, lambda table: [f"a note of {table['size'].n_unique()}"])
     assert first.name == "table-1"
     assert [(c.group, c.label) for c in first.table.columns] == [
         (size, label) for size in ("200k", "2M") for label in ("MAP", "NDCG", "R@30")
@@ -75,12 +81,11 @@ def test_tables_have_the_layout_of_the_paper() -> None:
     cell = first.table.lines[1].values[3]
     assert isinstance(cell, Beside)
     assert cell.published == pytest.approx(0.216)
-    summary = dataset.find("scincl", None, 2_000_000, "map")
-    assert summary is not None
-    assert (cell.value, cell.low, cell.high) == (summary.value, summary.low, summary.high)
+    row = figure(dataset, "scincl", None, 2_000_000, "map")
+    assert (cell.value, cell.low, cell.high) == (row["value"], row["low"], row["high"])
     assert first.table.notes[-1] == "a note of 2"
     setups = [(field, 100_000) for field in MAG_FIELDS]
-    found = list(tables(summarise(made_up(systems, setups, measures=MEASURES, samples=1), QUICK, MEASURES), none))
+    found = list(tables(summary(setups, samples=1), none))
     assert [each.name for each in found] == ["table-2-100k", "table-7-100k", "table-8-100k"]
     assert [line.label for line in found[0].table.lines] == [*MAG_FIELDS, AVERAGE]
     assert found[0].table.lines[-1].summary
@@ -88,7 +93,7 @@ def test_tables_have_the_layout_of_the_paper() -> None:
                for value in line.values)  # type: ignore[union-attr, operator]  # fmt: skip
     assert found[0].frame["published"].null_count() == 0
     assert "(" in str(found[0].table.lines[-1].values[0])
-    two = summarise(made_up(systems, [("Art", 50), ("Physics", 50)], measures=MEASURES), QUICK, MEASURES)
+    two = summary([("Art", 50), ("Physics", 50)])
     assert "(" not in str(next(tables(two, none)).table.lines[-1].values[0])
     (alone,) = tables(dataset, none, compared=False)
     assert alone.frame["published"].null_count() == len(alone.frame)

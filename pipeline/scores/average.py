@@ -1,0 +1,164 @@
+"""Means over the samples of a pool, query by query, and their bootstrap (protocols 2 to 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipeline.core.errors import InputError
+from pipeline.core.fields import MAG_FIELDS
+from pipeline.measure.measures import parse_measures
+from pipeline.measure.statistics import LEVEL, PERMUTATIONS, RESAMPLES, bootstrap_means
+
+AVERAGE = "AVG"
+"""In place of a field's name: the macro average over fields."""
+
+Floats = npt.NDArray[np.float64]
+Setup = tuple[str | None, int]
+"""What the samples of one pool share: the field (None: dataset level) and the number of candidates."""
+Key = tuple[Setup, str, str]
+"""Setup, label, measure."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What decides the uncertainty of figures.
+
+    Attributes:
+        seed: of the bootstrap and the permutation test; None: that of the pools.
+        resamples: of the bootstrap over queries.
+        level: of its interval.
+        permutations: sign flips of the paired test.
+        alpha: adjusted p-values below it are marked.
+    """
+
+    seed: int | None = None
+    resamples: int = RESAMPLES
+    level: float = LEVEL
+    permutations: int = PERMUTATIONS
+    alpha: float = 0.05
+
+    def seed_of(self, runs: pl.DataFrame) -> int:
+        """Return the seed of the draws for some rankings; 13 where their pools have none."""
+        if self.seed is not None:
+            return self.seed
+        seed = runs["seed"].first()
+        return 13 if seed is None else int(seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Average:
+    """One measure of one system on all samples of a setup, query by query.
+
+    Attributes:
+        values: float64 ``[queries]``, mean over samples.
+        figures: float64 ``[samples]``, mean over queries.
+        samples: their numbers.
+        draws: float64 ``[resamples]``, bootstrap means of ``values``.
+        positives: relevant papers of one sample.
+        pools: folder names.
+    """
+
+    values: Floats
+    figures: Floats
+    samples: tuple[int, ...]
+    draws: Floats
+    positives: int
+    pools: tuple[str, ...]
+
+
+PROTOCOL = Draws()
+"""The draws of the protocol, seeded as the pools."""
+
+
+def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]:
+    """Return each measure of each system on each setup of one kind, averaged over its samples.
+
+    All samples of a setup have the same queries, so the interval is over queries, each with its mean over samples.
+    Fields are resampled independently; systems and measures share the queries drawn.
+    """
+    averages: dict[Key, Average] = {}
+    seed = draws.seed_of(scores)
+    for part in scores.partition_by("field", "size", maintain_order=True):
+        setup: Setup = (part["field"][0], int(part["size"][0]))
+        samples_of = _values_of_samples(part)
+        keys = list(samples_of)
+        means = np.stack([np.mean([values for _, values in samples_of[key].values()], axis=0) for key in keys])
+        drawn = bootstrap_means(means, seed=seed, item=setup[0] or "", resamples=draws.resamples)
+        for key, mean, resampled in zip(keys, means, drawn, strict=True):
+            samples = samples_of[key]
+            averages[setup, *key] = Average(
+                values=mean,
+                figures=np.array([values.mean() for _, values in samples.values()]),
+                samples=tuple(samples),
+                draws=resampled,
+                positives=int(part["positives"][0]),
+                pools=tuple(pool for pool, _ in samples.values()),
+            )
+    return averages
+
+
+def _values_of_samples(setup: pl.DataFrame) -> dict[tuple[str, str], dict[int, tuple[str, Floats]]]:
+    """Return pool and values of each sample, by label and measure, both in canonical order; queries rise."""
+    values: dict[tuple[str, str], dict[int, tuple[str, Floats]]] = {}
+    runs = setup.sort("sample", maintain_order=True).partition_by("label", "sample", maintain_order=True)
+    labels = list(setup["label"].unique(maintain_order=True))
+    for run in sorted(runs, key=lambda run: labels.index(run["label"][0])):
+        _require_same_queries(runs[0], run)
+        wide = run.pivot(on="measure", index="query", values="value").sort("query")
+        label, sample, pool = (run[name][0] for name in ("label", "sample", "pool"))
+        for measure in in_order(wide.columns[1:]):
+            values.setdefault((label, measure), {})[int(sample)] = (pool, wide[measure].to_numpy())
+    return values
+
+
+def in_order(measures: Sequence[str]) -> list[str]:
+    """Return names of measures in canonical order."""
+    return sorted(measures, key=lambda name: parse_measures(name)[0].order)
+
+
+def _require_same_queries(one: pl.DataFrame, other: pl.DataFrame) -> None:
+    queries = [set(run["query"].unique()) for run in (one, other)]
+    if queries[0] != queries[1] or one["positives"][0] != other["positives"][0]:
+        named = [
+            f"{run['pool'][0]} ({len(own):,} queries, {run['positives'][0]:,} positives)"
+            for run, own in zip((one, other), queries, strict=True)
+        ]
+        raise InputError(
+            f"{named[0]} and {named[1]} are samples of one pool, but have other queries",
+            "Build them with one seed and one version",
+        )
+
+
+def families(setups: Sequence[Setup]) -> list[tuple[str, list[Setup]]]:
+    """Return which setups are shown in one table: ``sizes`` or ``fields``, and the setups in order.
+
+    Fields with one setup each form one table, whatever their sizes: a field with few papers has a smaller pool. Fields
+    at several sizes form a table for each size that all of them have. The rest, and the dataset-level pools, form
+    tables of rising sizes.
+    """
+    by_field: dict[str | None, list[Setup]] = {}
+    for setup in sorted(set(setups), key=lambda setup: (_field_order(setup[0]), setup[1])):
+        by_field.setdefault(setup[0], []).append(setup)
+    dataset = by_field.pop(None, [])
+    tables = [("sizes", dataset)] if dataset else []
+    if len(by_field) > 1:
+        if all(len(own) == 1 for own in by_field.values()):
+            return [*tables, ("fields", [own[0] for own in by_field.values()])]
+        for size in sorted({size for _, size in setups}):
+            at_size = [setup for own in by_field.values() for setup in own if setup[1] == size]
+            if len(at_size) == len(by_field):
+                tables.append(("fields", at_size))
+                by_field = {name: [s for s in own if s[1] != size] for name, own in by_field.items()}
+    return [*tables, *(("sizes", own) for own in by_field.values() if own)]
+
+
+def _field_order(name: str | None) -> tuple[int, str]:
+    """Sort key: the dataset, the 19 fields, other names."""
+    if name is None:
+        return -1, ""
+    return (MAG_FIELDS.index(name), name) if name in MAG_FIELDS else (len(MAG_FIELDS), name)

@@ -1,0 +1,117 @@
+"""The title of a table and its provenance, made from the pools it shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+from pipeline.core.config import canonical, format_count
+from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
+from pipeline.measure.statistics import interval_kind
+from pipeline.scores.average import AVERAGE
+
+DATASET = "dataset level"
+
+_RULES = [name for name, each in SETTINGS.items() if each.rule]
+"""Rules of the pools that notes state."""
+
+
+def title(table: pl.DataFrame, runs: pl.DataFrame) -> str:
+    """Return the title of a table: what the pools it shows have in common, and every rule that is not the usual one.
+
+    Args:
+        table: the rows of one table of a summary.
+        runs: the rankings behind it.
+    """
+    settings = json.loads(runs["pool_settings"][0])
+    config, depths = flat(settings), sorted(set(runs["depth"]))
+    told = [str(config["year"])] if config.get("year") else []
+    told += [f"{config['queries']} queries"] if config.get("queries") else []
+    told += [f"seed {config['seed']}"] if "seed" in config else []
+    told += [f"top {depths[0]:,}"] if len(depths) == 1 else []
+    told += unusual(settings)
+    if table["over"][0] == "fields":
+        size = common_size(table)
+        what = "Retrieval by field" + ("" if size is None else f", {format_count(size)} candidates")
+    elif is_given(settings) and table["field"][0] is None:
+        what = f"Retrieval on {scope(runs.row(0, named=True))}"
+    else:
+        what = f"Retrieval by pool size, {scope(runs.row(0, named=True))}"
+    if config.get("split") == "validation":
+        what = f"Validation queries: {what[0].lower()}{what[1:]}"
+    return f"{what} ({', '.join(told)})" if told else what
+
+
+def common_size(table: pl.DataFrame) -> int | None:
+    """Return the number of candidates if it is the same in all pools of a table."""
+    sizes = table.filter(pl.col("field").ne_missing(AVERAGE))["size"].unique()
+    return int(sizes[0]) if len(sizes) == 1 else None
+
+
+def collection(corpus: str) -> str:
+    """Return the readable part of a corpus's folder name: the name it was built under."""
+    return corpus.rpartition("-")[0] or corpus
+
+
+def scope(run: Mapping[str, Any]) -> str:
+    """Return what a pool is of: a field, the collection whose own queries it has, or all fields (dataset level)."""
+    given = is_given(json.loads(run["pool_settings"]))
+    return run["field"] or (collection(run["corpus"]) if given else DATASET)
+
+
+def is_given(settings: Mapping[str, Any]) -> bool:
+    """Whether a release brought the queries of a pool: it is all of the collection, and nothing was drawn."""
+    return settings.get("queries_are") == "texts"
+
+
+def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, str]:
+    """Return what an index says of the page of some scores (:data:`pipeline.scores.page.parts.LISTED`)."""
+    year = flat(json.loads(runs["pool_settings"][0])).get("year")
+    return {
+        "corpus": collection(runs["corpus"][0]),
+        "year": str(year or ""),
+        "systems": ", ".join(labels),
+        "best row": best,
+    }
+
+
+def unusual(settings: Mapping[str, Any]) -> list[str]:
+    """Return the rules of a pool that differ from the protocol's."""
+    own, usual = flat(settings), flat(canonical(PoolConfig()))
+    told = [
+        _rule(name, own[name]) for name in (*_RULES, "drop_identical_id") if name in own and own[name] != usual[name]
+    ]
+    return told + [f"without {name} ({digest[:6]})" for name, digest in own.get("exclude", ())]
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a pool that apply, without nesting: those of the prefilter beside the others."""
+    if is_given(settings):
+        return {name: settings[name] for name in ("drop_identical_id",) if name in settings}
+    own = {name: value for name, value in settings.items() if name != "prefilter"}
+    return own | (settings.get("prefilter") or {})
+
+
+def _rule(name: str, value: Any) -> str:
+    return f"{name.replace('_', ' ')} {str(value).lower() if isinstance(value, bool) else value}"
+
+
+def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
+    """Return what figures were made from, and with which settings."""
+    pools = runs.unique("pool", keep="first", maintain_order=True)
+    pools = pools.sort(pl.col("field").fill_null(""), "size", "sample", maintain_order=True)
+    config = flat(json.loads(pools["pool_settings"][0]))
+    scored = pools["queries"] - pools["queries_without_positive"]
+    kinds = " or ".join(sorted({interval_kind(count) for count in scored}))
+    rules = [_rule(name, config[name]) for name in ("year", "split", *_RULES) if name in config]
+    seeds = sorted({own["seed"] for text in pools["pool_settings"] if "seed" in (own := flat(json.loads(text)))})
+    drawn = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
+    stated = f" and the rules {', '.join(rules)}" if drawn and rules else ""
+    return (
+        f"Provenance: corpus {pools['corpus'][0]}; pools {', '.join(pools['pool'])}{drawn}{stated}; ties: "
+        f"score descending, then paper id descending; bootstrap over queries: {summary['resamples'][0]:,} resamples, "
+        f"{summary['level'][0]:.0%} {kinds} interval, seed {summary['bootstrap_seed'][0]}."
+    )

@@ -1,0 +1,110 @@
+"""Charts of a summary: curves over pool size, figures by field, and heat maps. Pages and matplotlib draw the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import polars as pl
+
+from pipeline.core.config import file_name, format_count
+from pipeline.scores.average import AVERAGE
+from pipeline.scores.caption import common_size, provenance, scope
+from pipeline.scores.page.parts import Chart, Heat, Series
+from pipeline.scores.tables import label_of, runs_of
+
+
+def charts(summary: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Chart]:
+    """Yield the curves over pool size, also of the average over fields, then the figures by field."""
+    tables = summary.partition_by("table", maintain_order=True)
+    averages = summary.filter(pl.col("field") == AVERAGE, pl.col("size").is_not_null())
+    for part in (*(table for table in tables if table["over"][0] == "sizes"), averages):
+        if part["size"].n_unique() > 1:
+            yield by_size(part, runs)
+    yield from (by_field(table, runs) for table in tables if table["over"][0] == "fields")
+
+
+def chart_of(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
+    """Return the chart of one table of a summary."""
+    return (by_size if table["over"][0] == "sizes" else by_field)(table, runs)
+
+
+def by_size(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
+    """Return each measure against the number of candidates: a line and a band for each system."""
+    field = AVERAGE if table["field"][0] == AVERAGE else scope(runs_of(table, runs).row(0, named=True))
+    sizes = [int(size) for size in table["size"].unique().sort()]
+    return Chart(
+        title=f"Score against pool size ({'mean over fields' if field == AVERAGE else field})",
+        x_label="candidates",
+        unit="%",
+        views=views(table.with_columns(pl.col("size").alias("x"))),
+        log=True,
+        ticks={size: format_count(size) for size in sizes},
+        provenance=provenance(table, runs),
+    )
+
+
+def by_field(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
+    """Return each measure by field: a dot with its interval for each system."""
+    fields = list(table["field"].unique(maintain_order=True))
+    place = pl.col("field").replace_strict({name: n for n, name in enumerate(fields)}, return_dtype=pl.Int64)
+    return Chart(
+        title=f"Score by field{_at(table)}",
+        x_label="",
+        unit="%",
+        views=views(table.with_columns(place.alias("x"))),
+        categories=_named(fields),
+        provenance=provenance(table, runs_of(table, runs)),
+    )
+
+
+def heat(table: pl.DataFrame, runs: pl.DataFrame) -> Heat:
+    """Return fields by systems, coloured by value."""
+    fields, labels = (list(table[name].unique(maintain_order=True)) for name in ("field", "label"))
+    value = {tuple(key): figure for *key, figure in table.select("measure", "field", "label", "value").iter_rows()}
+    return Heat(
+        title=f"Fields by systems{_at(table)}",
+        corner="field",
+        rows=_named(fields),
+        columns=labels,
+        views={
+            label_of(measure): [[value.get((measure, field, label)) for label in labels] for field in fields]
+            for measure in table["measure"].unique(maintain_order=True)
+        },
+        provenance=provenance(table, runs_of(table, runs)),
+    )
+
+
+def views(table: pl.DataFrame) -> Mapping[str, Sequence[Series]]:
+    """Return the series of each measure: a system's ``value`` with its interval at each ``x``."""
+    return {
+        label_of(of_measure["measure"][0]): [
+            Series(part["label"][0], *(part[name].to_list() for name in ("x", "value", "low", "high")))
+            for part in of_measure.sort("x", maintain_order=True).partition_by("label", maintain_order=True)
+        ]
+        for of_measure in table.partition_by("measure", maintain_order=True)
+    }
+
+
+def stem(table: pl.DataFrame) -> str:
+    """Return the stem of the figures of one table."""
+    if table["over"][0] == "fields":
+        size = common_size(table)
+        return "fields" if size is None else f"fields-{format_count(size)}"
+    return f"sizes-{file_name((table['field'][0] or 'dataset').lower())}"
+
+
+def figures(summary: pl.DataFrame, runs: pl.DataFrame) -> Iterator[tuple[str, Chart, str]]:
+    """Yield the name of each figure, without suffix, with its chart and the view of it."""
+    for table in summary.partition_by("table", maintain_order=True):
+        chart = chart_of(table, runs)
+        for measure in table["measure"].unique(maintain_order=True):
+            yield f"{stem(table)}-{measure.replace('@', '-at-')}", chart, label_of(measure)
+
+
+def _named(fields: Sequence[str | None]) -> list[str]:
+    return ["mean" if field == AVERAGE else str(field) for field in fields]
+
+
+def _at(table: pl.DataFrame) -> str:
+    size = common_size(table)
+    return "" if size is None else f" ({format_count(size)} candidates)"

@@ -1,0 +1,244 @@
+"""Choosing stored scores: the command line and the Python interface select by the same settings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import canonical
+from pipeline.core.errors import InputError
+from pipeline.core.settings import convert, read
+from pipeline.core.workspace import POOLS, SCORES, find_corpus
+from pipeline.corpus.poolconfig import SETTINGS, value_in
+from pipeline.measure.measures import parse_measures
+from pipeline.scores.labels import labelled
+from pipeline.scores.store import stored, values
+from pipeline.stages.pool import exclusions
+from pipeline.stages.selection import joined
+from pipeline.stages.systems import parse_precision, stored_names
+
+_OF_SYSTEMS = ("depth", "precision", "engine", "missing_positives")
+
+Settings = Mapping[str, Any]
+
+
+def load(root: Path, **chosen: Any) -> pl.DataFrame:
+    """Return stored scores that fit some settings, columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
+
+    Args:
+        root: the workspace.
+        **chosen: of :func:`choose`.
+
+    Raises:
+        InputError: nothing fits; the message lists what there is.
+    """
+    return values(labelled(choose(stored(root), root, **chosen)), named=True)
+
+
+def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
+    """Return the rankings that fit some settings.
+
+    Rows have the order of ``systems``; without it BM25 is first, the others follow by name. Of several tunings of one
+    system on pools of one field and size, the one published last is taken.
+
+    Args:
+        runs: of :func:`pipeline.scores.store.stored`.
+        root: the workspace.
+        **chosen: ``corpus`` (name or folder name); settings of pools (:data:`pipeline.corpus.poolconfig.SETTINGS`), of
+            which ``samples`` means the samples 1 to this number and ``exclude`` name and SHA-256 of each list;
+            ``systems`` (names; ``bm25`` includes
+            ``bm25:tuned``), ``depth``, ``precision``, ``engine`` (an index includes the exact search beside it),
+            ``missing_positives``; ``measures``, which must have been scored for at least one row. None: any.
+
+    Raises:
+        InputError: nothing fits; the message lists what there is.
+    """
+    if runs.is_empty():
+        raise InputError(f"nothing that was scored is in {root / SCORES}", "Run mdcr eval first")
+    corpus, systems, measures = (chosen.get(name) for name in ("corpus", "systems", "measures"))
+    if corpus is not None:
+        runs = runs.filter(corpus=find_corpus(root, corpus).name)
+        if runs.is_empty():
+            raise InputError(f"nothing that was scored is of the corpus {corpus!r}", "Run mdcr eval first")
+    runs = _narrowed(runs, SETTINGS, chosen, _pool_settings)
+    runs = _narrowed(runs, _OF_SYSTEMS, chosen, _system_settings)
+    if systems is not None:
+        runs = _of_systems(runs, systems)
+    runs = _newest_tunings(runs)
+    if measures is not None:
+        require_measures(runs, measures)
+    return _ordered(runs, systems or ())
+
+
+def settings_of_choice(**settings: Any) -> dict[str, Any]:
+    """Read the settings of :func:`choose` as users type them; None restricts nothing.
+
+    Raises:
+        InputError: a setting or its value is unknown, or of another type.
+    """
+    readers: dict[str, Callable[[Any], Any]] = {
+        "corpus": lambda name: convert(name, str, "--corpus"),
+        "systems": lambda names: stored_names(joined(names)),
+        "depth": lambda depth: convert(depth, int, "--depth"),
+        "precision": parse_precision,
+        "engine": lambda name: "exact" if name in ("auto", "faiss", "ray") else name,  # the same rankings
+        "missing_positives": lambda way: convert(way, str, "--missing-positives"),
+        "measures": lambda names: tuple(map(str, parse_measures(joined(names)))),
+    }
+    pools = read(SETTINGS, {name: value for name, value in settings.items() if name not in readers}, [*readers])
+    if "exclude" in pools:
+        pools["exclude"] = exclusions(pools["exclude"])
+    return pools | {name: parse(settings[name]) for name, parse in readers.items() if settings.get(name) is not None}
+
+
+def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
+    """Return the pools of a workspace that fit the settings of pools among those of :func:`choose`."""
+    pools = list(published(root / POOLS))
+    if chosen.get("corpus") is not None:
+        corpus = find_corpus(root, chosen["corpus"]).id
+        pools = [pool for pool in pools if pool.manifest.inputs["corpus"] == corpus]
+    frame = pl.DataFrame(
+        {"place": range(len(pools)), "pool_settings": [json.dumps(canonical(p.manifest.config)) for p in pools]}
+    )
+    kept = _narrowed(frame, SETTINGS, chosen, _pool_settings) if pools else frame
+    return [pools[place] for place in kept["place"]]
+
+
+def require_measures(runs: pl.DataFrame, measures: Iterable[str]) -> None:
+    """Check that each measure was scored for at least one ranking that is deep enough for it."""
+    known = parse_measures(set(runs["measures"].explode()) or {"map"})
+    deepest = runs["depth"].max()
+    for measure in parse_measures(list(measures)):
+        if measure not in known:
+            depth = f" --depth {measure.cutoff}" if (measure.cutoff or 0) > deepest else ""
+            listed = ", ".join(str(one) for one in sorted(known, key=lambda one: one.order))
+            raise InputError(
+                f"{measure} was not scored for any of these rows",
+                f"Run mdcr eval --measures {measure}{depth}, or choose from {listed}",
+            )
+
+
+def option(name: str) -> str:
+    """Return the option of the command line that sets something of :func:`choose`."""
+    spelled = SETTINGS[name].option if name in SETTINGS else {"systems": "model"}.get(name, name)
+    return "--" + spelled.replace("_", "-")
+
+
+def is_called(run: Settings, name: str) -> bool:
+    """Whether a user's name means the system of a ranking: ``bm25`` is also a tuned one, ``lsa`` also ``lsa@ivf``."""
+    plain = run["system"].removesuffix(f"@{run['engine']}")
+    return name in (run["system"], plain, plain.replace("bm25:tuned", "bm25"))
+
+
+def _pool_settings(run: Settings) -> Settings:
+    config = json.loads(run["pool_settings"])
+    return {name: value_in(config, name) for name in SETTINGS}
+
+
+def _system_settings(run: Settings) -> Settings:
+    precisions = (run["precision"] or "").split("+")
+    missing = json.loads(run["settings"]).get("missing_positives")
+    return {
+        "depth": run["depth"],
+        "precision": [p for p in precisions if p],
+        "engine": run["engine"],
+        "missing_positives": missing,
+    }
+
+
+def _narrowed(
+    runs: pl.DataFrame, names: Iterable[str], chosen: Settings, settings_of: Callable[[Settings], Settings]
+) -> pl.DataFrame:
+    """Return the rows that fit every setting that is given.
+
+    Raises:
+        InputError: no row fits one, or no row has it.
+    """
+    settings = [settings_of(run) for run in runs.iter_rows(named=True)]
+    for name in names:
+        wanted = canonical(chosen.get(name))
+        if wanted is None:
+            continue
+        stored_values = [canonical(one.get(name)) for one in settings]
+        known = {str(one) for value in stored_values for one in _several(value) if one is not None}
+        fits = [_fits(name, value, wanted) for value in stored_values]
+        runs, settings = (
+            runs.filter(pl.Series(fits, dtype=pl.Boolean)),
+            [s for s, fit in zip(settings, fits, strict=True) if fit],
+        )
+        if not settings or (name in _OF_SYSTEMS and str(wanted) not in known):
+            got = ", ".join(map(str, _several(wanted)))
+            listed = ", ".join(sorted(known, key=_natural)) or "left out"
+            one_of = "one of " if len(known) > 1 else ""
+            raise InputError(f"{option(name)} must be {one_of}{listed} here, got {got}", "Choose one that is there")
+    return runs
+
+
+def _fits(name: str, value: Any, wanted: Any) -> bool:
+    if name in SETTINGS:
+        return SETTINGS[name].wants(value, wanted)
+    if name == "precision":
+        return all(one == wanted for one in value)
+    if name == "engine":
+        return value in (None, "exact", wanted)
+    return bool(value == wanted)
+
+
+def _of_systems(runs: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
+    rows = runs.rows(named=True)
+    for name in names:
+        if not any(is_called(run, name) for run in rows):
+            listed = ", ".join(sorted(set(runs["system"])))
+            raise InputError(
+                f"--model must name systems that were scored on these pools, got {name!r}", f"Choose from {listed}"
+            )
+    return runs.filter(pl.Series([any(is_called(run, name) for name in names) for run in rows], dtype=pl.Boolean))
+
+
+def _newest_tunings(runs: pl.DataFrame) -> pl.DataFrame:
+    """Return one tuning of each system for each kind of pool, field and size: the one published last."""
+    asked = pl.col("pool_settings").str.json_path_match("$.size").alias("asked")
+    group = ["row", "kind", "field", asked]
+    newest = pl.col("variant").sort_by("published", "ranking").last().over(group)
+    several = (pl.col("variant").n_unique() > 1).over(group)
+    return (
+        runs.with_columns(several.alias("replaced"), newest.alias("newest"))
+        .filter(pl.col("variant") == pl.col("newest"))
+        .drop("newest")
+    )
+
+
+def _ordered(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
+    def key(run: Settings) -> tuple[Any, ...]:
+        asked = [number for number, name in enumerate(systems) if is_called(run, name)]
+        place = (run["field"] or "", run["size"], run["sample"])
+        return (
+            min(asked, default=0),
+            not run["system"].startswith("bm25"),
+            run["system"],
+            -run["depth"],
+            run["row"],
+            *place,
+            run["pool"],
+        )
+
+    rows = runs.rows(named=True)
+    return runs[sorted(range(len(rows)), key=lambda number: key(rows[number]))]
+
+
+def _several(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        yield from value
+    else:
+        yield value
+
+
+def _natural(text: str) -> tuple[bool, float, str]:
+    number = re.fullmatch(r"-?\d+", text)
+    return number is None, float(text) if number else 0.0, text

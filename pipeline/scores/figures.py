@@ -1,0 +1,121 @@
+"""Figures: their look, charts drawn, and files. The same figure gives the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipeline.core import files
+from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
+from pipeline.scores.page.parts import Chart, Series
+
+FORMATS = ("svg", "pdf", "png")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+"""Okabe and Ito (2008): distinguishable with any colour vision."""
+MARKERS = "osD^vPX*"
+WIDTH = 3.4
+"""Inches: one column of a two-column page."""
+
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 300,
+    "svg.hashsalt": "mdcr",
+}
+_METADATA = {
+    "svg": ({"Date": None}, "Description"),
+    "pdf": ({"CreationDate": None}, "Subject"),
+    "png": ({"Software": None}, "Description"),
+}
+"""By format: metadata left out because it changes from run to run, and the key of the provenance."""
+
+
+@contextmanager
+def drawing() -> Iterator[Any]:
+    """Give matplotlib's figure class in our style, whatever the user's configuration; no window, no global state.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError("figures need matplotlib, which is not installed", pip_extra("plot")) from error
+    defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
+    with mpl.rc_context({**defaults, **_STYLE}):
+        yield Figure
+
+
+def save(figure: Any, stem: Path, formats: Sequence[str], source: str) -> list[Path]:
+    """Write a figure as ``STEM.FORMAT`` in some of :data:`FORMATS`, with ``source`` and no date in its metadata."""
+    written = []
+    for each in formats:
+        path = stem.with_name(f"{stem.name}.{each}")
+        unset, described = _METADATA[each]
+        with files.replacing(path) as temporary:
+            figure.savefig(temporary, format=each, metadata={**unset, described: source})
+        written.append(path)
+    return written
+
+
+def draw(figure_class: Any, chart: Chart, view: str) -> Any:
+    """Return one view of a chart as a figure.
+
+    Over categories, a system has a dot with its interval in each. Over positions, it has points and a band, and a line
+    between the points, or its own curve.
+    """
+    series, across = chart.views[view], len(chart.categories) > 0
+    height = 0.6 + (0.08 + 0.035 * len(series)) * len(chart.categories) if across else 2.8
+    figure = figure_class(figsize=(WIDTH, height), layout="constrained")
+    axes = figure.subplots()
+    for number, each in enumerate(series):
+        look: dict[str, Any] = {"color": COLOURS[number % 8], "marker": MARKERS[number % 8], "label": each.label}
+        values, low, high = (
+            [100 * v for v in ends] for ends in (each.values, _ends(each.low, each), _ends(each.high, each))
+        )
+        if across:
+            places = [x + 0.7 * ((number + 0.5) / len(series) - 0.5) for x in each.x]
+            spans = [[abs(v - e) for v, e in zip(values, ends, strict=True)] for ends in (low, high)]
+            axes.errorbar(values, places, xerr=spans, ls="", ms=3, lw=0.8, **look)
+            continue
+        axes.fill_between(each.x, low, high, color=look["color"], alpha=0.15, lw=0)
+        axes.plot(each.x, values, ls="" if each.curve else "-", lw=1.2, ms=4, **look)
+        if each.curve:
+            axes.plot(*zip(*((x, 100 * y) for x, y in each.curve), strict=True), lw=0.8, color=look["color"])
+    (_over_categories if across else _over_positions)(axes, chart, f"{view} ({chart.unit})")
+    figure.legend(loc="outside upper center", ncols=min(len(series), 3), fontsize=7, handlelength=1.5)
+    return figure
+
+
+def _over_categories(axes: Any, chart: Chart, label: str) -> None:
+    count = len(chart.categories)
+    for place in range(0, count, 2):
+        axes.axhspan(place - 0.5, place + 0.5, color="0.95", lw=0)
+    axes.set_yticks(range(count), chart.categories)
+    axes.set_ylim(count - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(label)
+
+
+def _over_positions(axes: Any, chart: Chart, label: str) -> None:
+    axes.set_xscale("log" if chart.log else "linear")
+    if chart.ticks:
+        axes.set_xticks(list(chart.ticks), list(chart.ticks.values()))
+        axes.set_xticks([], minor=True)
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(label)
+    axes.set_title(chart.title, fontsize=8)
+
+
+def _ends(ends: Sequence[float | None], series: Series) -> list[float]:
+    """Return ends of intervals; a value without one is its own."""
+    return [v if e is None else e for v, e in zip(series.values, ends or series.values, strict=True)]

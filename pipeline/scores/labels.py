@@ -1,0 +1,114 @@
+"""What the rows of a table are called: the system, and the settings that tell rows of one name apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from pipeline.core.config import changed_fields, format_count
+from pipeline.core.errors import InputError
+
+_SPELLED = {"compute": "precision", "search": "engine"}
+"""What labels call a setting, where users know it by another name."""
+
+
+def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
+    """Return rankings with the ``label`` of their row and the ``kind`` of their table.
+
+    A label is the name of the system, and the settings that tell it from others of that name in its table. The depth is
+    named in every row where depths differ. Pools of all candidates have a table of their own (a ``kind`` of their own)
+    where another pool of the field happens to be as large.
+
+    Args:
+        runs: columns :data:`pipeline.scores.store.RUNS`.
+        together: whether all pools are of one kind, whatever their settings; those of one field and size must agree.
+
+    Raises:
+        InputError: pools of one kind, field and size are of several settings.
+    """
+    if together:
+        return _labelled(_of_one_kind(runs))
+    asked = pl.col("pool_settings").str.json_path_match("$.size")
+    everything = (asked == "all").fill_null(value=False)
+    twin = everything & (~everything).any().over("kind", "field", "size")
+    runs = runs.with_columns(pl.when(twin).then(pl.col("kind") + "-all").otherwise(pl.col("kind")).alias("kind"))
+    _refuse_mixtures(runs)
+    parts = [_labelled(part) for part in runs.with_row_index("place").partition_by("kind", maintain_order=True)]
+    return pl.concat(parts).sort("place").drop("place") if parts else runs
+
+
+def _of_one_kind(runs: pl.DataFrame) -> pl.DataFrame:
+    runs = runs.with_columns(pl.lit("together").alias("kind"))
+    _refuse_mixtures(runs)
+    return runs
+
+
+def _labelled(table: pl.DataFrame) -> pl.DataFrame:
+    rows = table.unique("row", keep="last", maintain_order=True).iter_rows(named=True)
+    row_of = {run["row"]: run for run in rows}
+    flat = {row: _flat(json.loads(run["row_settings"]), run["engine"]) for row, run in row_of.items()}
+    depths = len({run["depth"] for run in row_of.values()}) > 1
+    label_of = {}
+    for row, run in row_of.items():
+        namesakes = [flat[other] for other, that in row_of.items() if that["system"] == run["system"]]
+        names = {name for settings in namesakes for name in settings}
+        telling = sorted(n for n in names if n != "depth" and len({_key(s.get(n)) for s in namesakes}) > 1)
+        told = [f"{_short(name)} {text(flat[row].get(name))}" for name in telling]
+        told += [f"depth {run['depth']}"] if depths else []
+        label_of[row] = f"{run['system']} ({', '.join(told)})" if told else run["system"]
+    return table.with_columns(pl.col("row").replace_strict(label_of, return_dtype=pl.String).alias("label"))
+
+
+def text(value: Any) -> str:
+    """Return a setting as labels and notes show it; digests are cut."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).removeprefix("sha256:")[:12] if isinstance(value, str) else str(value)
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _flat(settings: Mapping[str, Any], engine: str | None) -> dict[str, Any]:
+    """Return the settings that identify a row, nested ones by dotted names."""
+    named: dict[str, Any] = {}
+
+    def add(prefix: str, inner: Mapping[str, Any]) -> None:
+        for name, value in inner.items():
+            if isinstance(value, Mapping) and name != "search":
+                add(f"{prefix}{name}.", value)
+            else:
+                named[prefix + name] = engine if name == "search" else value
+
+    add("", settings)
+    return named
+
+
+def _short(name: str) -> str:
+    last = name.rpartition(".")[2]
+    return _SPELLED.get(last, last)
+
+
+def _refuse_mixtures(runs: pl.DataFrame) -> None:
+    first_of: dict[tuple[Any, ...], dict[str, Any]] = {}
+    sampled: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for run in runs.unique("pool", maintain_order=True).iter_rows(named=True):
+        setup = (run["kind"], run["field"], run["size"])
+        first = first_of.setdefault(setup, run)
+        one, other = ({k: v for k, v in json.loads(r["pool_settings"]).items() if k != "sample"} for r in (first, run))
+        if one != other:
+            changed = "; ".join(changed_fields(one, other))
+            raise InputError(
+                f"{first['pool']} and {run['pool']} have one field and size but other settings ({changed})",
+                "Report them apart",
+            )
+        twin = sampled.setdefault((*setup, run["sample"]), run)
+        if twin["pool"] != run["pool"]:
+            raise InputError(
+                f"{twin['pool']} and {run['pool']} are both sample {run['sample']} of {format_count(run['size'])}",
+                "Report them apart",
+            )

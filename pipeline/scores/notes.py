@@ -1,0 +1,161 @@
+"""The notes below a table: how to read it, and its provenance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from pipeline.core.config import format_count
+from pipeline.core.fields import MAG_FIELDS
+from pipeline.corpus.marks import sentence
+from pipeline.encode import registry
+from pipeline.scores.average import AVERAGE
+from pipeline.scores.caption import DATASET, is_given, provenance
+from pipeline.scores.labels import text
+
+_MISSING = {"ignore": "left out of denominators", "count": "counted in denominators"}
+
+
+def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, ...]:
+    """Return the notes of a table, provenance last.
+
+    Args:
+        table: the rows of one table of a summary, with the measures that are shown.
+        runs: the rankings behind it.
+        compared: which figures are compared with each other, such as ``column``.
+    """
+    pools = runs.unique("pool", keep="first", maintain_order=True)
+    gaps = sentence(map(json.loads, pools["metadata_gaps"]))
+    given = is_given(json.loads(pools["pool_settings"][0]))
+    told = [_reading(table, runs, compared), _significance(table, runs), _collection(table) if given else _pools(table)]
+    told += [_missing(runs), gaps, _published(table, runs), _parameters(runs), _measured(runs), provenance(table, runs)]
+    return tuple(note for note in told if note)
+
+
+def _reading(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> str:
+    several = (table["samples"].list.len() > 1).any()
+    what = "mean over samples of the mean over queries" if several else "mean over queries"
+    deviation = " ± standard deviation over samples" if several else ""
+    alike = " among rows of its depth" if runs["depth"].n_unique() > 1 else ""
+    best = f" Bold or *: best of its {compared}{alike}." if table["label"].n_unique() > 1 else ""
+    return f"Percent: {what}{deviation} [{table['level'][0]:.0%} interval].{best}"
+
+
+def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
+    baseline = table["wanted"][0]
+    if baseline is None:
+        return ""
+    tested = table.filter(pl.col("p_value").is_not_null())
+    bases = list(dict.fromkeys(tested["baseline"]))
+    is_base = (pl.col("label") == baseline) | (pl.col("system") == baseline)
+    own = {*runs.filter(is_base)["label"], *tested["label"]}
+    untested = [label for label in dict.fromkeys(table["label"]) if label not in own]
+    lacking = f"Not tested against {baseline}: {', '.join(untested)} (another depth or other samples)."
+    if tested.is_empty():
+        return lacking if untested else ""
+    pools = tested.select("field", "size").unique().height
+    over = f" and Holm's correction over {pools} pools" if pools > 1 else ""
+    base = bases[0] if len(bases) == 1 else f"the baseline of its depth ({', '.join(bases)})"
+    note = (
+        f"† differs from {base}: paired permutation test over "
+        f"queries ({table['permutations'][0]:,} sign flips, seed {table['bootstrap_seed'][0]}){over}, "
+        f"p < {table['alpha'][0]:g}."
+    )
+    return f"{note} {lacking}" if untested else note
+
+
+def _pools(table: pl.DataFrame) -> str:
+    """Return the samples of the pools; also queries and positives if the table has no columns for them."""
+    drawn = pl.col("samples").list.len().alias("drawn")
+    facts = table.group_by("field", "size").agg(drawn.max(), pl.col("queries", "positives").max())
+    if facts["field"].n_unique() > 1:
+        return f"Samples of each field's pool: {' or '.join(map(str, facts['drawn'].unique().sort()))}."
+    parts = [
+        f"{format_count(size or 0)} in {drawn} sample{'s' * (drawn > 1)}, {queries:,} queries, {positives:,} positives"
+        for _, size, drawn, queries, positives in facts.sort("size").iter_rows()
+    ]
+    return f"Pools: {'; '.join(parts)}."
+
+
+def _collection(table: pl.DataFrame) -> str:
+    """Return the size of a collection that has queries of its own; a table by field has columns for it."""
+    some = table.row(0, named=True)
+    size = f"Collection: {some['size']:,} documents, {some['queries']:,} queries, {some['positives']:,} positives."
+    return size if set(table["field"]) == {None} else ""
+
+
+def _missing(runs: pl.DataFrame) -> str:
+    pools = runs.unique("pool", keep="first", maintain_order=True)
+    without = runs.group_by("label", maintain_order=True).agg(pl.col("queries_without_results").sum())
+    unjudged, absent = pools["queries_without_positive"].sum(), pools["positives_not_in_collection"].sum()
+    named = ", ".join(f"{label} {count:,}" for label, count in without.iter_rows() if count)
+    parts = [f"Queries without results, scored 0: {named}."] if named else []
+    parts += [f"Queries without a positive, left out: {unjudged:,}."] if unjudged else []
+    ways = set(runs["settings"].str.json_path_match("$.missing_positives").fill_null("ignore"))
+    told = _MISSING[ways.pop()] if len(ways) == 1 else "counted in denominators of the rows that say so"
+    parts += [f"Positives that are not in the collection: {absent:,}, {told}."] if absent else []
+    return " ".join(parts)
+
+
+def _published(table: pl.DataFrame, runs: pl.DataFrame) -> str:
+    """Return the published figures of the encoders shown, if the pools are of the kind of a published experiment."""
+    fields = set(table["field"]) - {AVERAGE}
+    sizes = [format_count(size or 0) for size in table["size"].unique(maintain_order=True)]
+    experiments: list[str] = []
+    if fields == {None}:
+        scifact = runs["corpus"][0].startswith("scifact-")
+        experiments = ["scifact"] if scifact else [f"dataset-{size}" for size in sizes]
+    elif len(fields) == len(MAG_FIELDS) and "100k" in sizes:
+        experiments = ["fields"]
+    measures = table["measure"].unique(maintain_order=True)
+    parts = []
+    for label, system in table.select("label", "system").unique(maintain_order=True).iter_rows():
+        figures = registry.published(system)
+        names = [f"{experiment}.{measure}" for experiment in experiments for measure in measures]
+        known = [f"{name} {registry.as_printed(figures[name])}" for name in names if name in figures]
+        parts += [f"{label} {', '.join(known)}"] if known else []
+    return f"Published, on the papers' own releases: {'; '.join(parts)}." if parts else ""
+
+
+def _parameters(runs: pl.DataFrame) -> str:
+    """Return the parameters of each system, followed by their fields if they differ between fields."""
+    named = []
+    for part in runs.partition_by("label", maintain_order=True):
+        fields_of: dict[str, list[str]] = {}
+        for run in part.iter_rows(named=True):
+            if parameters := _of_run(run):
+                fields_of.setdefault(parameters, []).append(run["field"] or DATASET)
+        told = [
+            f"{parameters} ({', '.join(dict.fromkeys(fields))})" if len(fields_of) > 1 else parameters
+            for parameters, fields in fields_of.items()
+        ]
+        named += [f"{part['label'][0]} {', '.join(told)}"] if told else []
+    replaced = runs.filter("replaced")["label"].unique(maintain_order=True)
+    newest = f" Of several tunings the newest: {', '.join(replaced)}." if len(replaced) else ""
+    return (f"Parameters: {'; '.join(named)}." if named else "") + newest
+
+
+def _of_run(run: Mapping[str, Any]) -> str:
+    """Return the settings that a system's name may not say."""
+    told = [f"{name}={run[name]:g}" for name in ("k1", "b") if run[name] is not None]
+    told += [f"{weight:g} {name}" for name, weight in (json.loads(run["settings"]).get("weights") or {}).items()]
+    told += [f"precision {run['precision']}"] if run["precision"] else []
+    return ", ".join(told + ([f"revision {text(run['revision'])}"] if run["revision"] else []))
+
+
+def _measured(runs: pl.DataFrame) -> str:
+    entries = (pl.col("tied_share") * pl.col("retrieved")).sum() / pl.col("retrieved").sum()
+    by_row = runs.group_by("label", maintain_order=True).agg(pl.col("depth").last(), entries.fill_nan(0).alias("tied"))
+    depths = sorted(set(by_row["depth"]))
+    tops = [
+        f"the top {depth:,}" + (f" ({', '.join(by_row.filter(depth=depth)['label'])})" if len(depths) > 1 else "")
+        for depth in depths
+    ]
+    tied = ", ".join(f"{label} {share:.1%}" for label, share in by_row.select("label", "tied").iter_rows())
+    return (
+        f"Measured on {' and '.join(tops)} of each query; denominators count all positives of the query in the pool. "
+        f"Ranked entries with a tied score: {tied}."
+    )

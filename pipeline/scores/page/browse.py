@@ -1,0 +1,228 @@
+"""The query browser's data: positives, ranks and the best entries of every ranking, read from the artifacts."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.config import format_count
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.measure.inputs import pairs, places
+from pipeline.measure.measures import sign_of
+from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
+from pipeline.scores.average import PROTOCOL, Draws
+from pipeline.scores.caption import scope
+from pipeline.scores.page.parts import NO_PAPER, Browser, Papers, QueryPool
+from pipeline.scores.store import artifact, opened_pool
+from pipeline.scores.tables import label_of
+
+TOP = 10
+"""Entries of each ranking that a page shows; positives have their ranks at any depth."""
+
+ALL = 5_000
+"""Ranked queries of all systems up to which a page holds every pool; each takes about 1 kB."""
+
+_Rows = npt.NDArray[np.int64]
+
+
+class Typed(NamedTuple):
+    """The candidates of each query of a pool, with their types.
+
+    Attributes:
+        kinds: the types, each with its meaning; the first is that of positives.
+        query: int64 ``[entries]``, positions of the queries.
+        row: int64 ``[entries]``, candidates.
+        kind: int64 ``[entries]``, place of the type in ``kinds``; a candidate of several has several entries.
+    """
+
+    kinds: Mapping[str, str]
+    query: _Rows
+    row: _Rows
+    kind: _Rows
+
+    def listed(self) -> tuple[_Rows, _Rows, npt.NDArray[np.uint32]]:
+        """Return query, row and types (a bit each) of each candidate, rising."""
+        packed, place = np.unique(pairs(self.query, self.row), return_inverse=True)
+        types = np.zeros(len(packed), np.uint32)
+        np.bitwise_or.at(types, place, np.uint32(1) << self.kind.astype(np.uint32))
+        return (packed >> np.uint64(32)).astype(np.int64), packed.astype(np.uint32).astype(np.int64), types
+
+
+def browser(
+    runs: pl.DataFrame,
+    scores: pl.DataFrame,
+    measures: Sequence[str],
+    draws: Draws = PROTOCOL,
+    top: int = TOP,
+    types: Mapping[str, Typed] | None = None,
+    most: int = ALL,
+) -> Browser:
+    """Return the browser of the rankings of one kind of pool.
+
+    It holds every pool if they are small, the largest of each field first. Else it holds one a field, and one at the
+    dataset level: of those that most systems ranked the largest, its first sample. Pools whose corpus is gone are left
+    out.
+
+    Args:
+        runs: rankings, columns :data:`pipeline.scores.store.RUNS`.
+        scores: their scores.
+        measures: canonical names of the values shown.
+        draws: what decides the intervals of differences.
+        top: entries of each ranking.
+        types: the candidates of each pool by the pool's name, where they have types; rankings have all of them.
+        most: ranked queries of all systems and pools, up to which all pools are held.
+    """
+    by_pool = runs.partition_by("pool", maintain_order=True)
+    opened = [(own, pool) for own in by_pool if (pool := opened_pool(own.row(0, named=True))) is not None]
+    ranked_queries = sum(len(own) * int(own["queries"][0]) for own, _ in opened)
+    kept: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
+    for own, pool in opened:
+        place = own["pool"][0] if types is None and ranked_queries <= most else own["field"][0]
+        if place not in kept or _worth(own) > _worth(kept[place][0]):
+            kept[place] = (own, pool)
+    fields = list(dict.fromkeys(own["field"][0] for own, _ in kept.values()))
+    samples = Counter((own["field"][0], own["size"][0]) for own, _ in kept.values())
+    seed = draws.seed_of(runs)
+    pools = []
+    for own, pool in sorted(
+        kept.values(), key=lambda part: (-fields.index(part[0]["field"][0]), *_worth(part[0])), reverse=True
+    ):
+        name, place = own["pool"][0], (own["field"][0], own["size"][0])
+        typed = (types or {}).get(name)
+        shown_pool = _query_pool(own, pool, scores.filter(pool=name), measures, draws, seed, top, typed)
+        label = f"{shown_pool.label}, sample {own['sample'][0]}" if samples[place] > 1 else shown_pool.label
+        pools.append(dataclasses.replace(shown_pool, label=label))
+    left = len(opened) - len(pools)
+    shown = (
+        "Every candidate of each query, with its types"
+        if types
+        else f"The first {top} entries of each ranking, and the rank of every positive"
+    )
+    which = (
+        f" To stay small, this page holds {len(pools)} of {len(opened)} pools: the largest of each field in its first "
+        "sample. Choose others by --field and --size of mdcr report."
+    )
+    return Browser("Queries", pools, f"{shown}.{which}" if left else f"{shown}.")
+
+
+def _worth(runs: pl.DataFrame) -> tuple[int, int, int]:
+    return len(runs), int(runs["size"][0]), -int(runs["sample"][0])
+
+
+def _query_pool(
+    runs: pl.DataFrame,
+    pool: Pool,
+    scores: pl.DataFrame,
+    measures: Sequence[str],
+    draws: Draws,
+    seed: int,
+    top: int,
+    typed: Typed | None,
+) -> QueryPool:
+    """Return what a page shows of the rankings of one pool (:func:`browser`)."""
+    count, labels = len(pool.query_rows), runs["label"].to_list()
+    query, row, types = _positives(pool) if typed is None else typed.listed()
+    ranks = np.zeros((len(runs), len(row)), np.uint32)
+    best = np.full((len(runs), count, top if typed is None else 0), -1, np.int64)
+    for number, run in enumerate(runs.iter_rows(named=True)):
+        ranks[number], best[number] = _read(artifact(run, "ranking"), pairs(query, row), count, best.shape[2])
+    named, positions = np.unique(np.concatenate([row, best[best >= 0]]), return_inverse=True)
+    numbers = np.full(best.shape, NO_PAPER, np.uint32)
+    numbers[best >= 0] = positions[len(row) :]
+    values = _values(scores, labels, measures, count)
+    rankings = {f"ranking of {label}": ranking for label, ranking in runs.select("label", "ranking").iter_rows()}
+    first = runs.row(0, named=True)
+    return QueryPool(
+        label=scope(first) + (f", {format_count(first['size'])}" if typed is None else ""),
+        systems=labels,
+        measures=[label_of(name) for name in measures],
+        signs=[sign_of(name) for name in measures],
+        queries=_queries(pool),
+        papers=_papers(pool.corpus, named),
+        offsets=np.searchsorted(query, np.arange(count + 1)).astype(np.uint32),
+        listed=positions[: len(row)].astype(np.uint32),
+        ranks=ranks,
+        top=numbers,
+        values=values,
+        intervals=_intervals(values, draws, seed, runs["field"][0] or ""),
+        level=draws.level,
+        facts={"corpus": first["corpus"], "pool": first["pool"], "pool settings": first["pool_settings"], **rankings},
+        kinds={} if typed is None else typed.kinds,
+        types=types,
+    )
+
+
+def _positives(pool: Pool) -> tuple[_Rows, _Rows, npt.NDArray[np.uint32]]:
+    """Return query and row of each positive, rising, and no types."""
+    qrels = {name: pool.qrels.column(name).to_numpy() for name in ("query", "row", "grade")}
+    relevant = qrels["grade"] >= 1
+    query, row = qrels["query"][relevant].astype(np.int64), qrels["row"][relevant].astype(np.int64)
+    order = np.lexsort((row, query))
+    return query[order], row[order], np.empty(0, np.uint32)
+
+
+def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: str) -> npt.NDArray[np.float32]:
+    """Return the interval of the mean difference of each two systems, as :func:`pipeline.scores.compare.compare`.
+
+    Returns:
+        float32 ``[measures, pairs, 2]``; NaN: a measure or all but one query were not scored.
+    """
+    first, second = np.array(list(itertools.combinations(range(values.shape[1]), 2)), int).reshape(-1, 2).T
+    found = np.full((len(values), len(first), 2), np.nan, np.float32)
+    for place, each in enumerate(values):
+        scored = each[:, ~np.isnan(each).all(axis=0)]
+        whole = ~np.isnan(scored).any(axis=1)
+        both = whole[first] & whole[second]
+        if interval_kind(scored.shape[1]) == "none" or not both.any():
+            continue
+        means = bootstrap_means(np.nan_to_num(scored), seed=seed, item=field, resamples=draws.resamples)
+        a, b = first[both], second[both]
+        ends = confidence_interval(means[b] - means[a], scored[b] - scored[a], level=draws.level)
+        found[place, both] = np.stack(ends, axis=1)
+    return found
+
+
+def _read(ranking: Artifact, judged: npt.NDArray[Any], queries: int, top: int) -> tuple[npt.NDArray[np.uint32], _Rows]:
+    """Return the rank of each judged pair (0: none), and the rows of the best entries, -1 where there are fewer."""
+    table = ranking.arrow("ranking.arrow")
+    query, row, rank = (table.column(name).to_numpy().astype(np.int64) for name in ("query", "row", "rank"))
+    ranks = np.zeros(len(judged), np.uint32)
+    place = places(pairs(query, row), judged)
+    ranks[place[place >= 0]] = rank[place >= 0]
+    best = np.full((queries, top), -1, np.int64)
+    first = rank <= top
+    best[query[first], rank[first] - 1] = row[first]
+    return ranks, best
+
+
+def _values(
+    scores: pl.DataFrame, labels: Sequence[str], measures: Sequence[str], queries: int
+) -> npt.NDArray[np.float64]:
+    """Return float64 ``[measures, systems, queries]``; NaN: not scored."""
+    values = np.full((len(measures), len(labels), queries), np.nan)
+    for (measure, label), part in scores.group_by("measure", "label"):
+        if measure in measures:
+            values[measures.index(measure), labels.index(label), part["query"].to_numpy()] = part["value"].to_numpy()
+    return values
+
+
+def _queries(pool: Pool) -> Papers:
+    if pool.queries_are_papers:
+        return _papers(pool.corpus, pool.query_rows)
+    texts = [text.title for block in pool.query_texts() for text in block]
+    return Papers(pool.query_ids(), texts, np.zeros(len(texts), np.int16))
+
+
+def _papers(corpus: Corpus, rows: npt.NDArray[Any]) -> Papers:
+    table = corpus.take(rows, ["paper_id", "title", "year"])
+    years = np.maximum(table.column("year").fill_null(0).to_numpy(), 0).astype(np.int16)
+    return Papers(table.column("paper_id").to_pylist(), table.column("title").to_pylist(), years)

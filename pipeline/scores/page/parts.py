@@ -1,0 +1,285 @@
+"""What a page consists of. A report or a study gives parts; :func:`pipeline.scores.page.write.as_html` sets them.
+
+Any text may come from a paper: parts hold plain text, and whoever sets it escapes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.scores.tables import Table
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """A table with sortable columns and a filter.
+
+    Attributes:
+        name: stem of its downloads, one a page.
+        table: what it shows.
+        files: downloads, text by suffix (``csv``, ``tex``).
+        source: its provenance, unless one of its notes says so.
+    """
+
+    name: str
+    table: Table
+    files: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """A sortable row for each system and pool; each figure opens its own provenance.
+
+    Attributes:
+        title: heading.
+        records: of :func:`pipeline.scores.longcsv.records`, without figures of single samples.
+        measures: canonical names, in order.
+        alpha: figures whose adjusted p-value is below it are marked.
+        files: downloads, text by suffix.
+    """
+
+    title: str
+    records: Sequence[Mapping[str, Any]]
+    measures: Sequence[str]
+    alpha: float = 0.05
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one system.
+
+    Attributes:
+        label: its name.
+        x: positions.
+        values: fractions.
+        low: lower ends of their intervals; None: no interval.
+        high: upper ends.
+        curve: positions and values of a curve through the points, in place of lines between them.
+    """
+
+    label: str
+    x: Sequence[float]
+    values: Sequence[float]
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
+    curve: Sequence[tuple[float, float]] = ()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart with intervals and hover.
+
+    Attributes:
+        title: heading.
+        x_label: of the positions.
+        unit: of the values, such as ``%``.
+        views: series by the name of a view, such as a measure; the reader chooses one.
+        log: whether positions have a logarithmic axis.
+        ticks: positions that are labelled, such as ``{1000: "1k"}``; empty: the library chooses.
+        categories: labels of the positions 0, 1, ...; values then run along the horizontal axis.
+        provenance: what the figures were made from.
+    """
+
+    title: str
+    x_label: str
+    unit: str
+    views: Mapping[str, Sequence[Series]]
+    log: bool = False
+    ticks: Mapping[float, str] = field(default_factory=dict)
+    categories: Sequence[str] = ()
+    provenance: str = ""
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A table whose cells are coloured by value.
+
+    Attributes:
+        title: heading.
+        corner: label of the row labels.
+        rows: labels.
+        columns: labels.
+        views: rows of values by the name of a view; None: not measured.
+        provenance: what the figures were made from.
+    """
+
+    title: str
+    corner: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    views: Mapping[str, Sequence[Sequence[float | None]]]
+    provenance: str = ""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A drawing, as the text of an SVG file."""
+
+    title: str
+    svg: str
+    provenance: str = ""
+
+
+@dataclass(frozen=True)
+class Papers:
+    """Papers, or queries, as columns of one length; a year of 0 is unknown."""
+
+    ids: Sequence[str]
+    titles: Sequence[str]
+    years: npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True, eq=False)
+class QueryPool:
+    """One pool of the query browser. Paper numbers count ``papers``.
+
+    Attributes:
+        label: what the reader chooses, such as ``Medicine, 2k``.
+        systems: labels.
+        measures: labels of ``values``.
+        queries: the queries.
+        papers: every paper that is named.
+        offsets: uint32 ``[queries + 1]``; query ``i`` lists the papers ``offsets[i]`` to ``offsets[i + 1]``.
+        listed: uint32 ``[listed]``, paper numbers: the positives; where candidates have types, all candidates.
+        ranks: uint32 ``[systems, listed]``, from 1; 0: not retrieved.
+        top: uint32 ``[systems, queries, top]``, papers at the best ranks; :data:`NO_PAPER`: fewer were retrieved. Empty
+            where all candidates are listed.
+        values: float64 ``[measures, systems, queries]``, fractions; NaN: not scored.
+        intervals: float32 ``[measures, pairs, 2]``, ends of the interval of the mean difference of each two systems
+            (second less first); NaN: unknown.
+        level: of these intervals.
+        facts: provenance: name and value.
+        kinds: types of candidates, each with its meaning; the first is that of positives. Empty: all listed papers are.
+        types: uint32 ``[listed]``, a bit for each of ``kinds``.
+        signs: of each measure: 1 where a higher value is better, -1 where a lower one is; empty: all are 1.
+    """
+
+    label: str
+    systems: Sequence[str]
+    measures: Sequence[str]
+    queries: Papers
+    papers: Papers
+    offsets: npt.NDArray[np.uint32]
+    listed: npt.NDArray[np.uint32]
+    ranks: npt.NDArray[np.uint32]
+    top: npt.NDArray[np.uint32]
+    values: npt.NDArray[np.float64]
+    intervals: npt.NDArray[np.float32]
+    level: float
+    facts: Mapping[str, str]
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    types: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
+    signs: Sequence[int] = ()
+
+
+NO_PAPER = 2**32 - 1
+"""In place of a paper's number."""
+
+
+@dataclass(frozen=True)
+class Browser:
+    """Queries one by one: positives, what each system ranked where, two systems side by side.
+
+    Attributes:
+        title: heading.
+        pools: what is browsed.
+        note: which pools and ranks are shown.
+    """
+
+    title: str
+    pools: Sequence[QueryPool]
+    note: str = ""
+
+
+Mark = Literal["", "underline", "strike", "bold"]
+"""How a piece of a text is set off; empty: not."""
+
+Spans = Sequence[tuple[str, Mark]]
+"""A text in pieces, white space included."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A small table below a text.
+
+    Attributes:
+        title: caption.
+        columns: labels.
+        rows: cells, one for each column; the first is the row's label.
+        texts: what each row opens, one for each row; empty: rows open nothing.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: Sequence[Spans] = ()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One text.
+
+    Attributes:
+        chosen: its value of each chooser.
+        heading: names it among those of one choice.
+        spans: the text.
+        listings: shown below it.
+        facts: name and value, shown above it.
+    """
+
+    chosen: Sequence[str]
+    heading: str
+    spans: Spans
+    listings: Sequence[Listing] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TextBrowser:
+    """Texts one by one, with marked spans.
+
+    Attributes:
+        title: heading.
+        choosers: names of the selections that narrow the list of texts, such as ``Facet``.
+        marks: what each mark means.
+        readings: the texts, in order; whoever makes the part samples what is too much for a page.
+        note: what is shown.
+    """
+
+    title: str
+    choosers: Sequence[str]
+    marks: Mapping[Mark, str]
+    readings: Sequence[Reading]
+    note: str = ""
+
+
+LISTED = ("corpus", "year", "systems", "best row")
+"""What an index says of each page."""
+
+Part = TablePart | Leaderboard | Chart | Heat | Image | Browser | TextBrowser
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page.
+
+    Attributes:
+        title: heading.
+        about: a line below it.
+        parts: in order.
+        facts: provenance of the whole page: name and value.
+        listing: what an index of pages says of it, by the names of :data:`LISTED`.
+    """
+
+    title: str
+    about: str
+    parts: Sequence[Part]
+    facts: Mapping[str, str] = field(default_factory=dict)
+    listing: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,88 @@
+"""The page of a report: leaderboard, curves, fields, tables, and its queries one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from pipeline.core.config import format_count
+from pipeline.core.provenance import code_version
+from pipeline.measure.measures import sign_of
+from pipeline.scores.average import AVERAGE
+from pipeline.scores.caption import collection, listing, provenance, scope
+from pipeline.scores.charts import charts, heat
+from pipeline.scores.page.browse import browser
+from pipeline.scores.page.parts import Leaderboard, Page, Part, TablePart
+from pipeline.scores.records import as_csv, records
+from pipeline.scores.render import render_table
+from pipeline.scores.tables import label_of, percent, runs_of, shown, table_of
+
+
+def page_of(
+    runs: pl.DataFrame, scores: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, measures: Sequence[str]
+) -> Page:
+    """Return the page of a report on one kind of pool.
+
+    Args:
+        runs: rankings, columns :data:`pipeline.scores.store.RUNS`.
+        scores: their scores.
+        summary: of the scores.
+        samples: of each sample alone (:func:`pipeline.scores.summary.summarise_samples`).
+        measures: canonical names of what is shown, in order.
+    """
+    pools = summary.filter(pl.col("field").ne_missing(AVERAGE)).unique(["field", "size"])
+    fields = pools["field"].drop_nulls().unique()
+    what = f"{len(fields)} fields" if len(fields) > 1 else scope(runs.row(0, named=True))
+    sizes = pools["size"].unique().sort().to_list()
+    span = format_count(sizes[0]) + (f" to {format_count(sizes[-1])}" if len(sizes) > 1 else "")
+    queries = pools.unique("field")["queries"].sum()
+    about = f"{runs['label'].n_unique()} systems, {what}, {queries:,} queries, pools of {span} candidates."
+    corpus = runs["corpus"][0]
+    facts = {"corpus": corpus, "pool settings": runs["pool_settings"][0], **facts_of(summary, runs)}
+    parts = report_parts(runs, scores, summary, samples, measures)
+    own = shown(summary, measures)
+    listed = listing(runs, own["label"].unique(maintain_order=True), best_of(own, runs))
+    return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, listed)
+
+
+def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
+    """Return the best row by the first measure shown: of the mean over fields, else of the largest pool."""
+    first = summary.filter(measure=summary["measure"][0])
+    over = first.filter(pl.col("field") == AVERAGE)
+    if over.is_empty():
+        over = first.filter(table=first["table"][0]).filter(pl.col("size") == pl.col("size").max())
+    row = over.sort("value", descending=sign_of(first["measure"][0]) > 0, maintain_order=True).row(0, named=True)
+    where = "mean over fields" if row["field"] == AVERAGE else scope(runs_of(over, runs).row(0, named=True))
+    where += "" if row["size"] is None else f" {format_count(row['size'])}"
+    return f"{row['label']}: {label_of(row['measure'])} {percent(row['value'])} ({where})"
+
+
+def facts_of(summary: pl.DataFrame, runs: pl.DataFrame) -> Mapping[str, str]:
+    """Return what all figures of a report were made from."""
+    return {"figures": provenance(summary, runs), "code": code_version()}
+
+
+def report_parts(
+    runs: pl.DataFrame, scores: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, measures: Sequence[str]
+) -> list[Part]:
+    """Return all parts of a report's page, as :func:`page_of`."""
+    own = shown(summary, measures)
+    parts: list[Part] = [leaderboard(own, pl.concat([summary, samples]), measures), *charts(own, runs)]
+    tables = own.partition_by("table", maintain_order=True)
+    for number, part in enumerate(tables, 1):
+        if part["over"][0] == "fields":
+            parts.append(heat(part, runs))
+        places = part.select("field", "size").unique()
+        alone = samples.join(places, on=["field", "size"], how="semi", nulls_equal=True)
+        whole = summary.filter(pl.col("table") == part["table"][0])
+        table = table_of(part, runs)
+        downloads = {"csv": as_csv(records(pl.concat([whole, alone]))), "tex": render_table(table, "latex")}
+        parts.append(TablePart(f"table-{number}" if len(tables) > 1 else "table", table, downloads))
+    queries = browser(runs, scores, measures)
+    return [*parts, queries] if queries.pools else parts
+
+
+def leaderboard(figures: pl.DataFrame, whole: pl.DataFrame, measures: Sequence[str]) -> Leaderboard:
+    """Return every figure over all samples, with what identifies it; the download has the whole summary."""
+    return Leaderboard("Leaderboard", records(figures), measures, figures["alpha"][0], {"csv": as_csv(records(whole))})

@@ -1,0 +1,374 @@
+"""Pages as HTML: one file with its styles, scripts, chart library and data; it fetches nothing."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from importlib import resources
+from string import Template
+from typing import Any
+from urllib.parse import quote
+
+from pipeline.core.config import format_count
+from pipeline.measure.measures import sign_of
+from pipeline.scores.caption import DATASET
+from pipeline.scores.page.pack import pack, pack_pool, pack_texts
+from pipeline.scores.page.parts import (
+    LISTED,
+    Browser,
+    Chart,
+    Heat,
+    Image,
+    Leaderboard,
+    Page,
+    Part,
+    TablePart,
+    TextBrowser,
+)
+from pipeline.scores.tables import Beside, Figure, Table, Value, groups, label_of, percent
+
+LIBRARY = "vendor/chart.umd.min.js"
+LIBRARY_VERSION = "Chart.js 4.6.1"
+_SCRIPTS = ("tables.js", "charts.js", "queries.js", "texts.js", "start.js")
+_GROUPS: dict[type[Any], str] = {
+    **dict.fromkeys((Chart, Heat, Image), "Charts"),
+    **dict.fromkeys((Leaderboard, TablePart), "Tables"),
+    **dict.fromkeys((Browser, TextBrowser), "Browse"),
+}
+"""Which links of the navigation stand together."""
+
+_FILTERED = 8
+"""Rows from which on a table has a filter."""
+
+_MARK = '<span class="mark">†</span>'
+
+
+class _Setting:
+    """A page while it is set.
+
+    Attributes:
+        main: what scripts read at once, one compressed block.
+        blocks: compressed blocks by element id, decoded when they are needed.
+    """
+
+    def __init__(self) -> None:
+        self.main: dict[str, Any] = {"charts": [], "heats": [], "records": [], "files": {}, "pools": []}
+        self.blocks: dict[str, str] = {}
+
+    def set(self, part: Part) -> str:
+        """Return the markup of a part."""
+        setters: dict[type[Any], Callable[[Any], str]] = {
+            TablePart: self._table,
+            Leaderboard: self._leaderboard,
+            Chart: self._chart,
+            Heat: self._heat,
+            Image: _image,
+            Browser: self._browser,
+            TextBrowser: self._texts,
+        }
+        return setters[type(part)](part)
+
+    def _table(self, part: TablePart) -> str:
+        notes = [note for note in part.table.notes if not note.startswith("Provenance: ")]
+        provenance = next((note for note in part.table.notes if note not in notes), part.source)
+        told = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+        return (
+            self.tools(part.name, part.files, len(part.table.lines))
+            + _table(part.table)
+            + told
+            + _provenance(provenance)
+        )
+
+    def _leaderboard(self, part: Leaderboard) -> str:
+        start = len(self.main["records"])
+        self.main["records"] += [dict(each) for each in part.records]
+        return self.tools("leaderboard", part.files, len(part.records)) + _leaderboard(part, start)
+
+    def _chart(self, part: Chart) -> str:
+        views = {
+            name: [
+                {"label": s.label, "x": s.x, "y": s.values, "low": s.low, "high": s.high, "curve": s.curve}
+                for s in series
+            ]
+            for name, series in part.views.items()
+        }
+        self.main["charts"].append(
+            {
+                "views": views,
+                "xLabel": part.x_label,
+                "unit": part.unit,
+                "log": part.log,
+                "ticks": list(part.ticks.items()),
+                "categories": list(part.categories),
+            }
+        )
+        number, label = len(self.main["charts"]) - 1, escape(f"Chart: {part.title}. The tables have its figures.")
+        canvas = f'<div class="canvas"><canvas role="img" tabindex="0" aria-label="{label}"></canvas></div>'
+        return f'<div data-chart="{number}">{_views(part.views)}{canvas}</div>' + _provenance(part.provenance)
+
+    def _heat(self, part: Heat) -> str:
+        self.main["heats"].append({"views": {name: list(map(list, rows)) for name, rows in part.views.items()}})
+        head = "".join(f'<th scope="col">{_breaking(name)}</th>' for name in part.columns)
+        first = next(iter(part.views.values()))
+        lines = [
+            f'<tr><th scope="row">{escape(name)}</th>'
+            + "".join(f"<td>{'–' if value is None else percent(value)}</td>" for value in values)
+            + "</tr>"
+            for name, values in zip(part.rows, first, strict=True)
+        ]
+        return (
+            f'<div data-heat="{len(self.main["heats"]) - 1}">{_views(part.views)}'
+            '<div class="scroll"><table class="heat">'
+            f'<caption class="hidden">{escape(part.title)}</caption>'
+            f'<thead><tr><th scope="col">{escape(part.corner)}</th>{head}</tr></thead>'
+            f"<tbody>{''.join(lines)}</tbody></table></div></div>{_provenance(part.provenance)}"
+        )
+
+    def _browser(self, part: Browser) -> str:
+        first = len(self.main["pools"])
+        for pool in part.pools:
+            name = f"pool-{len(self.main['pools'])}"
+            self.main["pools"].append({"label": pool.label, "block": name})
+            self.blocks[name] = pack_pool(pool)
+        place = f'data-browser data-first="{first}" data-end="{len(self.main["pools"])}"'
+        skeleton = _read("browser.html").replace("data-browser", place, 1)
+        return f'<p class="note">{escape(part.note)}</p>{skeleton}'
+
+    def _texts(self, part: TextBrowser) -> str:
+        name = f"texts-{len(self.blocks)}"
+        self.blocks[name] = pack_texts(part)
+        return f'<p class="note">{escape(part.note)}</p><div class="texts" data-texts="{name}"></div>'
+
+    def tools(self, name: str, files: Mapping[str, str], rows: int) -> str:
+        """Return the filter of a table, if it has many rows, and its downloads."""
+        kinds = {"csv": "CSV", "tex": "LaTeX"}
+        self.main["files"] |= {f"{name}.{suffix}": text for suffix, text in files.items()}
+        named = [(f"{name}.{suffix}", kinds.get(suffix, suffix)) for suffix in files]
+        buttons = "".join(
+            f'<button type="button" data-file="{escape(file)}" aria-label="{kind} of {escape(name)}">{kind}</button>'
+            for file, kind in named
+        )
+        search = (
+            '<label>Filter <input type="search" data-filter autocomplete="off"></label>'
+            '<span class="found" aria-live="polite"></span>'
+        )
+        return f'<div class="tools">{search if rows >= _FILTERED else ""}{buttons}</div>'
+
+
+def as_html(page: Page) -> str:
+    """Return a page as the text of one HTML file; the same page gives the same text."""
+    setting = _Setting()
+    sections, links = [], dict[str, list[str]]()
+    for number, part in enumerate(page.parts):
+        title = part.table.title if isinstance(part, TablePart) else part.title
+        sections.append(f'<section id="s{number}"><h2>{escape(title)}</h2>{setting.set(part)}</section>')
+        links.setdefault(_GROUPS[type(part)], []).append(f'<a href="#s{number}">{escape(_short(part, title))}</a>')
+    blocks = {"main": pack(setting.main, {}), **setting.blocks}
+    drawn = any(isinstance(part, Chart | Browser) for part in page.parts)
+    return _file(page, sections, links, blocks, drawn=drawn)
+
+
+def _file(
+    page: Page,
+    sections: Sequence[str],
+    links: Mapping[str, Sequence[str]],
+    blocks: Mapping[str, str],
+    *,
+    drawn: bool = False,
+) -> str:
+    scripts = ['"use strict";(() => {\n' + "\n".join(map(_read, _SCRIPTS)) + "})();"]
+    notice = library = ""
+    if drawn:
+        source, _, _ = _read(LIBRARY).rpartition("//# sourceMappingURL")
+        scripts.insert(0, source.strip())
+        notice = f"<!-- {LIBRARY_VERSION}\n{_read('vendor/LICENSE-chart.js.md').strip()}\n-->\n"
+        library = f" Charts: {LIBRARY_VERSION}, MIT licence."
+    style = _read("page.css")
+    data = "\n".join(f'<script type="text/plain" id="{name}">{text}</script>' for name, text in blocks.items())
+    values = {
+        "title": escape(page.title),
+        "about": escape(page.about),
+        "script_hashes": " ".join(f"'{_hash(script)}'" for script in scripts),
+        "style_hash": _hash(style),
+        "style": style,
+        "nav": "".join(
+            f'<div role="group" aria-label="{name}"><span>{name}</span>{" ".join(own)}</div>'
+            for name, own in links.items()
+        ),
+        "listing": "\n".join(
+            f'<meta name="{name}" content="{escape(page.listing[name])}">' for name in LISTED if name in page.listing
+        ),
+        "body": "\n".join(sections),
+        "facts": _facts(page.facts),
+        "library": library,
+        "blocks": data,
+        "scripts": notice + "\n".join(f"<script>{script}</script>" for script in scripts),
+    }
+    template = Template(_read("page.html"))
+    size = len(template.substitute(values, size="0,000 kB").encode("utf-8", "replace"))
+    shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+    return template.substitute(values, size=shown)
+
+
+@functools.cache
+def _read(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _short(part: Part, title: str) -> str:
+    """Return the name of a section in the navigation."""
+    return re.split(r" \(|, ", title)[0] if isinstance(part, TablePart) else title
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
+    return f"<details><summary>Provenance of this page</summary><dl>{rows}</dl></details>" if rows else ""
+
+
+def _provenance(text: str) -> str:
+    if not text:
+        return ""
+    return f"<details><summary>Provenance</summary><p>{escape(text.removeprefix('Provenance: '))}</p></details>"
+
+
+def _views(views: Mapping[str, Any]) -> str:
+    if len(views) < 2:
+        return ""
+    options = "".join(f"<option>{escape(name)}</option>" for name in views)
+    return f'<div class="tools"><label>Show <select data-view>{options}</select></label></div>'
+
+
+def _image(part: Image) -> str:
+    data = base64.b64encode(part.svg.encode()).decode()
+    image = f'<img alt="{escape(part.title)}" src="data:image/svg+xml;base64,{data}">'
+    return f'<div class="drawing">{image}</div>{_provenance(part.provenance)}'
+
+
+def _table(table: Table) -> str:
+    spans = groups(table.columns)
+    over = ""
+    if any(label for label, _ in spans):
+        cells = "".join(f'<th scope="colgroup" colspan="{count}">{escape(label)}</th>' for label, count in spans)
+        over = f"<tr><td></td>{cells}</tr>"
+    starts = set(itertools.accumulate((count for _, count in spans), initial=0)) if over else set()
+    own = _header(table.corner, label=True)
+    own += "".join(_header(column.label, start=n in starts) for n, column in enumerate(table.columns))
+    bodies = ""
+    for summary in (False, True):
+        rows = "".join(
+            f'<tr><th scope="row">{_breaking(line.label)}</th>{"".join(map(_cell, line.values))}</tr>'
+            for line in table.lines
+            if line.summary == summary
+        )
+        bodies += f"<tbody{' class=summary' * summary}>{rows}</tbody>" if rows else ""
+    return (
+        f'<div class="scroll"><table class="sortable"><caption class="hidden">{escape(table.title)}</caption>'
+        f"<thead>{over}<tr>{own}</tr></thead>{bodies}</table></div>"
+    )
+
+
+def _header(text: str, *, label: bool = False, start: bool = False) -> str:
+    kind = ' class="label"' if label else ' class="start"' if start else ""
+    return f'<th scope="col"{kind}><button type="button" data-sort>{_breaking(text) or "·"}</button></th>'
+
+
+def _breaking(text: str) -> str:
+    """Return text that may break behind a comma, as long names of systems must."""
+    return re.sub(r",(?=\S)", ",<wbr>", escape(text))
+
+
+def _cell(value: Value) -> str:
+    if isinstance(value, Figure):
+        spread = "" if value.deviation is None else f"± {percent(value.deviation)} "
+        shown = _bold(value.value, value.best) + _MARK * value.marked + _interval(value, spread)
+        return f'<td data-v="{value.value!r}">{shown}</td>'
+    if isinstance(value, Beside):
+        interval = f' <span class="interval">{value.interval}</span>' if value.interval else ""
+        kind = "" if value.worse is None else ' class="loss"' if value.worse else ' class="gain"'
+        difference = f" <span{kind}>{value.difference}</span>" if value.difference else ""
+        return f'<td data-v="{value.value!r}">{percent(value.value)}{interval}{difference}</td>'
+    return "<td>–</td>" if value is None else f"<td>{escape(value)}</td>"
+
+
+def _bold(value: float, best: bool) -> str:
+    return f"<b>{percent(value)}</b>" if best else percent(value)
+
+
+def _interval(value: Figure, before: str = "") -> str:
+    return f' <span class="interval">{before}[{percent(value.low)}, {percent(value.high)}]</span>'
+
+
+def _leaderboard(part: Leaderboard, start: int) -> str:
+    """Return a row for each system, field and size; records of one row differ in their measure."""
+    rows: dict[tuple[str, str, int | None], dict[str, int]] = {}
+    best: dict[tuple[str, int | None, str], float] = {}
+    for number, each in enumerate(part.records):
+        place = str(each["field"] or DATASET), each["size"]
+        rows.setdefault((each["label"], *place), {})[each["measure"]] = number
+        value = sign_of(each["measure"]) * each["value"]
+        best[(*place, each["measure"])] = max(best.get((*place, each["measure"]), -math.inf), value)
+    several = len({field for _, field, _ in rows}) > 1
+    head = _header("system", label=True) + (_header("field", label=True) if several else "") + _header("pool")
+    head += "".join(_header(label_of(measure), start=True) for measure in part.measures) + _header("queries")
+    lines = []
+    for (label, field, size), numbers in rows.items():
+        cells = ""
+        for measure in part.measures:
+            found = numbers.get(measure)
+            wins = found is not None and sign_of(measure) * part.records[found]["value"] == best[field, size, measure]
+            cells += "<td>–</td>" if found is None else _opening(part, found, start, wins)
+        some = part.records[next(iter(numbers.values()))]
+        count = "" if size is None else format_count(size)
+        where = f'<td class="label">{escape(field)}</td>'
+        lines.append(
+            f'<tr><th scope="row">{_breaking(label)}</th>{where if several else ""}'
+            f'<td data-v="{size or 0}">{count}</td>{cells}<td data-v="{some["queries"]}">{some["queries"]:,}</td></tr>'
+        )
+    return (
+        '<div class="scroll"><table class="sortable leaderboard">'
+        f'<caption class="hidden">{escape(part.title)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        '<p class="note">Percent [interval over queries]. Bold: best of its pools. † differs from the baseline. '
+        "Each figure opens its provenance.</p>"
+    )
+
+
+def _opening(part: Leaderboard, number: int, start: int, best: bool) -> str:
+    """Return the cell of a record, with a button that opens it."""
+    each = part.records[number]
+    marked = each["p_adjusted"] is not None and each["p_adjusted"] < part.alpha
+    figure = Figure(each["value"], each["deviation"], each["low"], each["high"], best, marked)
+    named = (
+        f"{percent(figure.value)}, {each['label']}, {each['field'] or DATASET}, {label_of(each['measure'])}: provenance"
+    )
+    return (
+        f'<td data-v="{figure.value!r}"><button type="button" class="figure" aria-label="{escape(named)}" '
+        f'data-record="{start + number}">{_bold(figure.value, best)}</button>{_MARK * marked}{_interval(figure)}</td>'
+    )
+
+
+def as_index(pages: Mapping[str, Sequence[str]]) -> str:
+    """Return the page that links to others: what is :data:`LISTED`, the date and the contents, by folder name."""
+    rows = "".join(
+        f'<tr><th scope="row"><a href="{escape(quote(name))}/index.html">{escape(name).replace("_", "_<wbr>")}</a></th>'
+        + "".join(f'<td class="label{" wrap" * (len(text) > 20)}">{_breaking(text) or "–"}</td>' for text in texts)
+        + "</tr>"
+        for name, texts in pages.items()
+    )
+    head = "".join(_header(text, label=True) for text in ("report", *LISTED, "written (UTC)", "contents"))
+    tools = _Setting().tools("", {}, len(pages))
+    table = (
+        f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
+    about = f"{len(pages)} report{'s' * (len(pages) != 1)}."
+    return _file(Page("Reports", about, []), [f"<section>{tools}{table}</section>"], {}, {})

@@ -1,0 +1,318 @@
+"""What was scored in a workspace: a frame with a row for each ranking, and the values of its queries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import SHORT_ID, canonical, digest, from_mapping
+from pipeline.core.errors import CorruptError
+from pipeline.core.manifest import MANIFEST
+from pipeline.core.progress import warn
+from pipeline.core.task import Task
+from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.corpus.reader import Corpus
+from pipeline.measure.measures import parse_measures
+from pipeline.retrieve.indexes import IndexSettings
+from pipeline.runner import Runner
+from pipeline.stages.chain import Evaluation
+from pipeline.stages.search import settings_of
+
+_TUNED = ("k1", "b", "weights")
+"""Settings that differ between pools where they were chosen on validation queries."""
+
+IDENTITY = {
+    "corpus": pl.String,
+    "field": pl.String,
+    "year": pl.Int32,
+    "split": pl.String,
+    "size": pl.Int64,
+    "seed": pl.Int64,
+    "sample": pl.Int32,
+    "queries": pl.Int64,
+    "system": pl.String,
+    "depth": pl.Int64,
+    "k1": pl.Float64,
+    "b": pl.Float64,
+    "precision": pl.String,
+    "engine": pl.String,
+    "revision": pl.String,
+    "settings": pl.String,
+    "pool_settings": pl.String,
+    "pool": pl.String,
+    "ranking": pl.String,
+}
+"""What identifies the scores of a ranking. ``size`` and ``queries`` count candidates and queries of the pool; ``field``
+is null at the dataset level; ``settings`` and ``pool_settings`` are JSON; ``corpus``, ``pool`` and ``ranking`` are
+folder names."""
+
+FACTS = {
+    "label": pl.String,
+    "kind": pl.String,
+    "scores": pl.List(pl.String),
+    "measures": pl.List(pl.String),
+    "positives": pl.Int64,
+    "positives_not_in_collection": pl.Int64,
+    "queries_without_positive": pl.Int64,
+    "queries_without_results": pl.Int64,
+    "retrieved": pl.Int64,
+    "tied_share": pl.Float64,
+    "metadata_gaps": pl.String,
+    "replaced": pl.Boolean,
+}
+"""What is known of each ranking besides. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
+``kind`` identifies what the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is JSON
+(:func:`pipeline.corpus.marks.counted`), ``replaced`` says that other tunings were left out."""
+
+_PRIVATE = {
+    "row": pl.String,
+    "row_settings": pl.String,
+    "variant": pl.String,
+    "published": pl.Int64,
+    "corpus_path": pl.String,
+    "pool_path": pl.String,
+    "ranking_path": pl.String,
+    "score_paths": pl.List(pl.String),
+}
+
+RUNS = IDENTITY | FACTS | _PRIVATE
+"""Columns of a frame of rankings. ``row`` identifies the system on pools of all fields and sizes, ``variant`` on this
+pool, tuned settings included."""
+
+_OF_QUERIES = {"query": pl.UInt32, "query_id": pl.String, "measure": pl.String, "value": pl.Float64}
+
+SCORES_SCHEMA = IDENTITY | FACTS | _OF_QUERIES
+"""Columns of a frame of scores, a row for each query and measure. ``query`` is the position in the pool; ``query_id``
+is null where the corpus is gone, or not asked for; ``value`` is a fraction."""
+
+
+EXPORTED = [*IDENTITY, *_OF_QUERIES]
+"""Columns of a file of scores."""
+
+
+class ScoredRun(NamedTuple):
+    """The artifacts of one ranking that was scored; ``corpus`` is None if it is gone."""
+
+    scores: Sequence[Artifact]
+    ranking: Artifact
+    pool: Artifact
+    corpus: Artifact | None
+
+
+def stored(root: Path) -> pl.DataFrame:
+    """Return everything that was scored in a workspace, columns :data:`RUNS`; what cannot be read is said and left out.
+
+    The scores of one ranking may be spread over several artifacts, one a list of measures; those published last come
+    first.
+    """
+    parents = (POOLS, RANKINGS, CORPORA)
+    pools, rankings, corpora = ({one.id: one for one in published(root / parent)} for parent in parents)
+    together: dict[tuple[str, str, str], list[Artifact]] = {}
+    for artifact in sorted(published(root / SCORES), key=_published_at, reverse=True):
+        inputs, config = artifact.manifest.inputs, artifact.manifest.config
+        lost = [_lost(root / POOLS, inputs["pool"])] if inputs["pool"] not in pools else []
+        lost += [_lost(root / RANKINGS, inputs["ranking"])] if inputs["ranking"] not in rankings else []
+        if lost:
+            warn(f"left out: {artifact.name}, because {' and '.join(lost)}")
+        else:
+            key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))
+            together.setdefault(key, []).append(artifact)
+    scored = []
+    for (ranking, _, _), scores in together.items():
+        pool = pools[scores[0].manifest.inputs["pool"]]
+        scored.append(ScoredRun(scores, rankings[ranking], pool, corpora.get(pool.manifest.inputs["corpus"])))
+    return runs_of_artifacts(scored)
+
+
+def runs_of_artifacts(scored: Iterable[ScoredRun]) -> pl.DataFrame:
+    """Return scored rankings as a frame, columns :data:`RUNS`, in order; those without a measure are left out."""
+    rows = [_row(run) for run in scored]
+    return pl.DataFrame([row for row in rows if row["measures"]], schema=RUNS, orient="row")
+
+
+def runs_of(runner: Runner, evaluations: Iterable[Evaluation]) -> pl.DataFrame:
+    """Return evaluations that were made as a frame, columns :data:`RUNS`."""
+
+    def made(part: Task | Artifact) -> Artifact:
+        return part if isinstance(part, Artifact) else runner.make(part)
+
+    scored = []
+    for evaluation in evaluations:
+        inputs = evaluation.scores[0].inputs
+        scores = runner.make_all(evaluation.scores)
+        scored.append(ScoredRun(scores, *(made(inputs[name]) for name in ("ranking", "pool", "corpus"))))
+    return runs_of_artifacts(scored)
+
+
+def artifact(run: Mapping[str, Any], kind: str) -> Artifact:
+    """Open the ``corpus``, ``pool`` or ``ranking`` of a row of a frame of rankings."""
+    return Artifact.open(Path(run[f"{kind}_path"]))
+
+
+def opened_pool(run: Mapping[str, Any]) -> Pool | None:
+    """Open the pool of a row of a frame of rankings with its corpus; None if the corpus is gone."""
+    if run["corpus_path"] is None or not (Path(run["corpus_path"]) / MANIFEST).is_file():
+        return None
+    return Pool(artifact(run, "pool"), Corpus(artifact(run, "corpus")))
+
+
+def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
+    """Return the scores of rankings, columns :data:`SCORES_SCHEMA`, ranking by ranking in the order given.
+
+    Args:
+        chosen: rankings, columns :data:`RUNS`.
+        named: whether queries have their ``query_id``, which is null otherwise.
+
+    Raises:
+        CorruptError: a ranking does not have one value for each query and measure.
+    """
+    ids: dict[str, list[str]] = {}
+    parts = [pl.DataFrame(schema={"run": pl.UInt32} | _OF_QUERIES)]
+    for number, run in enumerate(chosen.iter_rows(named=True)):
+        read = _values(run)
+        if run["pool"] not in ids:
+            pool = opened_pool(run) if named else None
+            ids[run["pool"]] = [] if pool is None else pool.query_ids()
+        query_ids = ids[run["pool"]]
+        query_id = pl.Series(query_ids, dtype=pl.String).gather(read["query"]) if query_ids else pl.lit(None, pl.String)
+        read = read.with_columns(pl.lit(number, pl.UInt32).alias("run"), query_id.alias("query_id"))
+        parts.append(read.select(list(parts[0].columns)))
+    told = chosen.select([*IDENTITY, *FACTS]).with_row_index("run")
+    return pl.concat(parts).join(told, on="run", how="left", maintain_order="left").select(list(SCORES_SCHEMA))
+
+
+def load_runs(scores: pl.DataFrame) -> pl.DataFrame:
+    """Return the rankings of a frame of scores, a row for each: its columns without query and measure."""
+    return scores.select([*IDENTITY, *FACTS]).unique(["pool", "ranking", "label"], keep="first", maintain_order=True)
+
+
+def as_json(settings: Any) -> str:
+    """Return settings as JSON with one spelling."""
+    return json.dumps(canonical(settings), sort_keys=True, ensure_ascii=False)
+
+
+def _row(run: ScoredRun) -> dict[str, Any]:
+    scored, pool, counts = run.scores[0].manifest, run.pool.manifest, run.pool.manifest.counts
+    system, config = str(scored.config["system"]), run.pool.manifest.config
+    settings = {"depth": scored.counts["depth"], **settings_of(run.ranking.manifest)}
+    if config.get("queries_are") == "texts":
+        settings["missing_positives"] = scored.config.get("missing_positives", "ignore")
+    depth = int(settings["depth"])
+    varied = {setting.path[0] for setting in SETTINGS.values() if not setting.separates}
+    shared = {name: value for name, value in config.items() if name not in varied}
+    parsed = {measure for one in run.scores for measure in parse_measures(one.manifest.config["measures"])}
+    row_settings = _row_settings(system, settings, "tuning" in run.ranking.manifest.inputs)
+    tuning = run.ranking.manifest.inputs.get("tuning")
+    return {
+        "corpus": str(scored.provenance["corpus"]),
+        "field": config.get("field"),
+        "year": config.get("year"),
+        "split": config.get("split"),
+        "size": int(counts["candidates"]),
+        "seed": config.get("seed"),
+        "sample": int(config.get("sample", 1)),
+        "queries": counts["queries"],
+        "system": system,
+        "depth": depth,
+        "k1": settings.get("k1"),
+        "b": settings.get("b"),
+        "precision": "+".join(sorted(set(_under(settings, "compute")))) or None,
+        "engine": _engine(settings),
+        "revision": "+".join(sorted({revision for revision in _under(settings, "revision") if revision})) or None,
+        "settings": as_json(settings),
+        "pool_settings": as_json(config),
+        "pool": run.pool.name,
+        "ranking": run.ranking.name,
+        "label": system,
+        "kind": digest([pool.inputs["corpus"], pool.stage_version, shared]),
+        "scores": [one.name for one in run.scores],
+        "measures": [str(m) for m in sorted(parsed, key=lambda m: m.order) if (m.cutoff or 0) <= depth],
+        "positives": int(counts["positives"]),
+        "positives_not_in_collection": int(counts.get("positives_not_in_collection", 0)),
+        "queries_without_positive": scored.counts["queries_without_positive"],
+        "queries_without_results": scored.counts["queries_without_results"],
+        "retrieved": scored.counts["retrieved"],
+        "tied_share": scored.counts["tied_share"],
+        "metadata_gaps": as_json(counts.get("marks", {})),
+        "replaced": False,
+        "row": digest([system, row_settings]),
+        "row_settings": as_json(row_settings),
+        "variant": digest([run.ranking.manifest.stage_version, tuning, canonical(settings)]),
+        "published": _published_at(run.ranking)[0],
+        "corpus_path": None if run.corpus is None else str(run.corpus.path),
+        "pool_path": str(run.pool.path),
+        "ranking_path": str(run.ranking.path),
+        "score_paths": [str(one.path) for one in run.scores],
+    }
+
+
+def _row_settings(system: str, settings: Mapping[str, Any], tuned: bool) -> dict[str, Any]:
+    """Return the settings that are the same for every pool: those chosen on validation queries are left out."""
+    tuned = tuned or bool(settings.get("weights")) or ":tuned" in system
+    kept = _without(settings, _TUNED if tuned else ())
+    parts = settings.get("parts")
+    if isinstance(parts, Mapping):
+        kept["parts"] = {name: _without(part, _TUNED if ":tuned" in name else ()) for name, part in parts.items()}
+    return kept
+
+
+def _without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in names}
+
+
+def _engine(settings: Mapping[str, Any]) -> str | None:
+    """Return ``exact`` or the index of approximate search; None for systems without vectors."""
+    searches = list(_under(settings, "search"))
+    indexes = [from_mapping(IndexSettings, search).name for search in searches if isinstance(search, Mapping)]
+    return next(iter([*indexes, *searches]), None)
+
+
+def _under(value: Any, key: str) -> Iterator[Any]:
+    """Yield every value of a key, however deep."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if name == key:
+                yield inner
+            else:
+                yield from _under(inner, key)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _under(inner, key)
+
+
+def _values(run: Mapping[str, Any]) -> pl.DataFrame:
+    """Return ``query, measure, value`` of one ranking, each once, from all its artifacts."""
+    parts = [_read(Artifact.open(Path(path))) for path in run["score_paths"]]
+    kept = pl.concat(parts).filter(pl.col("measure").is_in(run["measures"]))
+    kept = kept.unique(["query", "measure"], keep="first", maintain_order=True)
+    if len(kept) != kept["query"].n_unique() * len(run["measures"]):
+        raise CorruptError(f"the artifacts of {run['ranking']} have other queries", "Score it again with --repair")
+    return kept
+
+
+def _read(artifact: Artifact) -> pl.DataFrame:
+    found: Any = pl.from_arrow(artifact.arrow("scores.arrow").select(["query", "measure", "value"]))
+    table, measures = pl.DataFrame(found), artifact.manifest.config["measures"]
+    count = table["query"].n_unique() * len(measures)
+    whole = set(table["measure"]) == set(measures) and table.select("query", "measure").n_unique() == len(table)
+    if not whole or len(table) != count or table["value"].null_count():
+        raise CorruptError(f"{artifact.path} does not have one value for each query and measure", "Score it again")
+    return table
+
+
+def _lost(parent: Path, identity: str) -> str:
+    """Return why an artifact of a folder cannot be read."""
+    folder = next(parent.glob(f"[!.]*-{identity[:SHORT_ID]}"), None)
+    return f"{folder / MANIFEST} is damaged" if folder else f"{parent} has no artifact {identity[:SHORT_ID]} any more"
+
+
+def _published_at(artifact: Artifact) -> tuple[int, str]:
+    """Return when an artifact was published, as a sort key."""
+    return (artifact.path / MANIFEST).stat().st_mtime_ns, artifact.name

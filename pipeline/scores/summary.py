@@ -1,0 +1,320 @@
+"""Means over samples, macro averages over fields, and significance against a baseline (protocols 2 to 4)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipeline.core.errors import InputError
+from pipeline.measure.measures import sign_of
+from pipeline.measure.statistics import confidence_interval, holm, mean_and_deviation, paired_permutation
+from pipeline.scores.average import (
+    AVERAGE,
+    PROTOCOL,
+    Average,
+    Draws,
+    Floats,
+    Key,
+    Setup,
+    average,
+    families,
+    in_order,
+)
+from pipeline.scores.store import as_json, load_runs
+
+USUAL = "usual"
+"""In place of a baseline: tuned BM25, or BM25, where one row has that name."""
+
+EQUAL = 1e-12
+"""Means that differ by less are equal but for rounding."""
+
+SUMMARY = {
+    "table": pl.Int32,
+    "over": pl.String,
+    "wanted": pl.String,
+    "alpha": pl.Float64,
+    "system": pl.String,
+    "label": pl.String,
+    "corpus": pl.String,
+    "pool": pl.String,
+    "field": pl.String,
+    "size": pl.Int64,
+    "sample": pl.Int32,
+    "samples": pl.List(pl.Int32),
+    "measure": pl.String,
+    "value": pl.Float64,
+    "deviation": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "level": pl.Float64,
+    "p_value": pl.Float64,
+    "p_adjusted": pl.Float64,
+    "baseline": pl.String,
+    "best": pl.Boolean,
+    "marked": pl.Boolean,
+    "queries": pl.Int64,
+    "positives": pl.Int64,
+    "queries_without_results": pl.Int64,
+    "positives_not_in_collection": pl.Int64,
+    "year": pl.Int32,
+    "split": pl.String,
+    "seed": pl.Int64,
+    "depth": pl.Int64,
+    "k1": pl.Float64,
+    "b": pl.Float64,
+    "precision": pl.String,
+    "engine": pl.String,
+    "revision": pl.String,
+    "settings": pl.String,
+    "pool_settings": pl.String,
+    "ties": pl.String,
+    "bootstrap_seed": pl.Int64,
+    "resamples": pl.Int64,
+    "permutations": pl.Int64,
+    "pools": pl.List(pl.String),
+    "rankings": pl.List(pl.String),
+    "scores": pl.List(pl.String),
+}
+"""Columns of a summary, a row for each figure.
+
+``table`` numbers the tables in the order shown; ``over`` says what a table is over: ``sizes`` (one field, or the
+dataset level, at rising sizes) or ``fields``; ``wanted`` is the baseline that was asked for, null without tests, and
+``alpha`` bounds the adjusted p-values that are ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an
+average over pools of different sizes. ``value`` is the mean over ``samples`` of the mean over queries, ``deviation``
+the standard deviation over samples (null of one), ``low`` and ``high`` bound the bootstrap interval over queries.
+``best`` marks the best of what is compared: the systems of one depth on one pool. What differs between the rankings of
+a figure is null.
+"""
+
+_SHARED = ("year", "split", "seed", "depth", "k1", "b", "precision", "engine", "revision", "settings")
+
+
+def summarise(
+    scores: pl.DataFrame,
+    *,
+    baseline: str | None = None,
+    sort: str | None = None,
+    draws: Draws = PROTOCOL,
+) -> pl.DataFrame:
+    """Return the figures of all measures, columns :data:`SUMMARY`: table by table, pools in the order shown.
+
+    Args:
+        scores: columns :data:`pipeline.scores.store.SCORES_SCHEMA`; systems keep their order.
+        baseline: name or label of the row that the others are tested against; None: no tests; or
+            :data:`USUAL`.
+        sort: the measure whose mean over pools orders the systems, best first.
+        draws: seed and numbers of the bootstrap and the tests.
+
+    Raises:
+        InputError: there are no scores; the baseline or ``sort`` was not scored; samples of one pool have other
+            queries.
+    """
+    if scores.is_empty():
+        raise InputError("there are no scores to report", "Run mdcr eval first")
+    parts: list[pl.DataFrame] = []
+    for one_kind in scores.partition_by("kind", maintain_order=True):
+        first = int(parts[-1]["table"].max() or 0) + 1 if parts else 1
+        parts.append(_summarised(one_kind, first, baseline, sort, draws))
+    return pl.concat(parts)
+
+
+def summarise_samples(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataFrame:
+    """Return the figures of each sample alone where a pool has several, without tests, columns :data:`SUMMARY`."""
+    parts = [pl.DataFrame(schema=SUMMARY)]
+    for one_kind in scores.partition_by("kind", maintain_order=True):
+        runs = load_runs(one_kind)
+        several = one_kind.filter((pl.col("sample").n_unique() > 1).over("field", "size", "label"))
+        for sample in sorted(several["sample"].unique()):
+            part = several.filter(sample=sample)
+            averages = average(part, draws)
+            rows = [_row(key, one, draws) for key, one in averages.items()]
+            parts.append(_frame(rows, runs, draws))
+    return pl.concat(parts)
+
+
+def _summarised(scores: pl.DataFrame, first: int, baseline: str | None, sort: str | None, draws: Draws) -> pl.DataFrame:
+    runs = load_runs(scores)
+    wanted = _usual(runs) if baseline == USUAL else baseline
+    base_of = baselines(runs, wanted)
+    measures = in_order(scores["measure"].unique())
+    if sort is not None and sort not in measures:
+        raise InputError(f"{sort} was not scored", f"Score it with --measures, or choose from {', '.join(measures)}")
+    averages = average(scores, draws)
+    labels = list(runs["label"].unique(maintain_order=True))
+    if sort is not None:
+        means = {
+            name: [one.values.mean() for key, one in averages.items() if key[1:] == (name, sort)] for name in labels
+        }
+        sign = -sign_of(sort)
+        labels.sort(key=lambda name: sign * np.mean(means[name]) if means[name] else np.inf)
+    rows: list[dict[str, Any]] = []
+    for number, (over, setups) in enumerate(families(list(dict.fromkeys(key[0] for key in averages))), first):
+        own = {key: one for key, one in averages.items() if key[0] in setups}
+        told = {key: _row(key, one, draws) for key, one in own.items()}
+        for key, tested in _tests(own, setups, base_of, draws, draws.seed_of(runs)).items():
+            told[key] |= tested
+        order = itertools.product(setups, labels, measures)
+        rows += [told[key] | {"table": number, "over": over} for key in order if key in told]
+        if over == "fields":
+            macro = _macro_averages(setups, labels, measures, own, draws)
+            rows += [row | {"table": number, "over": over} for row in macro]
+    return _best(_frame(rows, runs, draws)).with_columns(pl.lit(wanted, pl.String).alias("wanted"))
+
+
+def _usual(runs: pl.DataFrame) -> str | None:
+    rows = list(runs.unique("label")["system"])
+    return next((name for name in ("bm25:tuned", "bm25") if rows.count(name) == 1 < len(rows)), None)
+
+
+def _row(key: Key, one: Average, draws: Draws, parts: Sequence[Average] | None = None) -> dict[str, Any]:
+    (field, size), label, measure = key
+    low, high = confidence_interval(
+        one.draws[None, :], *(part.values[None, :] for part in parts or [one]), level=draws.level
+    )
+    mean, deviation = mean_and_deviation(one.figures)
+    return {
+        "field": field,
+        "size": size,
+        "label": label,
+        "measure": measure,
+        "value": mean,
+        "deviation": deviation,
+        "low": float(low[0]),
+        "high": float(high[0]),
+        "queries": len(one.values),
+        "positives": one.positives,
+        "pools": list(one.pools),
+    }
+
+
+def _macro_averages(
+    setups: Sequence[Setup],
+    labels: Sequence[str],
+    measures: Sequence[str],
+    averages: Mapping[Key, Average],
+    draws: Draws,
+) -> Iterator[dict[str, Any]]:
+    """Yield the macro average over fields, for each system that was measured on all of them."""
+    sizes = {size for _, size in setups}
+    for label, measure in itertools.product(labels, measures):
+        parts = [averages[key] for setup in setups if (key := (setup, label, measure)) in averages]
+        if len(parts) < len(setups):
+            continue
+        whole = Average(
+            values=np.concatenate([part.values for part in parts]),
+            figures=_figures_of_samples(parts),
+            samples=max((part.samples for part in parts), key=len),
+            draws=np.mean([part.draws for part in parts], axis=0),
+            positives=sum(part.positives for part in parts),
+            pools=tuple(name for part in parts for name in part.pools),
+        )
+        row = _row(((AVERAGE, 0), label, measure), whole, draws, parts)
+        value = float(np.mean([part.figures.mean() for part in parts]))
+        yield row | {"size": next(iter(sizes)) if len(sizes) == 1 else None, "value": value}
+
+
+def _figures_of_samples(parts: Sequence[Average]) -> Floats:
+    """Return the macro average of each sample; a field with one pool (``SIZE=all``) counts in each of them.
+
+    If fields have different samples, no deviation over samples is defined, and one figure is returned.
+    """
+    repeated = [part for part in parts if len(part.samples) > 1]
+    if len({part.samples for part in repeated}) != 1:
+        return np.array([np.mean([part.figures.mean() for part in parts])])
+    count = len(repeated[0].samples)
+    figures: Floats = np.mean([np.broadcast_to(part.figures, count) for part in parts], axis=0)
+    return figures
+
+
+def baselines(runs: pl.DataFrame, wanted: str | None) -> dict[str, str]:
+    """Return the row each row is tested against: that of the baseline with the same depth.
+
+    ``wanted`` is a name or label; None: no tests.
+    """
+    depth_of = {run["label"]: run["depth"] for run in runs.iter_rows(named=True)}
+    called = dict.fromkeys(r["label"] for r in runs.iter_rows(named=True) if wanted in (r["label"], r["system"]))
+    if wanted is not None and not called:
+        raise InputError(
+            f"the baseline must be one of {', '.join(depth_of)} on these pools, got {wanted!r}",
+            f"Name it with --model, or score it first: mdcr eval --model {wanted}",
+        )
+    base_of: dict[int, str] = {}
+    for label in called:
+        other = base_of.setdefault(depth_of[label], label)
+        if other != label:
+            raise InputError(
+                f"the baseline {wanted!r} must be one row, got {other} and {label}", "Give its whole label"
+            )
+    bases = base_of.values()
+    return {label: base_of[depth] for label, depth in depth_of.items() if depth in base_of and label not in bases}
+
+
+def _tests(
+    averages: Mapping[Key, Average], setups: Sequence[Setup], base_of: Mapping[str, str], draws: Draws, seed: int
+) -> dict[Key, dict[str, Any]]:
+    """Return baseline and p-values of each figure that is tested.
+
+    A system is tested if it and the baseline were ranked to one depth and scored on the same samples. Holm's correction
+    is over the setups of the table (fields, or pool sizes), separately for each system and measure.
+    """
+    raw: dict[Key, float] = {}
+    for setup in setups:
+        pairs = {}
+        for key in (key for key in averages if key[0] == setup):
+            base = averages.get((setup, base_of.get(key[1], ""), key[2]))
+            if base is not None and averages[key].samples == base.samples:
+                pairs[key] = averages[key].values - base.values
+        if pairs:
+            changes = np.stack(list(pairs.values()))
+            p = paired_permutation(changes, seed=seed, item=setup[0] or "", permutations=draws.permutations)
+            raw |= dict(zip(pairs, p.tolist(), strict=True))
+    tested: dict[Key, dict[str, Any]] = {}
+    for label, measure in dict.fromkeys(key[1:] for key in raw):
+        keys = [key for key in raw if key[1:] == (label, measure)]
+        for key, adjusted in zip(keys, holm([raw[key] for key in keys]).tolist(), strict=True):
+            marked = adjusted < draws.alpha
+            tested[key] = {"baseline": base_of[label], "p_value": raw[key], "p_adjusted": adjusted, "marked": marked}
+    return tested
+
+
+def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> pl.DataFrame:
+    """Return figures with what identifies the rankings they are of."""
+    of = {(run["label"], run["pool"]): run for run in runs.iter_rows(named=True)}
+    seed, told = draws.seed_of(runs), []
+    for row in rows:
+        own = [of[row["label"], pool] for pool in row["pools"]]
+        samples = sorted({run["sample"] for run in own})
+        pools = [json.loads(run["pool_settings"]) for run in own]
+        shared = {
+            key: value for key, value in pools[0].items() if key != "sample" and all(p.get(key) == value for p in pools)
+        }
+        told.append({
+            "system": own[0]["system"], "corpus": own[0]["corpus"],
+            "pool": row["pools"][0] if len(row["pools"]) == 1 else None,
+            "sample": samples[0] if len(samples) == 1 and row["field"] != AVERAGE else None,
+            "samples": samples, "level": draws.level, "alpha": draws.alpha, "best": False, "marked": False,
+            "queries_without_results": sum(run["queries_without_results"] for run in own),
+            "positives_not_in_collection": sum(run["positives_not_in_collection"] for run in own),
+            **{name: own[0][name] if len({run[name] for run in own}) == 1 else None for name in _SHARED},
+            "pool_settings": as_json(shared), "ties": "score descending, then paper id descending",
+            "bootstrap_seed": seed, "resamples": draws.resamples, "permutations": draws.permutations,
+            "rankings": list(dict.fromkeys(run["ranking"] for run in own)),
+            "scores": list(dict.fromkeys(name for run in own for name in run["scores"])),
+            **row,
+        })  # fmt: skip
+    return pl.DataFrame(told, schema=SUMMARY, orient="row")
+
+
+def _best(summary: pl.DataFrame) -> pl.DataFrame:
+    """Mark the best figures of each pool and measure, among two or more systems of one depth."""
+    rivals = ["table", "field", "size", "measure", "depth"]
+    signs = {name: sign_of(name) for name in summary["measure"].unique()}
+    value = pl.col("value") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
+    return summary.with_columns(
+        ((value >= value.max().over(rivals) - EQUAL) & (pl.len().over(rivals) > 1)).alias("best")
+    )

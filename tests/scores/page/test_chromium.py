@@ -1,0 +1,333 @@
+"""Pages in headless Chromium: they work, fetch nothing and say nothing on the console."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.scores.average import Draws
+from pipeline.scores.compare import compare, most_different
+from pipeline.scores.page.comparison import page_of as page_of_comparison
+from pipeline.scores.page.index import write_index, write_page
+from pipeline.scores.page.parts import Listing, Mark, Reading, TextBrowser
+from tests.scores.page.workspace import CITED, EVIL, ranked, report_page, scored, title
+
+CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: apt-get install chromium"),
+]
+SIZES = [(1280, 900), (390, 844)]
+
+
+def reading(style: str, heading: str, mark: Mark = "") -> Reading:
+    papers = Listing("papers", ["paper", "grade", "bm25"], [[EVIL, "2", "10"], ["b", "3", "9"]], [[("", "")], TEXT])
+    return Reading([style], heading, [(f"{style} {EVIL} ", ""), ("marked", mark)], [papers], {"year": "2001"})
+
+
+TEXT: list[tuple[str, Mark]] = [("all ", ""), (EVIL, "strike")]
+TEXTS = TextBrowser(
+    "Texts",
+    ["Style"],
+    {"bold": f"what {EVIL} does", "strike": "gone", "underline": "new"},
+    [reading("plain", "1"), reading("plain", "2", "bold"), reading("twisted", "2", "underline")],
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("page")
+    runs, scores = scored(root)
+    (root / "reports/one").mkdir(parents=True)
+    page = report_page(runs, scores)
+    write_page(dataclasses.replace(page, parts=[*page.parts, TEXTS]), root / "reports/one")
+    draws = Draws(resamples=50)
+    differences = compare(scores, "bm25", "lsa", draws=draws)
+    queries = most_different(scores, runs, ("bm25", "lsa"), "map", 10)
+    (root / "reports/two").mkdir()
+    write_page(page_of_comparison(differences, queries, runs, scores, draws), root / "reports/two")
+    write_index(root / "reports")
+    return root / "reports"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Any, folder: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The page of a report, or of another folder; afterwards, what it fetched and what it said."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    page, said, fetched = context.new_page(), [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda sent: fetched.append(sent.url))
+    open_page(page, folder / getattr(request, "param", "one") / "index.html")
+    yield page
+    assert said == []
+    assert [url for url in fetched if not url.startswith(("file:", "blob:"))] == []
+    assert len([url for url in fetched if url.startswith("file:")]) == 1
+    assert page.evaluate("window.broken") is None
+    context.close()
+
+
+def open_page(page: Any, path: Path) -> None:
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-ready]")
+
+
+def column(page: Any, number: int, table: str = ".leaderboard") -> list[str]:
+    cells = page.locator(f"{table} tbody tr:visible > *:nth-child({number})")
+    return [text.strip() for text in cells.all_inner_texts()]
+
+
+def figures(texts: list[str]) -> list[float]:
+    return [float(re.match(r"[-+−]?[\d.]+", text)[0].replace("−", "-")) for text in texts]  # type: ignore[index]
+
+
+def ap(system: str, query: int) -> float:
+    hits = [rank for rank, row in enumerate(ranked(system, query), 1) if row in CITED[query]]
+    return sum(number / rank for number, rank in enumerate(hits, 1)) / len(CITED[query])
+
+
+def test_sorting_by_mouse_and_keyboard(page: Any) -> None:
+    head = page.locator(".leaderboard th", has_text="MAP")
+    unsorted = figures(column(page, 4))
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    assert figures(column(page, 4)) == sorted(unsorted, reverse=True) != unsorted
+    head.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert figures(column(page, 4)) == sorted(unsorted)
+    page.locator(".leaderboard th button", has_text="system").click()
+    assert column(page, 1) == sorted(column(page, 1))
+    assert page.locator(".leaderboard th[aria-sort]").count() == 1
+    summary = page.locator("#s5 tbody.summary")
+    page.locator("#s5 th button", has_text="lsa").first.click()
+    assert summary.inner_text().startswith("AVG")
+
+
+def test_a_filter_hides_rows(page: Any) -> None:
+    everything = column(page, 1)
+    page.locator("#s0 input[type=search]").fill("LSA phys")
+    assert (column(page, 1), column(page, 2)) == (["lsa"], ["Physics"])
+    assert page.locator("#s0 .found").inner_text() == f"1 of {len(everything)} rows"
+    page.locator("#s0 input[type=search]").fill("")
+    assert column(page, 1) == everything
+
+
+def test_a_figure_opens_its_provenance(page: Any) -> None:
+    page.locator(".leaderboard tbody tr", has_text="Art").first.locator("button").first.click()
+    told = page.locator("dialog[open]").inner_text()
+    assert re.search(r"bm25, Art, map: [\d.]+", told)
+    assert all(re.search(name, told) for name in ("rankings\nrank-", "pools\n", '"depth": 500', "bootstrap seed\n13"))
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+
+
+def test_tables_are_downloaded(page: Any) -> None:
+    texts = {}
+    for name in ("leaderboard.csv", "table-2.csv", "table-2.tex"):
+        with page.expect_download() as download:
+            page.locator(f"[data-file='{name}']").click()
+        assert download.value.suggested_filename == name
+        texts[name] = Path(download.value.path()).read_text()
+    whole, part = (list(csv.DictReader(texts[f"{name}.csv"].splitlines())) for name in ("leaderboard", "table-2"))
+    assert {row["field"] for row in whole} == {"", "Art", "Physics", "AVG"}
+    assert {row["field"] for row in part} == {"Art", "Physics", "AVG"}
+    shown = {f"{100 * float(row['value']):.1f}" for row in part if row["measure"] == "map"}
+    assert shown == {f"{value:.1f}" for value in figures(column(page, 2, "#s5") + column(page, 3, "#s5"))}
+    assert r"\toprule" in texts["table-2.tex"]
+
+
+def test_a_query_with_its_positives_and_rankings(page: Any) -> None:
+    page.locator("select[name=pool]").select_option(label="Physics, 8")
+    page.locator("input[name=filter]").fill("WINDOW.broken")
+    rows = page.locator(".queries tbody tr")
+    assert rows.count() == 1
+    rows.locator("button").click()
+    article = page.locator(".browser article")
+    assert article.locator("h3").inner_text() == f"1 {EVIL}"
+    assert article.locator(".note").first.inner_text() == "Query 00001, 2001, Physics, 8 candidates"
+    (positive,) = article.locator(".positives tbody tr").all()
+    assert positive.locator("th, td").all_inner_texts() == [f"3 {EVIL}", "2003", "2", "2"]
+    for number, system in enumerate(("bm25", "lsa")):
+        side = article.locator(".sides section").nth(number)
+        assert side.locator("h4").inner_text() == f"{system}: first 10"
+        expected = [title(row) for row in ranked(system, 1)]
+        assert side.locator("li span:first-child").all_inner_texts() == expected
+        assert side.locator("li.relevant span:first-child").all_inner_texts() == [title(row) for row in CITED[1]]
+
+
+def test_two_systems_are_compared(page: Any) -> None:
+    def shown() -> list[list[str]]:
+        return [row.locator("td").all_inner_texts() for row in page.locator(".queries tbody tr").all()]
+
+    rows = shown()
+    assert len(rows) == len(CITED)
+    assert [float(cells[4].replace("−", "-")) for cells in rows] == pytest.approx(
+        [float(cells[3]) - float(cells[2]) for cells in rows], abs=0.11
+    )
+    assert "lsa is better on 1, the same on 1, worse on 1" in page.locator(".comparison").inner_text()
+    page.locator("select[name=a]").select_option(label="lsa")
+    page.locator("select[name=b]").select_option(label="bm25")
+    assert [[a, b] for _, _, b, a, _ in shown()] == [cells[2:4] for cells in reversed(rows)]
+    page.locator(".queries th button", has_text="positives").click()
+    assert [int(cells[1]) for cells in shown()] == sorted(map(len, CITED.values()), reverse=True)
+    page.locator("select[name=b]").select_option(label="lsa")
+    assert {cells[4] for cells in shown()} == {"0.0"}
+
+
+@pytest.mark.parametrize("page", ["two"], indirect=True)
+def test_the_page_of_a_comparison(page: Any) -> None:
+    assert page.locator("h1").inner_text() == "lsa against bm25"
+    pools = ["dataset level 7", "dataset level 8", "Art 8", "Physics 8"]
+    assert column(page, 1, "#s0") == [f"{pool}, {name}" for pool in pools for name in ("MAP", "NDCG", "R@30")]
+    page.locator("#s0 input[type=search]").fill("art map")
+    ((_, one, other, change, _, *counts),) = [row.locator("th, td").all_inner_texts() for row in
+                                                 page.locator("#s0 tbody tr:visible").all()]  # fmt: skip
+    gains = [ap("lsa", query) - ap("bm25", query) for query in CITED]
+    assert figures([change]) == [pytest.approx(100 * sum(gains) / 3, abs=0.06)]
+    assert figures([change]) == [pytest.approx(float(other) - float(one), abs=0.11)]
+    assert list(map(int, counts)) == [sum(map(test, gains)) for test in ((0.0).__lt__, (0.0).__eq__, (0.0).__gt__)]
+    for number in (1, 2):
+        chart = page.locator(f"#s{number} canvas")
+        chart.scroll_into_view_if_needed()
+        before, box = chart.screenshot(), chart.bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(100)
+        assert chart.screenshot() != before
+    assert "Queries that differ most in MAP" in page.locator("#s3 h2").inner_text()
+    row = page.locator("#s3 tbody tr", has_text="window.broken").first
+    assert row.locator("th").inner_text() == f"1 {EVIL}"
+    assert row.locator("td").nth(3).inner_text() == "2 → 2"
+    assert page.locator(".queries tbody tr").count() == len(CITED)
+    with page.expect_download() as download:
+        page.locator("[data-file='queries.csv']").click()
+    rows = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
+    assert {row["positives"] for row in rows if row["query_id"] == "00000"} == {"00005 1 → –;00003 3 → –"}
+
+
+def test_texts_with_marked_spans(page: Any) -> None:
+    root, text = page.locator(".texts"), page.locator(".texts article p[dir]")
+    assert text.inner_html().startswith("plain &lt;/script&gt;")
+    assert text.locator("mark").count() == 0
+    root.get_by_role("button", name="Next").focus()
+    page.keyboard.press("Enter")
+    assert (root.locator("h3").inner_text(), text.locator("mark.bold").inner_text()) == ("2", "marked")
+    assert root.get_by_role("button", name="Next").is_disabled()
+    root.get_by_label("Style").select_option("twisted")
+    assert root.locator("h3").inner_text() == "2", "the heading stays in sight"
+    assert text.inner_text().startswith(f"twisted {EVIL}")
+    decoration = "getComputedStyle(document.querySelector('.texts article mark')).textDecorationLine"
+    assert page.evaluate(decoration) == "underline"
+    assert root.locator("article .note").inner_text() == "year: 2001"
+    assert root.locator("form + .note mark").all_inner_texts() == [f"what {EVIL} does", "gone", "new"]
+    assert column(page, 1, ".texts table") == [EVIL, "b"]
+    root.get_by_role("button", name="bm25").click()
+    assert column(page, 3, ".texts table") == ["10", "9"]
+    root.locator("tbody button", has_text="b").last.click()
+    told = page.locator("dialog[open]")
+    assert told.locator("h2").inner_text() == "b"
+    assert told.locator("dt, dd").all_inner_texts() == ["text", f"all {EVIL}", "grade", "3", "bm25", "9"]
+    assert told.locator("mark.strike").inner_text() == EVIL
+
+
+def test_charts_and_heat_maps_follow_their_measure(page: Any) -> None:
+    for number, what in ((1, "canvas"), (4, "table")):
+        section = page.locator(f"#s{number}")
+        before = section.locator(what).screenshot()
+        section.locator("select").select_option(label="NDCG")
+        assert section.locator(what).screenshot() != before
+    chart = page.locator("#s1 canvas")
+    before = chart.screenshot()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_timeout(100)
+    assert chart.screenshot() != before, "hovering shows nothing"
+
+
+def test_light_and_dark(page: Any) -> None:
+    def background() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    light, button, chart = background(), page.locator("#theme"), page.locator("#s1 canvas")
+    drawn = chart.screenshot()
+    page.emulate_media(color_scheme="dark")
+    dark = background()
+    assert dark != light
+    assert chart.screenshot() != drawn
+    for name, expected in (("light", light), ("dark", dark), ("system", dark)):
+        button.click()
+        assert button.inner_text() == f"Theme: {name}"
+        assert background() == expected
+    page.emulate_media(media="print")
+    assert background() == light
+    assert not page.locator(".bar").is_visible()
+    assert page.locator(".leaderboard").is_visible()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_it_fits_and_can_be_named(page: Any, size: tuple[int, int]) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.locator(".queries tbody button").first.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    nameless = """() => [...document.querySelectorAll('button, input, select, canvas, img, table')].filter(each =>
+        !(each.labels?.length || each.ariaLabel || each.textContent.trim() || each.alt || each.caption))"""
+    assert page.evaluate(f"({nameless})().map(each => each.outerHTML)") == []
+    assert page.locator("th:not([scope])").count() == 0
+
+
+def test_links_are_grouped_by_what_they_lead_to(page: Any) -> None:
+    groups = page.get_by_role("navigation").get_by_role("group").all()
+    assert [group.get_attribute("aria-label") for group in groups] == ["Tables", "Charts", "Browse"]
+    for group, kind in zip(groups, ("table", "[data-chart], [data-heat]", ".browser, .texts"), strict=True):
+        for link in group.locator("a").all():
+            assert page.locator(str(link.get_attribute("href"))).locator(kind).count()
+
+
+def test_a_wide_table_shows_that_it_scrolls(page: Any) -> None:
+    box = page.locator("#s3 .scroll")
+    faded = "box => getComputedStyle(box).maskImage !== 'none'"
+    assert not box.evaluate(faded)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_function("document.querySelector('#s3 .scroll').classList.contains('faded')")
+    assert box.evaluate(faded)
+    box.evaluate("box => box.scrollTo(box.scrollWidth, 0)")
+    page.wait_for_function("!document.querySelector('#s3 .scroll').classList.contains('faded')")
+    assert not box.evaluate(faded)
+
+
+def test_an_index_leads_to_its_pages(page: Any, folder: Path) -> None:
+    other = page.context.new_page()
+    open_page(other, folder / "index.html")
+    best = max(sum(ap(system, query) for query in CITED) / len(CITED) for system in ("bm25", "lsa"))
+    rows = [
+        ["one", "two"],
+        ["tiny"] * 2,
+        ["2019"] * 2,
+        ["bm25, lsa"] * 2,
+        [f"lsa: MAP {100 * best:.1f} ({where})" for where in ("mean over fields 8", "dataset level 8")],
+    ]
+    for number, texts in enumerate(rows, 1):
+        assert column(other, number, "main table") == texts
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", text) for text in column(other, 6, "main table"))
+    assert column(other, 7, "main table") == [
+        "Retrieval on tiny. 2 systems, 2 fields, 9 queries, pools of 7 to 8 candidates.",
+        "lsa against bm25. 4 pools; 9 queries.",
+    ]
+    other.locator("main a", has_text="one").click()
+    other.wait_for_url("**/one/index.html")

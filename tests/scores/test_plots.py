@@ -1,0 +1,104 @@
+"""Figures: what they draw, and that they are the same bytes each time."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import polars as pl
+import pytest
+from matplotlib.figure import Figure
+
+from pipeline.core.errors import InputError
+from pipeline.scores.average import AVERAGE, Draws
+from pipeline.scores.charts import chart_of, figures
+from pipeline.scores.figures import FORMATS, draw, drawing, save
+from pipeline.scores.page.parts import Chart, Series
+from pipeline.scores.store import load_runs
+from pipeline.scores.summary import summarise
+from tests.scores.cases import figure, made_up
+
+
+@pytest.fixture(scope="module")
+def scores() -> pl.DataFrame:
+    setups = [(None, 200_000), (None, 2_000_000), ("Art", 78_081), ("Physics", 100_000)]
+    return made_up(["BM25", "SciNCL"], setups, measures=["map", "recall@30"])
+
+
+@pytest.fixture(scope="module")
+def summary(scores: pl.DataFrame) -> pl.DataFrame:
+    return summarise(scores, draws=Draws(resamples=50))
+
+
+def save_plots(summary: pl.DataFrame, scores: pl.DataFrame, folder: Path) -> list[Path]:
+    folder.mkdir(exist_ok=True)
+    written = []
+    for name, chart, view in figures(summary, load_runs(scores)):
+        with drawing() as figure_class:
+            written += save(draw(figure_class, chart, view), folder / name, FORMATS, chart.provenance)
+    return written
+
+
+def test_every_table_and_measure_in_every_format(summary: pl.DataFrame, scores: pl.DataFrame, tmp_path: Path) -> None:
+    written = save_plots(summary, scores, tmp_path / "plots")
+    names = [f"{family}-{m}" for family in ("sizes-dataset", "fields") for m in ("map", "recall-at-30")]
+    assert [path.name for path in written] == [f"{name}.{each}" for name in names for each in ("svg", "pdf", "png")]
+    starts = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}
+    for path in written:
+        content = path.read_bytes()
+        assert content.startswith(starts[path.suffix[1:]])
+        assert b"corpus tiny-0123456789ab; pools " in content.replace(b"\\", b"")
+    assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == sorted(path.name for path in written)
+
+
+def test_the_same_bytes_whatever_the_users_style(summary: pl.DataFrame, scores: pl.DataFrame, tmp_path: Path) -> None:
+    first = save_plots(summary, scores, tmp_path / "a")
+    with mpl.rc_context({"font.size": 20, "axes.facecolor": "red", "svg.hashsalt": "other"}):
+        second = save_plots(summary, scores, tmp_path / "b")
+        assert mpl.rcParams["font.size"] == 20
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+        assert not re.search(rb"<dc:date>|CreationDate", one.read_bytes())
+
+
+def test_lines_and_bands_are_the_figures(summary: pl.DataFrame, scores: pl.DataFrame) -> None:
+    drawn = draw(Figure, chart_of(summary.filter(table=1), load_runs(scores)), "MAP")
+    (axes,) = drawn.axes
+    assert [line.get_label() for line in axes.lines] == ["BM25", "SciNCL"]
+    expected = [figure(summary, "SciNCL", None, size, "map") for size in (200_000, 2_000_000)]
+    assert axes.lines[1].get_xydata().tolist() == [[row["size"], 100 * row["value"]] for row in expected]
+    band = axes.collections[1].get_paths()[0].vertices[:, 1]
+    assert band.min() == pytest.approx(min(100 * row["low"] for row in expected))
+    assert band.max() == pytest.approx(max(100 * row["high"] for row in expected))
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["200k", "2M"]
+    assert axes.get_ylabel() == "MAP (%)"
+
+
+def test_dots_are_the_figures(summary: pl.DataFrame, scores: pl.DataFrame) -> None:
+    drawn = draw(Figure, chart_of(summary.filter(table=2), load_runs(scores)), "R@30")
+    (axes,) = drawn.axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["Art", "Physics", "mean"]
+    places = (("Art", 78_081), ("Physics", 100_000), (AVERAGE, None))
+    for container, label in zip(axes.containers, ("BM25", "SciNCL"), strict=True):
+        rows = [figure(summary, label, *place, "recall@30") for place in places]
+        dots, _, (bars,) = container
+        assert dots.get_xdata() == pytest.approx([100 * row["value"] for row in rows])
+        for bar, row in zip(bars.get_segments(), rows, strict=True):
+            assert bar[:, 0] == pytest.approx([100 * row["low"], 100 * row["high"]])
+
+
+def test_a_curve_stands_in_place_of_lines() -> None:
+    series = Series("lsa", [10, 100], [0.5, 0.25], [0.4, None], [0.6, None], [(10, 0.5), (100, 0.3), (1000, 0.2)])
+    (axes,) = draw(Figure, Chart("c", "x", "%", {"MAP": [series]}, log=True), "MAP").axes
+    points, line = axes.lines
+    assert (points.get_linestyle(), points.get_xydata().tolist()) == ("None", [[10, 50], [100, 25]])
+    assert (line.get_linestyle(), line.get_xydata().tolist()) == ("-", [[10, 50], [100, 30], [1000, 20]])
+    assert axes.collections[0].get_paths()[0].vertices[:, 1].max() == pytest.approx(60)
+
+
+def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"matplotlib, which is not installed. .*\[plot\]"), drawing():
+        pass

@@ -1,0 +1,200 @@
+"""Golden text of small tables in every format, and how they are laid out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.core.fields import MAG_FIELDS
+from pipeline.scores.average import Draws
+from pipeline.scores.latex import escape
+from pipeline.scores.records import as_csv, records
+from pipeline.scores.render import FORMATS, check_format, render_table
+from pipeline.scores.summary import summarise, summarise_samples
+from pipeline.scores.tables import Column, Figure, Line, Table, blocks
+from tests.scores.cases import made_up, scored, tables_of
+
+GOLDEN = Path(__file__).with_name("golden")
+
+
+def flat(system: str, value: float, *, field: str | None = None, size: int = 200_000, sample: int = 1) -> pl.DataFrame:
+    """Equal values of all queries: the interval is the value itself, so golden text can be checked by eye."""
+    values = {"map": [value] * 20, "recall@30": [value + 0.125] * 20}
+    return scored(system, values, field=field, size=size, sample=sample, tied_share=0.015)
+
+
+def render(scores: pl.DataFrame, output: str = "terminal", baseline: str | None = None, **look: Any) -> str:
+    """Scores in one of the formats, with MAP alone where fields are shown."""
+    by_field = scores["field"].drop_nulls().len() > 0
+    draws = Draws(resamples=10, permutations=99 if by_field else 10_000)
+    summary = summarise(scores, baseline=baseline, draws=draws)
+    if output == "csv":
+        return as_csv(records(pl.concat([summary, summarise_samples(scores, draws)])))
+    shown = ["map"] if by_field else None
+    return "\n".join(render_table(table, output, **look) for table in tables_of(scores, summary, shown))
+
+
+@pytest.fixture
+def by_size() -> pl.DataFrame:
+    """BM25 and SciNCL at 200k, two samples; BM25 alone at 2M, one sample."""
+    scores = [flat("BM25", 0.25 * sample, sample=sample) for sample in (1, 2)]
+    scores += [flat("SciNCL_v1", 0.25 + 0.25 * sample, sample=sample) for sample in (1, 2)]
+    return pl.concat([*scores, flat("BM25", 0.125, size=2_000_000)])
+
+
+@pytest.fixture
+def by_field() -> pl.DataFrame:
+    scores = [flat("BM25", 0.5, field="Art", size=78_081), flat("SciNCL", 0.375, field="Art", size=78_081)]
+    scores += [flat("BM25", 0.25, field="Physics", size=100_000), flat("SciNCL", 0.625, field="Physics", size=100_000)]
+    return pl.concat(scores)
+
+
+@pytest.mark.parametrize(("case", "width"), [("by_size", 80), ("by_field", 100)])
+@pytest.mark.parametrize(
+    ("suffix", "output"), [("txt", "terminal"), ("md", "markdown"), ("tex", "latex"), ("csv", "csv")]
+)
+def test_golden(request: pytest.FixtureRequest, case: str, width: int, suffix: str, output: str) -> None:
+    expected = (GOLDEN / f"{case}.{suffix}").read_text(encoding="utf-8")
+    assert render(request.getfixturevalue(case), output, "BM25", width=width) == expected
+
+
+def test_csv_is_the_summary_in_full_precision() -> None:
+    scores = made_up(["a", "b"], [("Art", 10), ("Physics", 20)])
+    summary = summarise(scores, baseline="a")
+    lines = list(csv.DictReader(io.StringIO(as_csv(records(pl.concat([summary, summarise_samples(scores)]))))))
+    assert len(summary) == 2 * 2 * 3
+    assert len(lines) == 2 * 2 * (3 + 2 * 3)
+    assert [line["sample"] for line in lines] == [""] * 12 + [n for n in "123" for _ in range(8)]
+    for line, row in zip(lines, summary.rows(named=True), strict=False):
+        assert line["size"] == ("" if row["size"] is None else str(row["size"]))
+        for name in ("value", "deviation", "low", "high", "p_value", "p_adjusted"):
+            assert (float(line[name]) if line[name] else None) == row[name]
+        assert line["pools"].split(";") == row["pools"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 400])
+@pytest.mark.parametrize("ansi", [True, False])
+def test_terminal_keeps_to_the_width(width: int, ansi: bool) -> None:
+    setups = [(None, 200_000), (None, 500_000), ("Art", 10), ("Computer Science", 20)]
+    scores = made_up(["BM25", "SciNCL", "SPECTER"], setups)
+    text = render(scores, baseline="BM25", width=width, ansi=ansi)
+    assert max(len(re.sub(r"\x1b\[[01]m", "", line)) for line in text.splitlines()) <= width
+    tables = tables_of(scores, summarise(scores), ["map"])
+    for table in tables:
+        for column in table.columns:
+            assert column.label in text
+
+
+def test_bold_does_not_shift_columns(by_size: pl.DataFrame) -> None:
+    text = render(by_size, baseline="BM25", ansi=True)
+    assert "\x1b[1m62.5\x1b[0m†" in text
+    plain = re.sub(r"\x1b\[[01]m", "", text).splitlines()
+    assert len({line.rindex("]") for line in plain[5:7]}) == 1
+
+
+def test_best_and_marks() -> None:
+    scores = [
+        scored("a", {"map": [0.1, 0.2, 0.3]}),
+        scored("b", {"map": [0.3, 0.2, 0.1]}),
+        scored("c", {"map": [0.0, 0.1, 0.0]}),
+    ]
+    many = pl.concat(scores)
+    (table,) = tables_of(many, summarise(many, baseline="a", draws=Draws(alpha=1.0)))
+    values = [line.values[0] for line in table.lines]
+    assert [value.best for value in values if isinstance(value, Figure)] == [True, True, False]
+    assert [value.marked for value in values if isinstance(value, Figure)] == [False, False, True]
+
+
+def test_notes_name_parameters_and_the_fields_they_are_of() -> None:
+    values = {"map": [0.5, 0.25]}
+    tuned = [
+        scored("bm25:tuned", values, field=field, k1=k1, b=0.75)
+        for field, k1 in (("Art", 0.9), ("Physics", 1.3), ("Medicine", 0.9))
+    ]
+    fixed = [scored("bm25", values, field=field, k1=0.9, b=0.4) for field in ("Art", "Physics", "Medicine")]
+    dense = pl.concat([scored("lsa", values, field=field) for field in ("Art", "Physics", "Medicine")])
+    many = pl.concat([*tuned, *fixed, dense])
+    notes = " ".join(tables_of(many, summarise(many))[0].notes)
+    assert (
+        "Parameters: bm25:tuned k1=0.9, b=0.75 (Art, Medicine), k1=1.3, b=0.75 (Physics); bm25 k1=0.9, b=0.4." in notes
+    )
+    assert "Parameters" not in " ".join(tables_of(dense, summarise(dense))[0].notes)
+
+
+def test_notes_give_the_published_figures_of_pools_of_their_kind() -> None:
+    values = {"map": [0.5, 0.25], "ndcg": [0.5, 0.25]}
+    systems = ("bm25", "scincl:compute=bfloat16", "scincl:pooling=mean", "aspire-cs")
+
+    def notes(*setups: tuple[str | None, int]) -> str:
+        scores = pl.concat(
+            [scored(system, values, field=field, size=size) for field, size in setups for system in systems]
+        )
+        (table, *_) = tables_of(scores, summarise(scores))
+        return " ".join(note for note in table.notes if note.startswith("Published"))
+
+    assert notes((None, 200_000), (None, 2_000_000), (None, 40_000)) == (
+        "Published, on the papers' own releases: scincl:compute=bfloat16 dataset-200k.map 42.5, "
+        "dataset-200k.ndcg 75.2, dataset-2M.map 21.6, dataset-2M.ndcg 60.0."
+    )
+    assert notes(*((field, 100_000) for field in MAG_FIELDS)) == (
+        "Published, on the papers' own releases: scincl:compute=bfloat16 fields.map 28.7, fields.ndcg 63.1; "
+        "aspire-cs fields.map 26.7, fields.ndcg 61.8."
+    )
+    assert notes((None, 40_000)) == notes(("Art", 200_000)) == notes(*((field, 9_000) for field in MAG_FIELDS)) == ""
+
+
+def test_blocks_keep_groups_together() -> None:
+    columns = tuple(Column(group, label) for group in ("x", "y") for label in "abc")
+    table = Table("t", "", columns, (Line("l", tuple("123456")),), ())
+
+    def cut(room: int) -> list[str]:
+        parts = list(blocks(table, [1] * 6, room))
+        assert "".join(str(value) for part in parts for value in part.lines[0].values) == "123456"
+        return ["".join(column.group + column.label for column in part.columns) for part in parts]
+
+    assert cut(9) == ["xaxbxcyaybyc"]
+    assert cut(5) == ["xaxbxc", "yaybyc"]
+    assert cut(2) == ["xaxb", "xc", "yayb", "yc"]
+    assert cut(0) == ["xa", "xb", "xc", "ya", "yb", "yc"]
+
+
+def test_markup_in_names_is_escaped() -> None:
+    scores = scored("a|b_c%", {"map": [0.5]})
+    assert "| a\\|b\\_c% |" in render(scores, "markdown")
+    assert r"a|b\_c\% & " in render(scores, "latex")
+    hostile = "<img src=x> [a](javascript:b) ![c](d) `e` **f** ~g~ &lt; $h$\n# i | j"
+    shown = render(scored(hostile, {"map": [0.5]}), "markdown")
+    assert re.sub(r"\\[^\w\s]", "", shown).count("\n") == shown.count("\n")
+    assert not re.search(r"<img|\[a|\[c|`|\*\*f|~g|&lt|\$h|\n# i", re.sub(r"\\[^\w\s]", "", shown))
+    assert escape(r"\{&") == r"\textbackslash{}\{\&"
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(InputError, match="no format 'latx'.*'latex'"):
+        check_format("latx")
+
+
+HOSTILE = "=1+1\n\x1b[31m\u202e\0x"
+SHOWN = r"=1+1\n\x1b[31m\u202e\x00x"
+
+
+@pytest.mark.parametrize("output", FORMATS)
+def test_a_name_of_hostile_characters_stays_in_its_row(output: str) -> None:
+    """Rows are neither split nor changed: names have no line end, no escape code and no mark of direction."""
+    plain, named = (
+        render(pl.concat([flat("BM25", 0.5), flat(name, 0.25)]), output, "BM25") for name in ("other", HOSTILE)
+    )
+    assert len(named.splitlines()) == len(plain.splitlines())
+    assert all(line.isprintable() for line in named.splitlines())
+    if output == "csv":
+        systems = [line["system"] for line in csv.DictReader(io.StringIO(named))]
+        assert set(systems) == {"BM25", f"'{SHOWN}"}
+    elif output == "terminal":
+        assert SHOWN in named

@@ -1,0 +1,163 @@
+"""From published scores to frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.schema import SCORES
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.measure.statistics import bootstrap_means, confidence_interval
+from pipeline.runner import Runner
+from pipeline.scores.average import Draws
+from pipeline.scores.choose import choose, load
+from pipeline.scores.labels import labelled
+from pipeline.scores.records import records
+from pipeline.scores.store import RUNS, SCORES_SCHEMA, artifact, stored, values
+from pipeline.scores.summary import summarise, summarise_samples
+from tests.scores import published as made
+from tests.scores.published import BAD, GOOD
+
+MAP = [(1 + 2 / 3) / 2, 1 / 2, 0]
+"""Average precision of the three queries of ``GOOD``."""
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Artifact:
+    return made.corpus(tmp_path)
+
+
+def test_scores_become_records(tmp_path: Path, corpus: Artifact) -> None:
+    pools = [made.pool(tmp_path, corpus, sample=each) for each in (1, 2)]
+    for pool in pools:
+        made.score(tmp_path, corpus, pool, "bm25", GOOD, k1=0.9, b=0.4)
+        made.score(tmp_path, corpus, pool, "SciNCL", BAD)
+    scores, draws = load(tmp_path), Draws(seed=3, resamples=200)
+    found = records(pl.concat([summarise(scores, baseline="bm25", draws=draws), summarise_samples(scores, draws)]))
+    assert len(found) == 2 * 2 * (1 + 2)
+    low, high = confidence_interval(bootstrap_means(np.array([MAP]), seed=3, resamples=200), np.array([MAP]))
+    first = next(row for row in found if (row["system"], row["sample"], row["measure"]) == ("bm25", 2, "map"))
+    expected = {
+        "corpus": corpus.name,
+        "pool": pools[1].name,
+        "field": None,
+        "year": 2019,
+        "split": "test",
+        "seed": 13,
+        "size": 8,
+        "depth": 500,
+        "k1": 0.9,
+        "value": pytest.approx(np.mean(MAP)),
+        "low": pytest.approx(low[0]),
+        "high": pytest.approx(high[0]),
+        "p_value": None,
+        "queries": 3,
+        "positives": 4,
+        "scores": scores.filter(system="bm25", pool=pools[1].name)["scores"][0].to_list(),
+    }
+    assert {name: first[name] for name in expected} == expected
+    mean = next(row for row in found if (row["system"], row["sample"], row["measure"]) == ("SciNCL", None, "map"))
+    assert (mean["samples"], mean["baseline"], mean["deviation"]) == ([1, 2], "bm25", 0.0)
+    assert mean["p_adjusted"] >= mean["p_value"] > 0
+    assert mean["pools"] == [pool.name for pool in pools]
+
+
+def test_a_frame_has_every_query_with_its_id(tmp_path: Path, corpus: Artifact) -> None:
+    pool = made.pool(tmp_path, corpus)
+    made.score(tmp_path, corpus, pool, "bm25", GOOD, "map", k1=0.9, b=0.4)
+    made.score(tmp_path, corpus, pool, "bm25", GOOD, "map,ndcg", k1=0.9, b=0.4)
+    made.score(tmp_path, corpus, pool, "x", BAD, "ndcg", search="exact", encoder=made.ENCODER)
+    table = load(tmp_path)
+    assert dict(table.schema) == SCORES_SCHEMA
+    assert len(table) == 3 * 3
+    own = table.filter(system="bm25", measure="map")
+    assert own["query_id"].to_list() == ["00000", "00001", "00002"]
+    assert own["value"].to_list() == pytest.approx(MAP)
+    assert own.select("field", "year", "split", "size", "seed", "sample", "queries", "depth", "k1", "b").row(0) == (
+        None, 2019, "test", 8, 13, 1, 3, 500, 0.9, 0.4,
+    )  # fmt: skip
+    assert table.filter(system="x").select("precision", "engine", "revision").row(0) == ("float32", "exact", "a" * 40)
+    corpus.path.rename(tmp_path / "gone")
+    gone = load(tmp_path)
+    assert gone["query_id"].null_count() == len(gone) == 9
+
+
+def test_scores_of_one_ranking_are_one_row_with_all_measures(tmp_path: Path, corpus: Artifact) -> None:
+    pool = made.pool(tmp_path, corpus)
+    for measures in ("map,mrr", "recall@2,mrr", "ndcg"):
+        made.score(tmp_path, corpus, pool, "bm25", GOOD, measures)
+    made.score(tmp_path, corpus, pool, "other", GOOD, "map,ndcg,recall@2,mrr")
+    runs = stored(tmp_path).sort("system")
+    assert dict(runs.schema) == RUNS
+    assert runs["measures"].to_list() == [["map", "ndcg", "recall@2", "mrr"]] * 2
+    one, other = (values(runs.filter(system=name)).sort("measure", "query")["value"] for name in ("bm25", "other"))
+    assert one.to_list() == other.to_list()
+
+
+def test_a_measure_deeper_than_its_ranking_is_not_shown(tmp_path: Path, corpus: Artifact) -> None:
+    pool = made.pool(tmp_path, corpus)
+    made.score(tmp_path, corpus, pool, "bm25", GOOD, "map,recall@20", depth=10)
+    made.score(tmp_path, corpus, pool, "lsa", GOOD, "map,recall@20", depth=20)
+    made.score(tmp_path, corpus, pool, "deep", GOOD, "recall@20", depth=10)
+    runs = choose(stored(tmp_path), tmp_path)
+    assert runs.select("system", "measures").rows() == [("bm25", ["map"]), ("lsa", ["map", "recall@20"])]
+    choose(runs, tmp_path, measures=("recall@20",))
+    with pytest.raises(InputError, match=r"recall@20 was not scored .* --measures recall@20 --depth 20, or .* map"):
+        choose(runs, tmp_path, measures=("recall@20",), depth=10)
+
+
+def test_what_is_gone_is_left_out(tmp_path: Path, corpus: Artifact, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match="nothing that was scored is in"):
+        load(tmp_path)
+    for seed in (13, 2):
+        made.score(tmp_path, corpus, made.pool(tmp_path, corpus, seed=seed), "bm25")
+    run = stored(tmp_path).filter(seed=2).row(0, named=True)
+    gone = artifact(run, "pool")
+    (gone.path / "manifest.json").write_text("{}")
+    assert stored(tmp_path)["seed"].to_list() == [13]
+    said = capsys.readouterr().err
+    assert f"left out: {run['scores'][0]}, because {gone.path / 'manifest.json'} is damaged" in said
+    gone.path.rename(tmp_path / "gone")
+    assert stored(tmp_path)["seed"].to_list() == [13]
+    assert f"has no artifact {gone.id[:12]} any more" in capsys.readouterr().err
+
+
+def test_what_cannot_stand_in_one_table(tmp_path: Path, corpus: Artifact) -> None:
+    for seed, sample in ((1, 1), (2, 2)):
+        made.score(tmp_path, corpus, made.pool(tmp_path, corpus, seed=seed, sample=sample), "bm25")
+    runs = stored(tmp_path).sort("seed")
+    assert labelled(runs)["kind"].n_unique() == 2
+    with pytest.raises(InputError, match=r"other settings \(seed: 1 -> 2\)"):
+        labelled(runs, together=True)
+    twin = runs.filter(seed=1).with_columns(pl.lit("twin").alias("pool"))
+    with pytest.raises(InputError, match="are both sample 1"):
+        labelled(pl.concat([runs.filter(seed=1), twin]))
+
+
+@pytest.mark.parametrize("kept", [[], [0, 1, 2], range(1, 6), [0, *range(6)], [0, 0, *range(2, 6)]])
+def test_a_table_with_holes_or_doubles_is_refused(tmp_path: Path, corpus: Artifact, kept: Sequence[int]) -> None:
+    whole = made.score(tmp_path, corpus, made.pool(tmp_path, corpus), "bm25")
+    part = whole.arrow("scores.arrow").take(pa.array(kept, pa.int64()))
+
+    def write(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        out.arrow("scores.arrow", part, SCORES)
+        out.note(corpus=corpus.name)
+        return whole.manifest.counts
+
+    config = {**whole.manifest.config, "system": "holed"}
+    task = Task("score", 9, "runs/scores", "x", config, {}, write)
+    runs = stored(tmp_path)
+    holed = Runner(tmp_path, Resources()).make(task)
+    runs = runs.with_columns(pl.Series("score_paths", [[str(holed.path)]]))
+    with pytest.raises(CorruptError, match="one value for each query and measure"):
+        values(runs)
