@@ -54,14 +54,14 @@ def present(
     """Run a study, write its files and print its tables."""
     from pipeline.studies.run import run, write
 
-    findings = run(workspace, chosen, recipe)
-    folder = write(workspace, chosen, name, recipe, findings, output)
+    results = run(workspace, chosen, recipe)
+    folder = write(workspace, chosen, name, recipe, results, output)
     if options.json:
-        tables = {each.name: each.frame.to_dicts() for each in findings.tables}
+        tables = {each.name: each.frame.to_dicts() for each in results.tables}
         print_json({"study": chosen.name, "folder": str(folder), "recipe": canonical(recipe), "tables": tables})
         return
     width = max(shutil.get_terminal_size((100, 24)).columns, 80)
-    for each in findings.tables:
+    for each in results.tables:
         print(render_table(each.table, width=width, ansi=sys.stdout.isatty()))
     print(folder)
 

@@ -13,7 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.workspace import REPORTS, find_corpus
 from pipeline.corpus.reader import Corpus
-from pipeline.scores.heatmap import Heatmap, render_heatmap, save_heatmap
+from pipeline.scores.heatmap import ParameterGrid, render_heatmap, save_heatmap
 from pipeline.stages.tune import Grid, Tuning, tune_task
 
 
@@ -47,7 +47,7 @@ def tune(options: argparse.Namespace) -> None:
             say(f"no figure: {error}")
 
 
-def _heatmap(artifact: Artifact) -> Heatmap:
+def _heatmap(artifact: Artifact) -> ParameterGrid:
     counts, grid, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
     gain = counts["map"] - counts["map_untuned"]
     note = (
@@ -58,7 +58,7 @@ def _heatmap(artifact: Artifact) -> Heatmap:
     if tuning.k1 in (grid.k1[0], grid.k1[-1]) or tuning.b in (grid.b[0], grid.b[-1]):
         note += " It is at the edge of the grid."
     title = f"MAP (%) of BM25 on {artifact.name}"
-    return Heatmap(title, "k1", "b", grid.k1.tolist(), grid.b.tolist(), grid.values, note)
+    return ParameterGrid(title, "k1", "b", grid.k1.tolist(), grid.b.tolist(), grid.values, note)
 
 
 def _described(artifact: Artifact) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Points(NamedTuple):
     extra: torch.Tensor
 
 
-class Space:
+class ScoreBounds:
     """Where the queries and candidates of one search are compared; :class:`pipeline.retrieve.estimates` has the terms.
 
     Attributes:
@@ -113,7 +113,7 @@ class Space:
         self._origin = torch.from_numpy(origin)
         self.loss = _STORED if low else 0.0
 
-    def on(self, device: torch.device) -> Space:
+    def on(self, device: torch.device) -> ScoreBounds:
         """Move the queries and the origin to a device and return self."""
         self.points, self._origin = self.points.to(device), self._origin.to(device)
         return self

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class Handout(Generic[_T]):
+class WorkQueue(Generic[_T]):
     """Hands the items of an iterator to threads, one by one, until it ends or an error leaves the context."""
 
     def __init__(self, items: Iterable[_T]) -> None:
@@ -72,9 +72,9 @@ class Lucene:
         self._contents_type.freeze()
         _searcher_class().setMaxClauseCount(_MAX_CLAUSES)
 
-    def in_threads(self, threads: int, work: Callable[[Handout[_T]], _R], items: Iterable[_T]) -> list[_R]:
+    def in_threads(self, threads: int, work: Callable[[WorkQueue[_T]], _R], items: Iterable[_T]) -> list[_R]:
         """Run ``work`` in some threads on one handout of items and return its results; an error in one ends all."""
-        handout = Handout(items)
+        handout = WorkQueue(items)
 
         def run() -> _R:
             try:

@@ -27,7 +27,7 @@ from pipeline.retrieve.base import (
     ignored,
 )  # fmt: skip
 from pipeline.retrieve.canonical import CODES, pair_scores
-from pipeline.retrieve.estimates import Floats, Space, as_stored, check_metric
+from pipeline.retrieve.estimates import Floats, ScoreBounds, as_stored, check_metric
 from pipeline.retrieve.topk import Keys, Positions, TopK, pack
 
 NONE: Positions = np.empty(0, np.int64)
@@ -91,11 +91,11 @@ class Search:
         self.norms: npt.NDArray[np.float64] = pair_norms(self.vectors)
         self.best = TopK(self.queries, depth, len(subsets))
         self.threshold: Floats = np.full((len(subsets), self.queries), -np.inf, np.float32)
-        self._space: Space | None = None
+        self._space: ScoreBounds | None = None
         self._last = -1
 
     @property
-    def space(self) -> Space:
+    def space(self) -> ScoreBounds:
         """Where estimates are made; there is one from the first block on."""
         if self._space is None:
             raise ValueError("no candidates yet")
@@ -124,7 +124,9 @@ class Search:
                     here = slice(first, last)
                 vectors = as_stored(matrix[here], self.vectors.shape[1])
                 if self._space is None:
-                    self._space = Space(self.vectors, self.norms, self.metric, vectors, all_rows[here], low=self._low)
+                    self._space = ScoreBounds(
+                        self.vectors, self.norms, self.metric, vectors, all_rows[here], low=self._low
+                    )
                 part = rows[first:last]
                 yield Candidates(part, vectors, offsets, self._members(part), self._excluded(part))
                 first = last

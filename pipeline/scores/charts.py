@@ -9,7 +9,7 @@ import polars as pl
 from pipeline.core.config import file_name, format_count
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import common_size, provenance, scope
-from pipeline.scores.page.parts import Chart, Heat, Series
+from pipeline.scores.page.parts import Chart, HeatMap, Series
 from pipeline.scores.tables import label_of, runs_of
 
 
@@ -57,11 +57,11 @@ def by_field(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
     )
 
 
-def heat(table: pl.DataFrame, runs: pl.DataFrame) -> Heat:
+def heat(table: pl.DataFrame, runs: pl.DataFrame) -> HeatMap:
     """Return fields by systems, coloured by value."""
     fields, labels = (list(table[name].unique(maintain_order=True)) for name in ("field", "label"))
     value = {tuple(key): figure for *key, figure in table.select("measure", "field", "label", "value").iter_rows()}
-    return Heat(
+    return HeatMap(
         title=f"Fields by systems{_at(table)}",
         corner="field",
         rows=_named(fields),

@@ -11,7 +11,7 @@ import polars as pl
 from pipeline.core.config import format_count
 from pipeline.core.text import printable
 from pipeline.scores.render import render_table
-from pipeline.scores.tables import Column, Line, Table, label_of
+from pipeline.scores.tables import Column, Table, TableRow, label_of
 
 _TITLE = 64
 """Characters of a title."""
@@ -30,7 +30,7 @@ def difference_table(differences: pl.DataFrame, title: str) -> Table:
     rows = differences.rows(named=True)
     some, several = rows[0], differences.select("field", "size").unique().height > 1
     lines = [
-        Line(
+        TableRow(
             f"{pool_of(row)}, {label_of(row['measure'])}" if several else label_of(row["measure"]),
             (
                 *(f"{100 * row[name]:.1f}" for name in ("first_value", "second_value")),

@@ -16,7 +16,7 @@ _WIDTH = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Heatmap:
+class ParameterGrid:
     """Figures over two settings, named ``row_name`` and ``column_name``, with the values ``rows`` and ``columns``.
 
     Attributes:
@@ -39,7 +39,7 @@ class Heatmap:
         return int(row), int(column)
 
 
-def render_heatmap(shown: Heatmap) -> str:
+def render_heatmap(shown: ParameterGrid) -> str:
     """Return the table as text, in percent, the best value marked with ``*``."""
     corner = f"{shown.row_name} \\ {shown.column_name}"
     lines = [shown.title, "", corner + "".join(f"{value:>8g}" for value in shown.columns)]
@@ -50,7 +50,7 @@ def render_heatmap(shown: Heatmap) -> str:
     return "\n".join([*lines, "", textwrap.fill(shown.note, _WIDTH)]) + "\n"
 
 
-def save_heatmap(shown: Heatmap, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def save_heatmap(shown: ParameterGrid, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw a heat map and return the files written."""
     folder.mkdir(parents=True, exist_ok=True)
     with drawing() as figure_class:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.scores.tables import Beside, Figure, Table, Value, blocks, groups, percent
+from pipeline.scores.tables import Cell, PublishedCell, Table, Value, blocks, groups, percent
 
 _COLUMNS = 4
 """Columns that fit on a page with their intervals; more are split into blocks below each other."""
@@ -65,11 +65,11 @@ def _tabular(table: Table) -> str:
 
 
 def _text(value: Value) -> str:
-    if isinstance(value, Beside):
+    if isinstance(value, PublishedCell):
         interval = rf"{{\scriptsize {value.interval}}}" if value.interval else ""
         shown = " ".join(filter(None, (percent(value.value), interval, value.difference)))
         return shown if value.worse is None else rf"\textcolor{{{'red' if value.worse else 'teal'}}}{{{shown}}}"
-    if not isinstance(value, Figure):
+    if not isinstance(value, Cell):
         return escape("–" if value is None else str(value))
     shown = rf"\textbf{{{percent(value.value)}}}" if value.best else percent(value.value)
     mark = r"\textsuperscript{\dag}" * value.marked

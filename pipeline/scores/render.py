@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.scores import latex, terminal
-from pipeline.scores.tables import Beside, Column, Figure, Table, Value, percent
+from pipeline.scores.tables import Cell, Column, PublishedCell, Table, Value, percent
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 
@@ -43,9 +43,9 @@ def _line(texts: Sequence[str]) -> str:
 
 
 def _text(value: Value) -> str:
-    if isinstance(value, Beside):
+    if isinstance(value, PublishedCell):
         return str(value)
-    if not isinstance(value, Figure):
+    if not isinstance(value, Cell):
         return "–" if value is None else escape(str(value))
     shown = f"**{percent(value.value)}**" if value.best else percent(value.value)
     deviation = "" if value.deviation is None else f" ± {percent(value.deviation)}"

@@ -26,7 +26,7 @@ _FACTS = {"candidates": "size", "queries": "queries", "positives": "positives"}
 
 
 @dataclass(frozen=True)
-class Figure:
+class Cell:
     """A figure of a table, as fractions; ``best`` of its comparison, ``marked`` if it differs from the baseline."""
 
     value: float
@@ -38,7 +38,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Beside:
+class PublishedCell:
     """A figure beside a published one, as fractions; ``published`` and the ends of its interval are None if unknown."""
 
     value: float
@@ -66,7 +66,7 @@ class Beside:
         return " ".join(filter(None, (percent(self.value), self.interval, self.difference)))
 
 
-Value = Figure | Beside | str | None
+Value = Cell | PublishedCell | str | None
 """None: not measured, which is not zero. Text is shown as it is."""
 
 
@@ -79,7 +79,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Line:
+class TableRow:
     """A row; a rule separates a ``summary`` from the rows above."""
 
     label: str
@@ -104,7 +104,7 @@ class Table:
     title: str
     corner: str
     columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TableRow, ...]
     notes: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class Table:
             "title": printable(self.title),
             "corner": printable(self.corner),
             "columns": tuple(Column(printable(each.group), printable(each.label)) for each in self.columns),
-            "lines": tuple(Line(printable(e.label), tuple(map(_shown, e.values)), e.summary) for e in self.lines),
+            "lines": tuple(TableRow(printable(e.label), tuple(map(_shown, e.values)), e.summary) for e in self.lines),
             "notes": tuple(map(printable, self.notes)),
         }
         for name, value in shown.items():
@@ -177,7 +177,7 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
     if table["over"][0] == "sizes":
         grid = pivot(table, ["label"], ["size", "measure"])
         columns = [Column(format_count(size), label_of(measure)) for size, measure in grid.columns]
-        lines = [Line(label, tuple(cells)) for (label,), cells in grid.lines]
+        lines = [TableRow(label, tuple(cells)) for (label,), cells in grid.lines]
         told = notes(table, own, "column")
         return Table(title(table, own), "system", tuple(columns), tuple(lines), told)
     grid = pivot(table, ["field"], ["measure", "label"])
@@ -185,7 +185,7 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
     lines = []
     for (field,), cells in grid.lines:
         counts = ["" if count is None else f"{count:,}" for count in facts[field][0]]
-        lines.append(Line(field, (*cells, *counts), field == AVERAGE))
+        lines.append(TableRow(field, (*cells, *counts), field == AVERAGE))
     columns = [Column(label_of(measure), label) for measure, label in grid.columns] + [Column("", n) for n in _FACTS]
     told = notes(table, own, "row and measure")
     return Table(title(table, own), "field", tuple(columns), tuple(lines), told)
@@ -196,7 +196,7 @@ class Pivot:
     """Figures by row and column, in order of appearance: the keys of the columns, and key and figures of each line."""
 
     columns: Sequence[tuple[Any, ...]]
-    lines: Sequence[tuple[tuple[Any, ...], Sequence[Figure | None]]]
+    lines: Sequence[tuple[tuple[Any, ...], Sequence[Cell | None]]]
 
 
 def pivot(summary: pl.DataFrame, rows: Sequence[str], columns: Sequence[str]) -> Pivot:
@@ -212,9 +212,9 @@ def pivot(summary: pl.DataFrame, rows: Sequence[str], columns: Sequence[str]) ->
     return Pivot(kept, [(key, [figures.get((key, column)) for column in kept]) for key in keys])
 
 
-def figure_of(row: dict[str, Any]) -> Figure:
+def figure_of(row: dict[str, Any]) -> Cell:
     """Return the figure of a row of a summary."""
-    return Figure(row["value"], row["deviation"], row["low"], row["high"], row["best"], row["marked"])
+    return Cell(row["value"], row["deviation"], row["low"], row["high"], row["best"], row["marked"])
 
 
 def percent(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from pipeline.scores.tables import Beside, Column, Figure, Table, Value, blocks, groups, percent
+from pipeline.scores.tables import Cell, Column, PublishedCell, Table, Value, blocks, groups, percent
 
 _GAP = "  "
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
@@ -67,9 +67,9 @@ def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
 
 
 def _parts(value: Value, ansi: bool) -> tuple[str, ...]:
-    if isinstance(value, Beside):
+    if isinstance(value, PublishedCell):
         return percent(value.value), *(f" {text}" if text else "" for text in (value.interval, value.difference))
-    if not isinstance(value, Figure):
+    if not isinstance(value, Cell):
         return ("-" if value is None else str(value),)
     return (
         percent(value.value),
@@ -80,8 +80,8 @@ def _parts(value: Value, ansi: bool) -> tuple[str, ...]:
 
 
 def _marked(text: str, value: Value) -> str:
-    if isinstance(value, Beside) and value.worse is not None:
+    if isinstance(value, PublishedCell) and value.worse is not None:
         return f"{_WORSE if value.worse else _BETTER}{text}{_PLAIN}"
-    if not isinstance(value, Figure) or not value.best:
+    if not isinstance(value, Cell) or not value.best:
         return text
     return text.replace(percent(value.value), f"{_BOLD}{percent(value.value)}{_PLAIN}", 1)

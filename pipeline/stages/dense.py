@@ -41,7 +41,7 @@ from pipeline.retrieve.base import (
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.indexes import IndexSettings
 from pipeline.retrieve.topk import TopK, pack
-from pipeline.stages.coverage import SKIPPED, Covered, covered
+from pipeline.stages.coverage import SKIPPED, PoolWithVectors, covered
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
 
@@ -81,7 +81,7 @@ class _Part(NamedTuple):
     """One unit of one pool's ranking, with the candidates it ranks."""
 
     job: Job
-    pool: Covered
+    pool: PoolWithVectors
     unit: str
     candidates: Rows
 
@@ -273,7 +273,7 @@ def _encoders(inputs: Inputs) -> dict[str, Any]:
     return {name: inputs[role].manifest.config["encoder"] for role, name in names.items() if role in inputs}
 
 
-def _candidates(pool: Covered, unit: str) -> Rows:
+def _candidates(pool: PoolWithVectors, unit: str) -> Rows:
     """Return the candidates of a unit: those in its part of the corpus shards."""
     number, count = map(int, re.findall(r"\d+", unit))
     starts = pool.starts

@@ -51,7 +51,7 @@ class StudyFigure:
 
 
 @dataclass(frozen=True)
-class Findings:
+class StudyResult:
     """What a study found.
 
     Attributes:
@@ -83,7 +83,7 @@ class Study:
         recipe: frozen dataclass of its settings. A field ``corpus``, ``systems`` or ``input`` can be set on the command
             line. Other fields that name systems say so (:data:`pipeline.studies.recipe.REPLACED`).
         batches: ``batches(workspace, recipe)`` yields tasks; each batch is made before the next is asked for.
-        findings: ``findings(workspace, recipe)`` reads the artifacts and makes the tables and figures.
+        results: ``results(workspace, recipe)`` reads the artifacts and makes the tables and figures.
         listing: ``listing(recipe)`` returns rows for ``--list``: what the input holds. None: there is nothing to list.
         needs: said where the corpus or input of the recipe is not there: what it is, and the command that gets it.
             Empty: any corpus will do.
@@ -93,7 +93,7 @@ class Study:
     summary: str
     recipe: type[Any]
     batches: Callable[[Workspace, Any], Iterator[Sequence[Task]]]
-    findings: Callable[[Workspace, Any], Findings]
+    results: Callable[[Workspace, Any], StudyResult]
     listing: Callable[[Any], Sequence[dict[str, Any]]] | None = None
     needs: str = ""
 

@@ -13,7 +13,7 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.scores.figures import draw
 from pipeline.scores.page.parts import Chart
-from pipeline.scores.tables import Column, Line, Table
+from pipeline.scores.tables import Column, Table, TableRow
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import parse_systems
@@ -89,5 +89,5 @@ def table_of(title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimal
         return None if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
     first, *others = frame.columns
-    lines = [Line(str(row[0]), tuple(map(text, row[1:]))) for row in frame.iter_rows()]
+    lines = [TableRow(str(row[0]), tuple(map(text, row[1:]))) for row in frame.iter_rows()]
     return Table(title, first, tuple(Column("", name) for name in others), tuple(lines), tuple(notes))

@@ -16,7 +16,7 @@ from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import build_tables, shown
 from pipeline.stages.selection import Selection
-from pipeline.studies.base import Findings, Study, StudyTable
+from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import drawn, evaluation_batches, evaluations
 from pipeline.studies.recipe import NO_RULES, Rules, pools_of
 
@@ -69,7 +69,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     )
 
 
-def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return one table of all measures, and a figure of each measure."""
     evaluated = evaluations(
         workspace, recipe.corpus, recipe.selection, recipe.systems, depth=recipe.depth, measures=recipe.measures
@@ -78,7 +78,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     scores = values(runs)
     summary = shown(summarise(scores), [str(measure) for measure in parse_measures(recipe.measures)])
     (table,) = build_tables(summary, runs)
-    return Findings(
+    return StudyResult(
         tables=[StudyTable("scores", table, flat(summary))],
         figures=drawn(figures(summary, runs)),
         sources=[runs["corpus"][0], *sorted(runs["pool"].unique())],
@@ -87,4 +87,4 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     )
 
 
-STUDY = Study("pool_size", "score against the number of candidates", Recipe, batches, findings)
+STUDY = Study("pool_size", "score against the number of candidates", Recipe, batches, results)

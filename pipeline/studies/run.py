@@ -20,10 +20,10 @@ from pipeline.scores.figures import FORMATS, drawing, save
 from pipeline.scores.page.index import write_index, write_page
 from pipeline.scores.page.parts import Chart, Image, Page, TablePart
 from pipeline.scores.render import render_table
-from pipeline.studies.base import Findings, Study
+from pipeline.studies.base import Study, StudyResult
 
 
-def run(workspace: Workspace, study: Study, recipe: Any) -> Findings:
+def run(workspace: Workspace, study: Study, recipe: Any) -> StudyResult:
     """Make what is missing of a study, and return what it found.
 
     A study that was stopped goes on where it was; what it shares with other work is the same artifact.
@@ -33,7 +33,7 @@ def run(workspace: Workspace, study: Study, recipe: Any) -> Findings:
         for task, artifact in zip(tasks, workspace.make(tasks), strict=True):
             if task.folder == CORPORA:
                 name_study_corpus(workspace.root, study.name, artifact)
-    return study.findings(workspace, recipe)
+    return study.results(workspace, recipe)
 
 
 def check_input(workspace: Workspace, study: Study, recipe: Any) -> None:
@@ -69,61 +69,63 @@ def plan(workspace: Workspace, study: Study, recipe: Any) -> tuple[list[Step], s
     return list(steps.values()), ""
 
 
-def write(workspace: Workspace, study: Study, name: str, recipe: Any, findings: Findings, output: Path | None) -> Path:
+def write(
+    workspace: Workspace, study: Study, name: str, recipe: Any, results: StudyResult, output: Path | None
+) -> Path:
     """Write a study's page, tables (Markdown, CSV, LaTeX), figures, recipe and provenance, and return the folder.
 
     ``name`` is the recipe's. Without ``output`` the folder is ``runs/reports/STUDY`` or ``runs/reports/STUDY-RECIPE``.
     """
     own = study.name if name == study.name else f"{study.name}-{file_name(name, kept='._-') or 'recipe'}"
     folder = output or workspace.root / REPORTS / own
-    facts = {"study": study.name, "recipe": canonical(recipe), "sources": list(findings.sources)}
+    facts = {"study": study.name, "recipe": canonical(recipe), "sources": list(results.sources)}
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
-        for each in findings.tables:
+        for each in results.tables:
             files.write_text(folder / f"{each.name}.md", render_table(each.table, "markdown"))
             files.write_text(folder / f"{each.name}.tex", render_table(each.table, "latex"))
             files.write_text(folder / f"{each.name}.csv", as_csv(each.frame))
-        for file, text in findings.files.items():
+        for file, text in results.files.items():
             files.write_text(folder / file, text)
-        for file, path in findings.copies.items():
+        for file, path in results.copies.items():
             with files.replacing(folder / file) as temporary:
                 shutil.copyfile(path, temporary)
-        _draw(findings, folder, f"study {study.name}; {', '.join(findings.sources)}")
+        _draw(results, folder, f"study {study.name}; {', '.join(results.sources)}")
         record = {**facts, "provenance": provenance.describe()}
         files.write_text(folder / "study.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-        write_page(_page(study, own, record, findings, folder), folder)
+        write_page(_page(study, own, record, results, folder), folder)
         if output is None:
             write_index(folder.parent)
     return folder
 
 
-def _page(study: Study, name: str, record: Mapping[str, Any], findings: Findings, folder: Path) -> Page:
+def _page(study: Study, name: str, record: Mapping[str, Any], results: StudyResult, folder: Path) -> Page:
     """Return the page of a study: its charts, the figures that were drawn, tables, then its other parts."""
-    source = ", ".join(findings.sources)
+    source = ", ".join(results.sources)
     tables = [
         TablePart(each.name, each.table, {"csv": as_csv(each.frame), "tex": render_table(each.table, "latex")}, source)
-        for each in findings.tables
+        for each in results.tables
     ]
-    drawn = [(each.name, folder / f"{each.name}.svg") for each in findings.figures if not each.charted]
+    drawn = [(each.name, folder / f"{each.name}.svg") for each in results.figures if not each.charted]
     images = [Image(title, path.read_text(encoding="utf-8"), source) for title, path in drawn if path.is_file()]
     facts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in record.items()}
-    charts = [part for part in findings.parts if isinstance(part, Chart)]
-    others = [part for part in findings.parts if not isinstance(part, Chart)]
+    charts = [part for part in results.parts if isinstance(part, Chart)]
+    others = [part for part in results.parts if not isinstance(part, Chart)]
     recipe, systems = record["recipe"], record["recipe"].get("systems") or ""
     listing = {
-        "corpus": recipe.get("corpus") or ", ".join(findings.sources[:1]).rpartition("-")[0],
+        "corpus": recipe.get("corpus") or ", ".join(results.sources[:1]).rpartition("-")[0],
         "year": str(recipe.get("year") or ""),
         "systems": systems if isinstance(systems, str) else ", ".join(systems),
-        "best row": findings.best,
+        "best row": results.best,
     }
     about = f"{study.summary[0].upper()}{study.summary[1:]}."
     return Page(f"Study: {name}", about, [*charts, *images, *tables, *others], facts, listing)
 
 
-def _draw(findings: Findings, folder: Path, source: str) -> None:
+def _draw(results: StudyResult, folder: Path, source: str) -> None:
     try:
-        for each in findings.figures:
+        for each in results.figures:
             with drawing() as figure_class:
                 save(each.draw(figure_class), folder / each.name, FORMATS, source)
     except InputError as error:  # matplotlib is not installed

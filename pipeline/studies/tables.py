@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
-from pipeline.scores.tables import Column, Line, Table, Value
+from pipeline.scores.tables import Column, Table, TableRow, Value
 from pipeline.studies.base import StudyTable
 
 Place = TypeVar("Place", str, Column)
@@ -32,7 +32,7 @@ def grid(title: str, corner: str, cells: Mapping[tuple[str, Place], Value], note
     """Return cells by label of row and column as a table, both in order of first appearance."""
     labels, columns = dict.fromkeys(label for label, _ in cells), dict.fromkeys(column for _, column in cells)
     heads = tuple(each if isinstance(each, Column) else Column("", each) for each in columns)
-    lines = (Line(label, tuple(cells.get((label, each)) for each in columns)) for label in labels)
+    lines = (TableRow(label, tuple(cells.get((label, each)) for each in columns)) for label in labels)
     return Table(title, corner, heads, tuple(lines), tuple(notes))
 
 

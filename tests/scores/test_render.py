@@ -18,7 +18,7 @@ from pipeline.scores.latex import escape
 from pipeline.scores.records import as_csv, records
 from pipeline.scores.render import FORMATS, check_format, render_table
 from pipeline.scores.summary import summarise, summarise_samples
-from pipeline.scores.tables import Column, Figure, Line, Table, blocks
+from pipeline.scores.tables import Cell, Column, Table, TableRow, blocks
 from tests.scores.cases import made_up, scored, tables_of
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -108,8 +108,8 @@ def test_best_and_marks() -> None:
     many = pl.concat(scores)
     (table,) = tables_of(many, summarise(many, baseline="a", draws=Draws(alpha=1.0)))
     values = [line.values[0] for line in table.lines]
-    assert [value.best for value in values if isinstance(value, Figure)] == [True, True, False]
-    assert [value.marked for value in values if isinstance(value, Figure)] == [False, False, True]
+    assert [value.best for value in values if isinstance(value, Cell)] == [True, True, False]
+    assert [value.marked for value in values if isinstance(value, Cell)] == [False, False, True]
 
 
 def test_notes_name_parameters_and_the_fields_they_are_of() -> None:
@@ -152,7 +152,7 @@ def test_notes_give_the_published_figures_of_pools_of_their_kind() -> None:
 
 def test_blocks_keep_groups_together() -> None:
     columns = tuple(Column(group, label) for group in ("x", "y") for label in "abc")
-    table = Table("t", "", columns, (Line("l", tuple("123456")),), ())
+    table = Table("t", "", columns, (TableRow("l", tuple("123456")),), ())
 
     def cut(room: int) -> list[str]:
         parts = list(blocks(table, [1] * 6, room))

@@ -17,7 +17,7 @@ from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Page, Part, Series, TablePart
 from pipeline.scores.records import as_csv
 from pipeline.scores.render import render_table
-from pipeline.scores.tables import Column, Line, Table, label_of, percent
+from pipeline.scores.tables import Column, Table, TableRow, label_of, percent
 
 _POINTS = 201
 """Points of a curve over queries."""
@@ -82,7 +82,7 @@ def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> tuple[T
     change = pl.col("second") - pl.col("first")
     rows = queries.sort(change.abs(), descending=True, maintain_order=True).rows(named=True)
     lines = [
-        Line(
+        TableRow(
             row["title"] or row["query_id"],
             (
                 *(f"{100 * row[name]:.1f}" for name in ("first", "second")),

@@ -98,7 +98,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Heat:
+class HeatMap:
     """A table whose cells are coloured by value.
 
     Attributes:
@@ -206,7 +206,7 @@ Spans = Sequence[tuple[str, Mark]]
 
 
 @dataclass(frozen=True)
-class Listing:
+class TextTable:
     """A small table below a text.
 
     Attributes:
@@ -223,7 +223,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Reading:
+class TextEntry:
     """One text.
 
     Attributes:
@@ -237,7 +237,7 @@ class Reading:
     chosen: Sequence[str]
     heading: str
     spans: Spans
-    listings: Sequence[Listing] = ()
+    listings: Sequence[TextTable] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -256,14 +256,14 @@ class TextBrowser:
     title: str
     choosers: Sequence[str]
     marks: Mapping[Mark, str]
-    readings: Sequence[Reading]
+    readings: Sequence[TextEntry]
     note: str = ""
 
 
 LISTED = ("corpus", "year", "systems", "best row")
 """What an index says of each page."""
 
-Part = TablePart | Leaderboard | Chart | Heat | Image | Browser | TextBrowser
+Part = TablePart | Leaderboard | Chart | HeatMap | Image | Browser | TextBrowser
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pipeline.scores.page.parts import (
     LISTED,
     Browser,
     Chart,
-    Heat,
+    HeatMap,
     Image,
     Leaderboard,
     Page,
@@ -31,13 +31,13 @@ from pipeline.scores.page.parts import (
     TablePart,
     TextBrowser,
 )
-from pipeline.scores.tables import Beside, Figure, Table, Value, groups, label_of, percent
+from pipeline.scores.tables import Cell, PublishedCell, Table, Value, groups, label_of, percent
 
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
 _SCRIPTS = ("tables.js", "charts.js", "queries.js", "texts.js", "start.js")
 _GROUPS: dict[type[Any], str] = {
-    **dict.fromkeys((Chart, Heat, Image), "Charts"),
+    **dict.fromkeys((Chart, HeatMap, Image), "Charts"),
     **dict.fromkeys((Leaderboard, TablePart), "Tables"),
     **dict.fromkeys((Browser, TextBrowser), "Browse"),
 }
@@ -67,7 +67,7 @@ class _Setting:
             TablePart: self._table,
             Leaderboard: self._leaderboard,
             Chart: self._chart,
-            Heat: self._heat,
+            HeatMap: self._heat,
             Image: _image,
             Browser: self._browser,
             TextBrowser: self._texts,
@@ -112,7 +112,7 @@ class _Setting:
         canvas = f'<div class="canvas"><canvas role="img" tabindex="0" aria-label="{label}"></canvas></div>'
         return f'<div data-chart="{number}">{_views(part.views)}{canvas}</div>' + _provenance(part.provenance)
 
-    def _heat(self, part: Heat) -> str:
+    def _heat(self, part: HeatMap) -> str:
         self.main["heats"].append({"views": {name: list(map(list, rows)) for name, rows in part.views.items()}})
         head = "".join(f'<th scope="col">{_breaking(name)}</th>' for name in part.columns)
         first = next(iter(part.views.values()))
@@ -288,11 +288,11 @@ def _breaking(text: str) -> str:
 
 
 def _cell(value: Value) -> str:
-    if isinstance(value, Figure):
+    if isinstance(value, Cell):
         spread = "" if value.deviation is None else f"± {percent(value.deviation)} "
         shown = _bold(value.value, value.best) + _MARK * value.marked + _interval(value, spread)
         return f'<td data-v="{value.value!r}">{shown}</td>'
-    if isinstance(value, Beside):
+    if isinstance(value, PublishedCell):
         interval = f' <span class="interval">{value.interval}</span>' if value.interval else ""
         kind = "" if value.worse is None else ' class="loss"' if value.worse else ' class="gain"'
         difference = f" <span{kind}>{value.difference}</span>" if value.difference else ""
@@ -304,7 +304,7 @@ def _bold(value: float, best: bool) -> str:
     return f"<b>{percent(value)}</b>" if best else percent(value)
 
 
-def _interval(value: Figure, before: str = "") -> str:
+def _interval(value: Cell, before: str = "") -> str:
     return f' <span class="interval">{before}[{percent(value.low)}, {percent(value.high)}]</span>'
 
 
@@ -347,7 +347,7 @@ def _opening(part: Leaderboard, number: int, start: int, best: bool) -> str:
     """Return the cell of a record, with a button that opens it."""
     each = part.records[number]
     marked = each["p_adjusted"] is not None and each["p_adjusted"] < part.alpha
-    figure = Figure(each["value"], each["deviation"], each["low"], each["high"], best, marked)
+    figure = Cell(each["value"], each["deviation"], each["low"], each["high"], best, marked)
     named = (
         f"{percent(figure.value)}, {each['label']}, {each['field'] or DATASET}, {label_of(each['measure'])}: provenance"
     )

@@ -9,7 +9,7 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.page.parts import Listing, Mark, Reading, Spans, TextBrowser
+from pipeline.scores.page.parts import Mark, Spans, TextBrowser, TextEntry, TextTable
 from pipeline.scores.tables import percent
 from pipeline.sources.csfcube import FACETS
 from pipeline.stages.search import read_ranking
@@ -25,7 +25,7 @@ _Ranks = Mapping[str, Mapping[tuple[str, int], int]]
 def browser(pools: Mapping[str, Pool], collection: Collection, rankings: Rankings, values: pl.DataFrame) -> TextBrowser:
     """Return the browser of a study's queries; ``values`` are of :func:`pipeline.studies.facets.scoring.values_of`."""
     sentences, folds = collection.sentences, collection.folds
-    readings: list[Reading] = []
+    readings: list[TextEntry] = []
     for facet, pool in pools.items():
         texts = {paper: _spans(found, facet) for paper, found in sentences.items()}
         ranks = {f"{key[0]}, {key[1]}": _ranks(*found) for key, found in rankings.items() if key[2] == facet}
@@ -35,7 +35,7 @@ def browser(pools: Mapping[str, Pool], collection: Collection, rankings: Ranking
             (title,) = pool.corpus.take(pool.corpus.rows_of([paper]), ["title"]).column(0).to_pylist()
             facts = {"query": query, "folds": ", ".join(name for name in folds if query in folds[name])}
             kept = {name: value for name, value in facts.items() if value}
-            readings.append(Reading([facet], title or paper, texts[paper], [figures[query], listing], kept))
+            readings.append(TextEntry([facet], title or paper, texts[paper], [figures[query], listing], kept))
     note = "A candidate opens its abstract. Ranks are within the judged pool."
     return TextBrowser("Queries", ["Facet"], {"bold": "sentences of the facet"}, readings, note)
 
@@ -53,7 +53,7 @@ def _ranks(pool: Pool, artifact: Artifact) -> Mapping[tuple[str, int], int]:
     return {(ids[query], row): rank for query, row, rank in rows}
 
 
-def _figures(values: pl.DataFrame) -> dict[str, Listing]:
+def _figures(values: pl.DataFrame) -> dict[str, TextTable]:
     """Return a row for each system with all measures, by query."""
     names = values["measure"].unique(maintain_order=True).to_list()
     columns = ["system", *(each.label for each in parse_measures(names))]
@@ -61,10 +61,10 @@ def _figures(values: pl.DataFrame) -> dict[str, Listing]:
     rows: dict[str, list[list[str]]] = {}
     for query, system, form, *figures in wide.iter_rows():
         rows.setdefault(query, []).append([f"{system}, {form}", *map(percent, figures)])
-    return {query: Listing("Figures of the query (%)", columns, found) for query, found in rows.items()}
+    return {query: TextTable("Figures of the query (%)", columns, found) for query, found in rows.items()}
 
 
-def _candidates(pool: Pool, texts: Mapping[str, Spans], ranks: _Ranks) -> Iterator[tuple[str, Listing]]:
+def _candidates(pool: Pool, texts: Mapping[str, Spans], ranks: _Ranks) -> Iterator[tuple[str, TextTable]]:
     """Yield each query with its candidates, highest grade first."""
     papers = pool.corpus.take(pool.candidates, ["paper_id", "title"]).to_pylist()
     known = dict(zip(pool.candidates.tolist(), papers, strict=True))
@@ -79,4 +79,4 @@ def _candidates(pool: Pool, texts: Mapping[str, Spans], ranks: _Ranks) -> Iterat
             rows.append([paper["title"] or paper["paper_id"], str(grade), "yes" if is_cited else "–", *places])
             opened.append(texts.get(paper["paper_id"], ()))
         relevance = f"{len(rows)} candidates: grade, whether the query cites it, and rank by each system"
-        yield query, Listing(relevance, ["candidate", "grade", "cited", *ranks], rows, opened)
+        yield query, TextTable(relevance, ["candidate", "grade", "cited", *ranks], rows, opened)

@@ -29,7 +29,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.sources.csfcube import NOT_JUDGED
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import system_names
-from pipeline.studies.base import Findings, Study, StudyTable
+from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.facets.collection import CollectionRecipe, collection_task
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids, without_text
@@ -168,7 +168,7 @@ def annotation_files(pools: Mapping[str, Any], queries: Sequence[str], recipe: R
     return {f"test-pid2anns-{recipe.corpus}-{facet}.json": json.dumps(found) for facet, found in blank.items()}
 
 
-def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return how many candidates each source has, and the files: pools, and blank annotations of each facet."""
     artifact = workspace.runner.make(_pools_task(workspace, recipe))
     pools = files.read_json(artifact.file(_FILE))
@@ -180,7 +180,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     queries = Corpus(recipe.made(workspace)).query_texts.column("query_id").to_pylist()
     blank = annotation_files(pools, queries, recipe)
     table = table_of("Candidates by source (one may have several)", counted, notes)
-    return Findings([StudyTable("sources", table, counted)], sources=[artifact.name], files={**text, **blank})
+    return StudyResult([StudyTable("sources", table, counted)], sources=[artifact.name], files={**text, **blank})
 
 
 STUDY = Study(
@@ -188,6 +188,6 @@ STUDY = Study(
     "pools of a new collection, to be judged by facet",
     Recipe,
     batches,
-    findings,
+    results,
     needs="It is for a collection of your own: give its folder with --input (docs/facets.md)",
 )

@@ -1,4 +1,4 @@
-"""Ranked pools in the authors' layout, in and out: ``test-pid2pool-COLLECTION-SYSTEM-FACET-ranked.json``."""
+"""FacetRanking pools in the authors' layout, in and out: ``test-pid2pool-COLLECTION-SYSTEM-FACET-ranked.json``."""
 
 from __future__ import annotations
 

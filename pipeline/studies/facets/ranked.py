@@ -56,7 +56,7 @@ class PairConfig:
     depth: int = MAX_DEPTH
 
 
-class Ranked(NamedTuple):
+class FacetRanking(NamedTuple):
     """One system on the pools of one facet, asked as ``form`` (:data:`FACET` or :data:`WHOLE`) says.
 
     A contextual encoder with the form :data:`FACET` ranks the pools of whole papers by the facet's sentences alone.
@@ -77,7 +77,7 @@ def rankings(
     systems: Mapping[str, str],
     relevant: int | None,
     depth: int | None = None,
-) -> list[Ranked]:
+) -> list[FacetRanking]:
     """Return every system on every facet, facet by facet.
 
     Args:
@@ -115,7 +115,7 @@ def rankings(
                 name, ranking = evaluation.scores[0].config.system, evaluation.ranking
                 if depth is None:
                     ranking = _completed_task(corpus, pool, ranking)
-            found.append(Ranked(name, form, facet, pool, ranking))
+            found.append(FacetRanking(name, form, facet, pool, ranking))
     return found
 
 

@@ -14,7 +14,7 @@ from pipeline.core.manifest import Counts
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.scores.figures import COLOURS
-from pipeline.scores.tables import Column, Figure, Line, Table
+from pipeline.scores.tables import Cell, Column, Table, TableRow
 from pipeline.sources.csfcube import Judged
 from pipeline.studies.base import StudyFigure, StudyTable
 from pipeline.studies.common import table_of
@@ -42,7 +42,7 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
 
     def table(title: str, groups: Sequence[str], measures: Sequence[str], notes: Sequence[str] = ()) -> Table:
         places = list(itertools.product(groups, measures))
-        lines = [Line(key[0], (key[1], *(_figure(of[*key, *place]) for place in places))) for key in systems]
+        lines = [TableRow(key[0], (key[1], *(_figure(of[*key, *place]) for place in places))) for key in systems]
         labels = [each.label for each in parse_measures(measures)]
         columns = [Column(group, label) for group, label in itertools.product(groups, labels)]
         note = f"Percent: mean over {_MEANS[average]} [95% interval]. Bold: best."
@@ -68,8 +68,8 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
     ]
 
 
-def _figure(row: Mapping[str, Any]) -> Figure:
-    return Figure(row["mean"], None, row["low"], row["high"], row["best"], marked=False)
+def _figure(row: Mapping[str, Any]) -> Cell:
+    return Cell(row["mean"], None, row["low"], row["high"], row["best"], marked=False)
 
 
 def _counted(counts: Counts) -> list[str]:
@@ -91,7 +91,7 @@ def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: i
         cells = [points(row) + "†" * (row["p_adjusted"] < _ALPHA) for row in own.iter_rows(named=True)]
         whole = own.row(-1, named=True)
         ends = (f"{whole['p_adjusted']:.4f}", f"{whole['wins']} : {whole['losses']}")
-        lines.append(Line(f"{system}, {form}", (f"{than}, {other}", *cells, *ends)))
+        lines.append(TableRow(f"{system}, {form}", (f"{than}, {other}", *cells, *ends)))
     names = ("than", *facets, f"p, Holm ({ALL})", f"wins : losses ({ALL})")
     notes = (
         f"Points of {label}, mean over queries [95% interval].",

@@ -19,13 +19,13 @@ from pipeline.corpus.reader import Corpus
 from pipeline.exchange.frames import as_csv
 from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.score import score_task
-from pipeline.studies.base import Findings, Study
+from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.facets import report
 from pipeline.studies.facets.browse import browser
 from pipeline.studies.facets.collection import Collection, CollectionRecipe, collection_task
 from pipeline.studies.facets.exchange import file_task, ranked_files, ranked_json
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
-from pipeline.studies.facets.ranked import Ranked, rankings
+from pipeline.studies.facets.ranked import FacetRanking, rankings
 from pipeline.studies.facets.scoring import summaries, values_of
 from pipeline.studies.recipe import KEPT, REPLACED
 
@@ -75,7 +75,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     yield [collection_task(corpus, recipe.release), *(scores for _, scores in runs(workspace, recipe, corpus))]
 
 
-def runs(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[tuple[Ranked, Task]]:
+def runs(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[tuple[FacetRanking, Task]]:
     """Return every system on every facet, those of files last, each with the task that scores it.
 
     Raises:
@@ -90,7 +90,7 @@ def runs(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[tuple[R
             raise InputError(f"{recipe.ranked} must rank facet {facet} by {system}", "Add the file")
         pool = facet_pool_task(corpus, facet, WHOLE, recipe.relevant)
         ranking = file_task(corpus, pool, system, by_facet[facet])
-        found.append(Ranked(f"{system} (file)", WHOLE, facet, pool, ranking))
+        found.append(FacetRanking(f"{system} (file)", WHOLE, facet, pool, ranking))
     names = {each.system: None for each in found}
     if not names:
         raise InputError("the study must have a system, got none", "Set systems, whole or ranked")
@@ -104,7 +104,7 @@ def runs(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[tuple[R
     ]
 
 
-def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return tables, the figure of queries, their browser, and the ranked pools."""
     corpus = recipe.made(workspace)
     found = runs(workspace, recipe, corpus)
@@ -130,7 +130,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         f"test-pid2pool-{recipe.corpus}-{_slug(system, form)}-{facet}-ranked.json": ranked_json(pool, ranking)
         for (system, form, facet), (pool, ranking) in ranked.items()
     }
-    return Findings(
+    return StudyResult(
         tables,
         [report.query_figure(values, tested)],
         [corpus.name, collection.artifact.name, *(pool.artifact.name for pool in opened.values())],
@@ -157,7 +157,7 @@ STUDY = Study(
     "faceted query by example on judged pools (CSFCube)",
     Recipe,
     batches,
-    findings,
+    results,
     listing,
     needs="Its data are CSFCube's: git clone https://github.com/iesl/CSFCube csfcube, or give a folder with --input",
 )

@@ -14,7 +14,7 @@ from pipeline.core.config import format_count
 from pipeline.encode import registry
 from pipeline.measure.statistics import Floats
 from pipeline.scores.average import AVERAGE, Average, Key, Setup
-from pipeline.scores.tables import Column, Line, Table
+from pipeline.scores.tables import Column, Table, TableRow
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.large_scale import curve
@@ -60,7 +60,7 @@ def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], se
         }  # fmt: skip
     frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
     lines = [
-        Line(
+        TableRow(
             f"{row['pool']} {row['system']}",
             (points(row), f"{row['p']:.4f}", f"{row['p_adjusted']:.4f}", f"{row['wins']} : {row['losses']}"),
         )

@@ -11,7 +11,7 @@ from pipeline.measure.inputs import Mask
 from pipeline.measure.statistics import Floats
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale import ranks
-from pipeline.studies.large_scale.data import Ranked, marks_of
+from pipeline.studies.large_scale.data import PoolRuns, marks_of
 from pipeline.studies.large_scale.leakage import ALIKE, FIRST, audit
 from pipeline.studies.large_scale.marks import YEARS, precision_among, results
 from pipeline.studies.large_scale.recipe import DATASET
@@ -23,7 +23,7 @@ _CUTOFF = 30
 _POOLS = "Largest pool of each field, first sample; every query counts once."
 
 
-def _scopes(ranked: Sequence[Ranked]) -> dict[str, list[Ranked]]:
+def _scopes(ranked: Sequence[PoolRuns]) -> dict[str, list[PoolRuns]]:
     """Return the pools that are shown together: of the dataset level, and of fields."""
     parts = {
         "dataset": [each for each in ranked if each.group == DATASET],
@@ -32,12 +32,12 @@ def _scopes(ranked: Sequence[Ranked]) -> dict[str, list[Ranked]]:
     return {name: pools for name, pools in parts.items() if pools}
 
 
-def _systems(pools: Sequence[Ranked]) -> list[str]:
+def _systems(pools: Sequence[PoolRuns]) -> list[str]:
     return [system for system in pools[0].runs if all(system in each.runs for each in pools)]
 
 
 def _pooled(
-    ranked: Sequence[Ranked], seed: int, of: Callable[[Ranked, str], Floats], columns: Sequence[str]
+    ranked: Sequence[PoolRuns], seed: int, of: Callable[[PoolRuns, str], Floats], columns: Sequence[str]
 ) -> Iterator[Row]:
     """Yield each row of ``of(pool, system)``, float64 ``[columns, queries]``, over the queries of all pools."""
     for scope, pools in _scopes(ranked).items():
@@ -47,21 +47,21 @@ def _pooled(
                 yield Row(f"{scope} {system}", column, *interval(row, seed, scope))
 
 
-def recall(ranked: Sequence[Ranked], seed: int, depth: int) -> StudyTable:
+def recall(ranked: Sequence[PoolRuns], seed: int, depth: int) -> StudyTable:
     """Return recall by depth."""
     depths = [each for each in ranks.DEPTHS if each <= depth]
 
-    def of(pool: Ranked, system: str) -> Floats:
+    def of(pool: PoolRuns, system: str) -> Floats:
         return ranks.recall_by_depth(ranks.ranks_of(pool.runs[system], pool.qrels), pool.qrels, depths)
 
     rows = _pooled(ranked, seed, of, list(map(str, depths)))
     return table("recall-by-depth", "Recall by depth", "system", rows, [_POOLS])
 
 
-def losses(ranked: Sequence[Ranked], seed: int, depth: int) -> StudyTable:
+def losses(ranked: Sequence[PoolRuns], seed: int, depth: int) -> StudyTable:
     """Return what the positives of each band of ranks cost of MAP."""
 
-    def of(pool: Ranked, system: str) -> Floats:
+    def of(pool: PoolRuns, system: str) -> Floats:
         return ranks.loss_by_band(ranks.ranks_of(pool.runs[system], pool.qrels), pool.qrels)
 
     rows = [row for row in _pooled(ranked, seed, of, ranks.band_names(depth)) if row.column]
@@ -69,7 +69,7 @@ def losses(ranked: Sequence[Ranked], seed: int, depth: int) -> StudyTable:
     return table("losses", "What the rank of positives costs", "system", rows, [note, _POOLS])
 
 
-def popularity(ranked: Sequence[Ranked], seed: int) -> StudyTable:
+def popularity(ranked: Sequence[PoolRuns], seed: int) -> StudyTable:
     """Return recall at 30 by the citations of the positives."""
     rows: list[Row] = []
     told = []
@@ -78,7 +78,7 @@ def popularity(ranked: Sequence[Ranked], seed: int) -> StudyTable:
         bounds = ranks.thirds(np.concatenate(cited))
         told.append(f"{scope}: least up to {bounds[0]:,}, middle up to {bounds[1]:,} citations")
 
-        def of(pool: Ranked, system: str, bounds: list[int] = bounds) -> Floats:
+        def of(pool: PoolRuns, system: str, bounds: list[int] = bounds) -> Floats:
             found = ranks.ranks_of(pool.runs[system], pool.qrels)
             classes = np.searchsorted(bounds, pool.pool.corpus.attributes["n_inbound"][pool.qrels.rows])
             return ranks.recall_by_class(found, pool.qrels, classes, 3, _CUTOFF)
@@ -88,7 +88,7 @@ def popularity(ranked: Sequence[Ranked], seed: int) -> StudyTable:
     return table("popularity", f"R@{_CUTOFF} by citations of the positives", "system", rows, [note, _POOLS])
 
 
-def shares(ranked: Sequence[Ranked]) -> StudyTable:
+def shares(ranked: Sequence[PoolRuns]) -> StudyTable:
     """Return the shares of positives and negatives that lack an abstract, a year or references."""
     rows = []
     for each in ranked:
@@ -98,7 +98,7 @@ def shares(ranked: Sequence[Ranked]) -> StudyTable:
     return table("marks", "What marks a positive", "candidates", rows, ["Papers count once, however many cite them."])
 
 
-def without_marks(ranked: Sequence[Ranked], baseline: str, seed: int) -> Iterator[StudyTable]:
+def without_marks(ranked: Sequence[PoolRuns], baseline: str, seed: int) -> Iterator[StudyTable]:
     """Yield MAP with all candidates, with text alone, and with matched negatives; and gains over the baseline."""
     rows, gains = [], []
     for scope, pools in _scopes(ranked).items():
@@ -128,7 +128,7 @@ def without_marks(ranked: Sequence[Ranked], baseline: str, seed: int) -> Iterato
     yield table("without-marks-gains", "Gains without what marks a positive", "candidates", gains, told)
 
 
-def winners(ranked: Sequence[Ranked], baseline: str, seed: int) -> Iterator[StudyTable]:
+def winners(ranked: Sequence[PoolRuns], baseline: str, seed: int) -> Iterator[StudyTable]:
     """Yield rank correlations of each system's gain over the baseline with facts about the queries."""
     rows = []
     for scope, pools in _scopes(ranked).items():
@@ -161,7 +161,7 @@ def winners(ranked: Sequence[Ranked], baseline: str, seed: int) -> Iterator[Stud
         yield table("winners", "What explains who wins a query", "fact", rows, notes, scale=1)
 
 
-def leakage(ranked: Sequence[Ranked], trained: Mask | None) -> StudyTable:
+def leakage(ranked: Sequence[PoolRuns], trained: Mask | None) -> StudyTable:
     """Return shares of queries and positives that may leak, and in training lists where there are any."""
     rows = [
         share(each.group, column, int(flags.sum()), len(flags))

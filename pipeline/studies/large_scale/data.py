@@ -19,7 +19,7 @@ from pipeline.scores.store import artifact, opened_pool
 
 
 @dataclass(frozen=True, eq=False)
-class Ranked:
+class PoolRuns:
     """One pool, of a field or ``dataset``, with its positives and the rankings of all systems."""
 
     group: str
@@ -33,7 +33,7 @@ class Ranked:
         return len(self.qrels.offsets) - 1
 
 
-def read(group: str, chosen: pl.DataFrame) -> Ranked:
+def read(group: str, chosen: pl.DataFrame) -> PoolRuns:
     """Open the rankings of one pool (:data:`pipeline.scores.store.RUNS`), by the labels of their systems.
 
     Raises:
@@ -45,10 +45,10 @@ def read(group: str, chosen: pl.DataFrame) -> Ranked:
     queries = len(pool.query_rows)
     rows = chosen.iter_rows(named=True)
     runs = {run["label"]: Run.from_table(artifact(run, "ranking").arrow("ranking.arrow"), queries) for run in rows}
-    return Ranked(group, pool, Qrels.from_table(pool.qrels, queries), runs)
+    return PoolRuns(group, pool, Qrels.from_table(pool.qrels, queries), runs)
 
 
-def marks_of(ranked: Ranked) -> dict[str, dict[str, int]]:
+def marks_of(ranked: PoolRuns) -> dict[str, dict[str, int]]:
     """Return how many positives and negatives of a pool have each mark (:func:`pipeline.corpus.marks.counted`)."""
     return counted(ranked.pool.corpus.attributes, np.unique(ranked.qrels.rows), ranked.pool.candidates)
 

@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Mask, Run, query_of
-from pipeline.studies.large_scale.data import Ranked
+from pipeline.studies.large_scale.data import PoolRuns
 from pipeline.studies.large_scale.winners import words
 
 ALIKE = 0.8
@@ -22,7 +22,7 @@ FIRST = 10
 """Ranks of each system that are searched for near-duplicates."""
 
 
-def audit(ranked: Ranked, trained: Mask | None) -> dict[str, Mask]:
+def audit(ranked: PoolRuns, trained: Mask | None) -> dict[str, Mask]:
     """Return which queries and positives of a pool may leak, by finding: bool ``[queries]`` or ``[positives]``.
 
     - trained on: in a training list; ``trained`` is bool ``[papers of the corpus]``, None without lists;

@@ -15,7 +15,7 @@ from pipeline.measure.hits import Hits
 from pipeline.measure.inputs import Run
 from pipeline.measure.measures import average_precision
 from pipeline.measure.statistics import Floats
-from pipeline.studies.large_scale.data import Ranked, restricted, restricted_qrels
+from pipeline.studies.large_scale.data import PoolRuns, restricted, restricted_qrels
 
 YEARS = 3
 """Years of a stratum."""
@@ -81,7 +81,7 @@ def _mask(size: int, *rows: npt.NDArray[np.integer]) -> Mask:
     return found
 
 
-def results(ranked: Ranked, seed: int) -> Mapping[str, Mapping[str, Floats]]:
+def results(ranked: PoolRuns, seed: int) -> Mapping[str, Mapping[str, Floats]]:
     """Return average precision by kind of candidates and system, float64 ``[queries]``; NaN without positives.
 
     Rankings are cut to the candidates of a kind, so they are as deep as what is left of them. The kinds are all
@@ -104,7 +104,7 @@ def results(ranked: Ranked, seed: int) -> Mapping[str, Mapping[str, Floats]]:
     }
 
 
-def precision_among(ranked: Ranked, run: Run, kept: Mask) -> Floats:
+def precision_among(ranked: PoolRuns, run: Run, kept: Mask) -> Floats:
     """Return average precision with some papers alone, float64 ``[queries]``; NaN without positives."""
     qrels = restricted_qrels(ranked.qrels, kept[ranked.qrels.rows])
     some = qrels.positives() > 0

@@ -14,7 +14,7 @@ from pipeline.encode import registry
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import common_size
 from pipeline.scores.records import flat
-from pipeline.scores.tables import Beside, Column, Line, Table, label_of, shown
+from pipeline.scores.tables import Column, PublishedCell, Table, TableRow, label_of, shown
 from pipeline.studies.base import RECIPES, StudyTable
 
 MEASURES = ("map", "ndcg", "recall@30")
@@ -72,21 +72,21 @@ def tables(
     for table in shown(summary, MEASURES).partition_by("table", maintain_order=True):
         own = with_published(table, compared=compared)
         figures = own.select(*_KEY, "value", "published", "low", "high").iter_rows()
-        cells = {row[:4]: Beside(*row[4:]) for row in figures}
+        cells = {row[:4]: PublishedCell(*row[4:]) for row in figures}
         systems = list(table["label"].unique(maintain_order=True))
         places = list(dict.fromkeys(table.select("field", "size").iter_rows()))
         reading = f"Percent [{table['level'][0]:.0%} interval over queries]."
         notes = (reading, *(NOTES if compared else ()), *notes_of(table))
         if table["over"][0] == "sizes":
             heads = [(place, measure) for place in places for measure in MEASURES]
-            lines = [Line(s, tuple(cells.get((s, *place, m)) for place, m in heads)) for s in systems]
+            lines = [TableRow(s, tuple(cells.get((s, *place, m)) for place, m in heads)) for s in systems]
             labels = tuple(Column(format_count(size or 0), label_of(measure)) for (_, size), measure in heads)
             title = f"Table 1: {places[0][0] or 'dataset level'}"
             yield StudyTable(f"table-1{_name(table)}", Table(title, "system", labels, tuple(lines), notes), own)
             continue
         for measure in MEASURES:
             lines = [
-                Line(str(field), tuple(cells.get((s, field, size, measure)) for s in systems), field == AVERAGE)
+                TableRow(str(field), tuple(cells.get((s, field, size, measure)) for s in systems), field == AVERAGE)
                 for field, size in places
             ]
             labels = tuple(Column("", system) for system in systems)

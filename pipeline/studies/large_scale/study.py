@@ -21,10 +21,10 @@ from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import shown
 from pipeline.stages.selection import Selection
-from pipeline.studies.base import Findings, Study, StudyFigure, StudyTable
+from pipeline.studies.base import Study, StudyFigure, StudyResult, StudyTable
 from pipeline.studies.common import check_baseline, drawn, evaluation_batches, evaluations
 from pipeline.studies.large_scale import by_query, by_rank, charts, published
-from pipeline.studies.large_scale.data import Ranked, marks_of, read
+from pipeline.studies.large_scale.data import PoolRuns, marks_of, read
 from pipeline.studies.large_scale.leakage import training_papers
 from pipeline.studies.large_scale.recipe import DATASET, Recipe
 
@@ -46,7 +46,7 @@ class Read(NamedTuple):
     summaries: tuple[pl.DataFrame, ...]
     averages: dict[Key, Average]
     curves: Sequence[by_query.Curve]
-    ranked: tuple[Ranked, ...]
+    ranked: tuple[PoolRuns, ...]
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
@@ -60,7 +60,7 @@ def _pools(workspace: Workspace, recipe: Recipe, group: str) -> tuple[Workspace,
     return workspace, recipe.corpus, recipe.selection(group), recipe.systems
 
 
-def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the papers' tables, and what explains the figures."""
     found = _read(workspace, recipe)
     seed, baseline = recipe.seed, _baseline(found.summaries, recipe)
@@ -90,7 +90,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     own = list(_charts(found, tables, seed, ", ".join(sources)))
     parts = list(_parts(found, own, recipe))
     best = best_of(shown(found.summaries[-1], published.MEASURES), found.runs)
-    return Findings(tables, _figures(found, own), sources, parts=parts, best=best)
+    return StudyResult(tables, _figures(found, own), sources, parts=parts, best=best)
 
 
 def _read(workspace: Workspace, recipe: Recipe) -> Read:
@@ -147,4 +147,4 @@ def _parts(found: Read, own: Sequence[tuple[str, Chart]], recipe: Recipe) -> Ite
     yield browser(found.runs, found.scores, published.MEASURES, recipe.draws)
 
 
-STUDY = Study("large_scale", "retrieval from large pools, by pool size and by field", Recipe, batches, findings)
+STUDY = Study("large_scale", "retrieval from large pools, by pool size and by field", Recipe, batches, results)

@@ -11,7 +11,7 @@ from pipeline.core.rng import generator
 from pipeline.core.schema import NO_YEAR
 from pipeline.measure.inputs import query_of
 from pipeline.measure.statistics import RESAMPLES, Floats
-from pipeline.studies.large_scale.data import Ranked, means_by_query
+from pipeline.studies.large_scale.data import PoolRuns, means_by_query
 from pipeline.studies.statistics import UNKNOWN, Interval
 
 _WORDS = re.compile(r"\w{3,}")
@@ -22,7 +22,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(_WORDS.findall(text.casefold()))
 
 
-def facts(ranked: Ranked) -> dict[str, Floats]:
+def facts(ranked: PoolRuns) -> dict[str, Floats]:
     """Return facts about the queries of a pool, float64 ``[queries]`` each.
 
     - length: characters of title and abstract;
@@ -44,7 +44,7 @@ def facts(ranked: Ranked) -> dict[str, Floats]:
     }
 
 
-def shared_words(ranked: Ranked) -> Floats:
+def shared_words(ranked: PoolRuns) -> Floats:
     """Return the share of a query's words that each positive has, float64 ``[positives]``."""
     rows = np.union1d(ranked.qrels.rows, ranked.pool.query_rows)
     texts = (words(f"{t.title} {t.abstract}") for block in ranked.pool.corpus.texts(rows) for t in block)

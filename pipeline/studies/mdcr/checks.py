@@ -17,12 +17,12 @@ from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.measure.statistics import PERCENTILE_QUERIES, Floats, bootstrap_means
-from pipeline.scores.tables import Figure, Value
-from pipeline.studies.base import Findings, Study, StudyTable
+from pipeline.scores.tables import Cell, Value
+from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import check_baseline, made, table_of
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import FieldRankings, benchmark_task
-from pipeline.studies.mdcr.evaluation import Ranked, opened, rank
+from pipeline.studies.mdcr.evaluation import RankedLists, opened, rank
 from pipeline.studies.mdcr.redraws import MATCHED, Draw, draws, draws_pool_task
 from pipeline.studies.statistics import Means, mean_of_means, percentiles
 from pipeline.studies.tables import Row, grid
@@ -106,7 +106,7 @@ def _large(workspace: Workspace, recipe: Recipe, part: FieldRankings) -> list[Ta
 
 def _ranked(
     workspace: Workspace, recipe: Recipe, parts: Sequence[FieldRankings], wanted: Sequence[Draw]
-) -> list[Ranked]:
+) -> list[RankedLists]:
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     drawing = recipe.config({}).drawing
     pools = [draws_pool_task(corpus, part, drawing, wanted) for part in parts]
@@ -149,7 +149,7 @@ def tau(one: Floats, other: Floats) -> Floats:
 
 
 def _figure(row: Row) -> Value:
-    return Figure(row.value, row.deviation, row.low, row.high, best=False, marked=False)
+    return Cell(row.value, row.deviation, row.low, row.high, best=False, marked=False)
 
 
 def shown(
@@ -247,7 +247,7 @@ def power_table(found: Measured, baseline: str, differences: Sequence[float]) ->
     return shown("power", "Queries that a difference of MAP needs", rows, notes, show)
 
 
-def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the four tables."""
     found, sources = measured(workspace, recipe)
     tables = [
@@ -256,9 +256,9 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         bias_table(found),
         power_table(found, recipe.baseline, recipe.differences),
     ]
-    return Findings(tables, sources=sources)
+    return StudyResult(tables, sources=sources)
 
 
 STUDY = Study(
-    "mdcr_checks", "what the figures of the MDCR benchmark depend on", Recipe, batches, findings, needs=study.NEEDS
+    "mdcr_checks", "what the figures of the MDCR benchmark depend on", Recipe, batches, results, needs=study.NEEDS
 )

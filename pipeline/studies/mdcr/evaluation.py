@@ -46,7 +46,7 @@ INDEXES = {"field": "all lists of a field", "corpus": "all lists", "query": "eac
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedLists:
     """One system on one pool of lists: the tasks of its ranking, with every pair, and of its score."""
 
     field: str
@@ -99,7 +99,7 @@ def rank(
     systems: str,
     index: str,
     validation: Mapping[str, Task] = MappingProxyType({}),
-) -> list[Ranked]:
+) -> list[RankedLists]:
     """Return each system on each pool of lists, pool by pool. Nothing is made.
 
     ``index`` says whose documents BM25 counts (:data:`INDEXES`). ``validation`` has the pool of validation queries of
@@ -128,11 +128,13 @@ def rank(
             complete = complete_task(corpus, pool, ranking, system)
             name = evaluation.scores[0].config.system
             scored = score_task(complete, pool, corpus, system=name, sample=1, measures=MEASURES)
-            found.append(Ranked(pool.config.field, name, pool, complete, dataclasses.replace(scored, folder=SCORES)))
+            found.append(
+                RankedLists(pool.config.field, name, pool, complete, dataclasses.replace(scored, folder=SCORES))
+            )
     return found
 
 
-def opened(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> tuple[Lists, Ranking]:
+def opened(workspace: Workspace, corpus: Artifact, ranked: RankedLists) -> tuple[Lists, Ranking]:
     """Return the lists of a ranking that was made, and the ranking."""
     lists = Lists(Pool(workspace.runner.make(ranked.pool), Corpus(corpus)))
     return lists, read_ranking(workspace.runner.make(ranked.ranking))

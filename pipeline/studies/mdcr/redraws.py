@@ -18,7 +18,7 @@ from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.studies.mdcr.build import FieldRankings, drawer_of
-from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM, Drawing
+from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM, SamplingConfig
 from pipeline.studies.mdcr.layout import TRUE
 from pipeline.studies.mdcr.lists import ListsConfig, write_lists_pool
 
@@ -46,7 +46,7 @@ def draws(chosen: Sequence[str], systems: Sequence[str], rebuilds: int) -> list[
     return [*own, Draw(MATCHED, 0, tuple(systems))]
 
 
-def draws_pool_task(corpus: Artifact, part: FieldRankings, drawing: Drawing, wanted: Sequence[Draw]) -> Task:
+def draws_pool_task(corpus: Artifact, part: FieldRankings, drawing: SamplingConfig, wanted: Sequence[Draw]) -> Task:
     """Return the task of the pool with all draws of one field; positives are the same in all."""
     own = {field.name: getattr(part.pool.config, field.name) for field in dataclasses.fields(part.pool.config)}
     config = ListsConfig(

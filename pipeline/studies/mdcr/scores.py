@@ -19,20 +19,20 @@ from pipeline.measure.statistics import Floats, holm
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.charts import charts, heat
 from pipeline.scores.page.browse import browser
-from pipeline.scores.page.parts import Heat, Part
+from pipeline.scores.page.parts import HeatMap, Part
 from pipeline.scores.page.report import best_of
 from pipeline.scores.records import flat
 from pipeline.scores.store import ScoredRun, opened_pool, runs_of_artifacts
 from pipeline.scores.store import values as scores_of
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Column, Figure, build_tables, label_of, shown
+from pipeline.scores.tables import Cell, Column, build_tables, label_of, shown
 from pipeline.stages.systems import parse_systems
-from pipeline.studies.base import RECIPES, Findings, Study, StudyTable
+from pipeline.studies.base import RECIPES, Study, StudyResult, StudyTable
 from pipeline.studies.common import check_baseline, made, table_of
 from pipeline.studies.mdcr.evaluation import (
     BY_RANK,
     INDEXES,
-    Ranked,
+    RankedLists,
     benchmark_pools,
     corpus_task,
     opened,
@@ -81,7 +81,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     yield [each.score for each in ranked(workspace, recipe)[1]]
 
 
-def ranked(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Ranked]]:
+def ranked(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[RankedLists]]:
     """Return the corpus of the benchmark, which must have been made, and each system on each field."""
     folder = Path(recipe.input)
     corpus = made(workspace, corpus_task(folder, recipe.split))
@@ -108,7 +108,7 @@ def _splits(recipe: Recipe) -> list[str]:
     return [recipe.split, "val"]
 
 
-def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return tables 3 and 4, the figures that the papers print, and the queries one by one."""
     corpus, found = ranked(workspace, recipe)
     runs = runs_of_artifacts(scored_run(workspace, corpus, each) for each in found)
@@ -129,7 +129,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     typed = {name: Lists(pool).typed() for name, pool in pools.items()}
     queries = browser(runs, scores, MEASURES, draws, types=typed)
     parts: list[Part] = [*charts(summary, runs), *heats, types_heat(tables[1]), queries]
-    return Findings(tables, sources=[corpus.name, *pools], parts=parts, best=best_of(summary, runs))
+    return StudyResult(tables, sources=[corpus.name, *pools], parts=parts, best=best_of(summary, runs))
 
 
 def _short_lists(pools: Iterable[Pool]) -> list[str]:
@@ -140,7 +140,7 @@ def _short_lists(pools: Iterable[Pool]) -> list[str]:
     return [what] if short else []
 
 
-def scored_run(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> ScoredRun:
+def scored_run(workspace: Workspace, corpus: Artifact, ranked: RankedLists) -> ScoredRun:
     """Return the artifacts of one system on one field."""
     score, ranking, pool = workspace.make([ranked.score, ranked.ranking, ranked.pool])
     return ScoredRun((score,), ranking, pool, corpus)
@@ -150,7 +150,7 @@ Values = Mapping[str, Mapping[str, Mapping[str, Floats]]]
 """Measures of each query, float64 ``[measures, queries]``, by system, candidate type and field."""
 
 
-def values_of(workspace: Workspace, corpus: Artifact, found: Sequence[Ranked]) -> Values:
+def values_of(workspace: Workspace, corpus: Artifact, found: Sequence[RankedLists]) -> Values:
     """Return the measures of the positives and the negatives of one type alone."""
     values: dict[str, dict[str, dict[str, Floats]]] = {}
     for each in found:
@@ -193,17 +193,17 @@ def by_type(frame: pl.DataFrame) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(row["type"], row["measure"], row["system"]): row for row in frame.iter_rows(named=True)}
 
 
-def types_heat(table: StudyTable) -> Heat:
+def types_heat(table: StudyTable) -> HeatMap:
     """Return table 4 coloured by value."""
     found = by_type(table.frame)
     types, measures, systems = (list(dict.fromkeys(each)) for each in zip(*found, strict=True))
     views = {label_of(m): [[found[name, m, system]["value"] for system in systems] for name in types] for m in measures}
-    return Heat("Types by systems", "type", types, systems, views)
+    return HeatMap("Types by systems", "type", types, systems, views)
 
 
-def _figure(row: Mapping[str, Any]) -> Figure:
+def _figure(row: Mapping[str, Any]) -> Cell:
     marked = row["p_adjusted"] is not None and row["p_adjusted"] < _ALPHA
-    return Figure(row["value"], None, row["low"], row["high"], best=False, marked=marked)
+    return Cell(row["value"], None, row["low"], row["high"], best=False, marked=marked)
 
 
 def with_published(frame: pl.DataFrame, prefix: str) -> pl.DataFrame:
@@ -236,7 +236,7 @@ STUDY = Study(
     "score systems on a benchmark in the MDCR layout",
     Recipe,
     batches,
-    findings,
+    results,
     needs="Build one, mdcr study mdcr, and give its folder with --input; or get the published one: curl --create-dirs "
     "--output-dir benchmark -O 'https://takelab.fer.hr/data/mdcr/mdcr_test{.json,_data.jsonl}'",
 )

@@ -22,10 +22,10 @@ from pipeline.corpus.queries import choose_queries
 from pipeline.corpus.reader import Corpus
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import parse_systems, stored_names
-from pipeline.studies.base import Findings, Study, StudyTable
+from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, benchmark_task
-from pipeline.studies.mdcr.candidates import Drawing
+from pipeline.studies.mdcr.candidates import SamplingConfig
 from pipeline.studies.mdcr.datasheet import datasheet
 from pipeline.studies.mdcr.evaluation import BY_RANK, weighted
 from pipeline.studies.mdcr.layout import SPLITS
@@ -73,7 +73,7 @@ class Recipe:
 
     def config(self, left_out: Mapping[str, str]) -> BenchmarkConfig:
         """Return what decides the benchmark beside pools and rankings."""
-        drawing = Drawing(self.seed, self.positives, self.negatives, self.top)
+        drawing = SamplingConfig(self.seed, self.positives, self.negatives, self.top)
         systems, chosen = (tuple(stored_names(names)) for names in (self.systems, self.model_negatives))
         return BenchmarkConfig(drawing, systems, chosen, tuple(left_out.items()))
 
@@ -152,7 +152,7 @@ def _check(corpus: Corpus, test: PoolConfig, val: PoolConfig) -> None:
     choose_queries(corpus, val, kept, rows.astype(np.int64))
 
 
-def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the Jaccard indexes of the systems, what was counted, the datasheet and the files."""
     artifact: Artifact = workspace.runner.make(benchmark(workspace, recipe))
     counts = artifact.manifest.counts
@@ -176,7 +176,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     copies = {output.path: artifact.path / output.path for output in artifact.outputs("mdcr_*")}
     sheet = datasheet(artifact, corpus, canonical(recipe))
-    return Findings(tables, sources=[corpus.name, artifact.name], files={"datasheet.md": sheet}, copies=copies)
+    return StudyResult(tables, sources=[corpus.name, artifact.name], files={"datasheet.md": sheet}, copies=copies)
 
 
 NEEDS = (
@@ -184,4 +184,4 @@ NEEDS = (
     "yours: --corpus NAME, and for a small one --recipe runs/recipes/mdcr_small.toml"
 )
 
-STUDY = Study("mdcr", "build the MDCR benchmark", Recipe, batches, findings, needs=NEEDS)
+STUDY = Study("mdcr", "build the MDCR benchmark", Recipe, batches, results, needs=NEEDS)

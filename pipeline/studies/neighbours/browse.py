@@ -13,7 +13,7 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode.aspire import split_sentences
-from pipeline.scores.page.parts import Listing, Mark, Reading, TextBrowser
+from pipeline.scores.page.parts import Mark, TextBrowser, TextEntry, TextTable
 from pipeline.studies.neighbours.corpus import TITLE, Members, Rows, drawn
 from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.neighbours.plan import DEPTHS
@@ -25,7 +25,7 @@ _MARKS: dict[Mark, str] = {"strike": "deleted", "underline": "inserted", "bold":
 _COLUMNS = ("system", "rank of the paper", "10 nearest in common")
 
 
-def browser(readings: list[Reading]) -> TextBrowser:
+def browser(readings: list[TextEntry]) -> TextBrowser:
     """Return the part of the page."""
     note = (
         f"{SHOWN} papers drawn from each set, title ¶ abstract. The rank is that of the paper among the originals, "
@@ -42,7 +42,7 @@ def drawn_papers(artifact: Artifact, papers: int | Literal["all"], seed: int) ->
     return np.sort(rows[drawn(keys, SHOWN if papers == "all" else min(SHOWN, papers), seed)])
 
 
-def readings_of(name: str, artifact: Artifact, originals: Rows, values: pl.DataFrame) -> Iterator[Reading]:
+def readings_of(name: str, artifact: Artifact, originals: Rows, values: pl.DataFrame) -> Iterator[TextEntry]:
     """Yield each neighbour of some papers of a set, with what was deleted, inserted and moved.
 
     ``values`` are of :func:`values.values_of`, with a column ``system``.
@@ -61,7 +61,7 @@ def readings_of(name: str, artifact: Artifact, originals: Rows, values: pl.DataF
                 before, after = (_text(corpus, place) for place in (original, row))
                 spans = [*marked(before.title, after.title), (" ¶ ", ""), *marked(before.abstract, after.abstract)]
                 facts = {"category": each.category, "change": each.definition}
-                yield Reading((name, each.name), before.title, spans, [Listing("", _COLUMNS, lines)], facts)
+                yield TextEntry((name, each.name), before.title, spans, [TextTable("", _COLUMNS, lines)], facts)
 
 
 def marked(before: str, after: str) -> list[tuple[str, Mark]]:

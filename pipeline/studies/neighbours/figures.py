@@ -13,13 +13,13 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.rng import generator
 from pipeline.scores.figures import COLOURS
-from pipeline.scores.page.parts import Chart, Heat, Series
+from pipeline.scores.page.parts import Chart, HeatMap, Series
 from pipeline.stages.embed import store_of
 from pipeline.studies.base import StudyFigure
 from pipeline.studies.neighbours.corpus import TITLE, Members
 from pipeline.studies.neighbours.geometry import BINS, unit_vectors
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES
-from pipeline.studies.neighbours.plan import Ranked
+from pipeline.studies.neighbours.plan import RankedPool
 from pipeline.studies.neighbours.values import in_order
 
 _SHOWN = 500
@@ -27,7 +27,7 @@ _SHOWN = 500
 _CENTRES = (BINS[:-1] + BINS[1:]) / 2
 
 
-def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> Heat:
+def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> HeatMap:
     """Return classes by systems, a view for each measure: means over the corpora, then each corpus.
 
     ``values`` has ``corpus``, ``system``, ``name``, ``measure`` and ``value`` in percent.
@@ -44,7 +44,7 @@ def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> Heat:
     views = {measure: view(measure, corpora) for measure in measures}
     if len(corpora) > 1:
         views |= {f"{measure}, {corpus}": view(measure, [corpus]) for measure in measures for corpus in corpora}
-    return Heat(title, "class", [f"{CLASSES[name].category} {name}" for name in names], systems, views)
+    return HeatMap(title, "class", [f"{CLASSES[name].category} {name}" for name in names], systems, views)
 
 
 def distributions(cosines: pl.DataFrame) -> Chart:
@@ -65,7 +65,7 @@ def _shares(cosines: pl.DataFrame, column: str) -> Iterator[Series]:
             yield Series(category, _CENTRES[held].round(2).tolist(), shares[held].tolist())
 
 
-def drawings(shown: Heat) -> list[StudyFigure]:
+def drawings(shown: HeatMap) -> list[StudyFigure]:
     """Return the heat map of each measure as a drawing (figures 6 and 7)."""
     return [
         StudyFigure(f"classes-{name.lower().replace('_', '-')}", partial(_draw_heat, shown=shown, measure=name))
@@ -73,7 +73,7 @@ def drawings(shown: Heat) -> list[StudyFigure]:
     ]
 
 
-def _draw_heat(figure_class: Any, shown: Heat, measure: str) -> Any:
+def _draw_heat(figure_class: Any, shown: HeatMap, measure: str) -> Any:
     values = 100 * np.array(shown.views[measure], np.float64)
     drawn = figure_class(figsize=(1.6 + 0.55 * values.shape[1], 0.9 + 0.16 * values.shape[0]), layout="constrained")
     axes = drawn.subplots()
@@ -87,7 +87,9 @@ def _draw_heat(figure_class: Any, shown: Heat, measure: str) -> Any:
     return drawn
 
 
-def titles(workspace: Workspace, name: str, corpus: Artifact, ranked: Sequence[Ranked], seed: int) -> list[StudyFigure]:
+def titles(
+    workspace: Workspace, name: str, corpus: Artifact, ranked: Sequence[RankedPool], seed: int
+) -> list[StudyFigure]:
     """Return a t-SNE plot of titles and papers for each encoder on one corpus (figure 2)."""
     members = Members.read(corpus)
     chosen = generator(seed, "t-sne").permutation(np.flatnonzero(members.names == TITLE))[:_SHOWN]

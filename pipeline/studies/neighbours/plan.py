@@ -123,7 +123,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedPool:
     """A system on a pool: its ranking and scores (none of an overlap).
 
     An encoder has a model, unless its vectors are standardised, and what embeds the pool's papers.
@@ -173,7 +173,7 @@ def pools(recipe: Recipe, corpus: Artifact, kind: Kind) -> list[Task]:
     ]
 
 
-def rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Ranked]:
+def rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[RankedPool]:
     """Return every system on every pool of one corpus of neighbours. Overlaps are not scored."""
     systems, found = parse_systems(recipe.systems), []
     for kind, depth in DEPTHS.items():
@@ -181,21 +181,21 @@ def rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Ran
             for system, each in zip(systems, workspace.evaluations(pool, recipe.systems, depth=depth), strict=True):
                 own = (system.model, each.embed[0]) if isinstance(system, Dense) else (None, None)
                 scores = () if kind == "overlap" else each.scores
-                found.append(Ranked(pool, system.name, each.ranking, scores, *own))
+                found.append(RankedPool(pool, system.name, each.ranking, scores, *own))
                 if recipe.standardise and kind.startswith("titles") and isinstance(system, Dense):
                     found.append(_standardised(corpus, pool, system, each.embed[0], depth))
     return found
 
 
-def _standardised(corpus: Artifact, pool: Task, system: Dense, vectors: Task, depth: int) -> Ranked:
+def _standardised(corpus: Artifact, pool: Task, system: Dense, vectors: Task, depth: int) -> RankedPool:
     """Return an encoder with standardised vectors on a pool."""
     moved = standardised_task(corpus, pool, vectors, system.model)
     ranking = dense_ranking_task(corpus, pool, {"paper": moved}, system.model, depth=depth)
     name = system.name + STANDARDISED
-    return Ranked(pool, name, ranking, score_tasks(ranking, pool, corpus, system=name, sample=1, depth=depth))
+    return RankedPool(pool, name, ranking, score_tasks(ranking, pool, corpus, system=name, sample=1, depth=depth))
 
 
-def similarities(corpus: Artifact, ranked: Sequence[Ranked]) -> list[tuple[str, Task]]:
+def similarities(corpus: Artifact, ranked: Sequence[RankedPool]) -> list[tuple[str, Task]]:
     """Return the encoders with the task that describes the cosines within each class."""
     return [
         (each.system, similarity_task(corpus, each.pool, each.vectors, each.model))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import polars as pl
 
 from pipeline.api import Workspace
-from pipeline.scores.page.parts import Part, Reading
-from pipeline.studies.base import Findings, Study, StudyFigure
+from pipeline.scores.page.parts import Part, TextEntry
+from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.neighbours import browse, figures, tables
 from pipeline.studies.neighbours.plan import Recipe, batches, neighbours_of, rankings, similarities
 from pipeline.studies.neighbours.values import cosines_of, means_of, values_of
 
 
-def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Read the artifacts of the study and make its tables and figures."""
     corpora, means, cosines = {}, [], []
-    readings: list[Reading] = []
+    readings: list[TextEntry] = []
     plots: list[StudyFigure] = []
     for name in recipe.corpora:
         corpora[name] = corpus = neighbours_of(workspace, recipe, name)
@@ -56,7 +56,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         ]
     parts.append(browse.browser(readings))
     sources = [corpus.name for corpus in corpora.values()]
-    return Findings(written, [*figures.drawings(heat), *plots], sources, parts=parts)
+    return StudyResult(written, [*figures.drawings(heat), *plots], sources, parts=parts)
 
 
 STUDY = Study(
@@ -64,7 +64,7 @@ STUDY = Study(
     "title queries and 32 classes of textual neighbours",
     Recipe,
     batches,
-    findings,
+    results,
     needs="Its recipe names seven sets like the paper's: give a folder of NAME.jsonl.gz (id, title, abstract) with "
     "--input, or a corpus of English abstracts with --corpus",
 )

@@ -10,7 +10,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.studies.neighbours.geometry import overlap
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES
-from pipeline.studies.neighbours.plan import Ranked
+from pipeline.studies.neighbours.plan import RankedPool
 
 TASKS = {"titles": "I", "titles-among-titles": "II"}
 """The tasks by kind of pool."""
@@ -21,7 +21,7 @@ CATEGORY = pl.col("name").replace_strict({each.name: each.category for each in C
 """The category of the class ``name``; empty for titles."""
 
 
-def values_of(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> pl.DataFrame:
+def values_of(workspace: Workspace, corpus: Artifact, ranked: RankedPool) -> pl.DataFrame:
     """Return what one system has on one pool: ``original`` (its row), ``name``, ``measure``, ``value`` (a fraction)."""
     pool = Pool(workspace.make([ranked.pool])[0], Corpus(corpus))
     if ranked.kind == "overlap":
@@ -38,7 +38,7 @@ def values_of(workspace: Workspace, corpus: Artifact, ranked: Ranked) -> pl.Data
     return scores.select(pl.col("original").cast(pl.Int64), "name", pl.col("measure").replace(names), "value")
 
 
-def means_of(values: pl.DataFrame, corpus: str, ranked: Ranked) -> pl.DataFrame:
+def means_of(values: pl.DataFrame, corpus: str, ranked: RankedPool) -> pl.DataFrame:
     """Return the means of :func:`values_of` in percent, a row for each class and measure."""
     figures = {"value": pl.col("value").mean() * 100, "queries": pl.len()}
     means = values.group_by("name", "measure", maintain_order=True).agg(**figures)

@@ -23,7 +23,7 @@ _LARGEST_SUBSET = 4
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskScore:
     """A figure that counts in averages.
 
     Attributes:
@@ -46,7 +46,7 @@ class Outcome:
         return percentiles(self.draws) if self.items > 1 else None
 
 
-Found = Mapping[str, Sequence[Outcome]]
+Found = Mapping[str, Sequence[TaskScore]]
 """The figures of each system, of the same tasks in the same order."""
 
 
@@ -59,21 +59,21 @@ class Mean(NamedTuple):
     figures: int
 
 
-def outcomes(entry: Entry, figures: Sequence[tuple[str, float, Floats, int]]) -> list[Outcome]:
+def outcomes(entry: Entry, figures: Sequence[tuple[str, float, Floats, int]]) -> list[TaskScore]:
     """Return the figures of a task, (name, value, draws, items) each, as they count.
 
     Each measure of a ranking task counts on its own. Few-shot rows are averaged with the row of all training papers
     (appendix A.3), and the four figures of reviewer matching (appendix A.2).
     """
     if len(figures) == 1 or entry.kind in ("proximity", "search", "triplets"):
-        return [Outcome(entry, *figure) for figure in figures]
+        return [TaskScore(entry, *figure) for figure in figures]
     names, values, draws, items = zip(*figures, strict=True)
     sizes = ", ".join(name.partition("@")[2] for name in names[1:])
     measure = f"{names[0]} (all, {sizes})" if entry.few_shot else ", ".join(entry.measures)
-    return [Outcome(entry, measure, float(np.mean(values)), np.mean(draws, axis=0), min(items))]
+    return [TaskScore(entry, measure, float(np.mean(values)), np.mean(draws, axis=0), min(items))]
 
 
-def counted(found: Iterable[Outcome], group: str = "average", kind: str = "") -> list[Outcome]:
+def counted(found: Iterable[TaskScore], group: str = "average", kind: str = "") -> list[TaskScore]:
     """Return the figures that count in the average of a group, or of a format of it."""
     return [
         each
@@ -84,7 +84,7 @@ def counted(found: Iterable[Outcome], group: str = "average", kind: str = "") ->
     ]
 
 
-def average(found: Iterable[Outcome], group: str = "average", kind: str = "") -> Mean | None:
+def average(found: Iterable[TaskScore], group: str = "average", kind: str = "") -> Mean | None:
     """Return the average of the figures that count; None where there are none."""
     chosen = counted(found, group, kind)
     if not chosen:
@@ -94,7 +94,7 @@ def average(found: Iterable[Outcome], group: str = "average", kind: str = "") ->
 
 
 def difference(
-    first: Sequence[Outcome], second: Sequence[Outcome], seed: int, kind: str = ""
+    first: Sequence[TaskScore], second: Sequence[TaskScore], seed: int, kind: str = ""
 ) -> tuple[Mean, float, int]:
     """Return mean difference, p-value and number of higher figures of two systems, over all figures or a format's.
 

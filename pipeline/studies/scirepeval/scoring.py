@@ -26,7 +26,7 @@ _BEST = 3
 """Papers of a reviewer that count."""
 
 
-class Figure(NamedTuple):
+class TaskFigure(NamedTuple):
     """One figure of a task.
 
     Attributes:
@@ -50,7 +50,9 @@ class Settings(NamedTuple):
     workers: int
 
 
-def score(entry: Entry, folder: Folder, vectors: VectorsOf, settings: Settings) -> tuple[list[Figure], Counter[str]]:
+def score(
+    entry: Entry, folder: Folder, vectors: VectorsOf, settings: Settings
+) -> tuple[list[TaskFigure], Counter[str]]:
     """Return the figures of a task and its counts.
 
     Raises:
@@ -149,16 +151,16 @@ def _measure(
     return found
 
 
-def _means(entry: Entry, name: str, values: Floats, settings: Settings) -> Figure:
+def _means(entry: Entry, name: str, values: Floats, settings: Settings) -> TaskFigure:
     """Return the mean over queries or repetitions."""
     if not len(values):
         raise InputError(f"task {entry.name} must have a query with a positive for {name}, got none", "Leave it out")
     item = f"{entry.name}|{name.partition(' ')[0] if ' ' in name else ''}"
     draws = bootstrap_means(values[None], seed=settings.seed, item=item, resamples=settings.resamples)
-    return Figure(name, float(values.mean()), draws[0], len(values))
+    return TaskFigure(name, float(values.mean()), draws[0], len(values))
 
 
-def _classes(entry: Entry, data: Labelled, vectors: VectorsOf, settings: Settings) -> Iterator[Figure]:
+def _classes(entry: Entry, data: Labelled, vectors: VectorsOf, settings: Settings) -> Iterator[TaskFigure]:
     held = [part.values for part in (data.train, data.test)]
     classes = sorted({label for values in held for labels in values for label in labels})
     train, test = (probes.indicator(values, classes) for values in held)  # type: ignore[arg-type]
@@ -178,7 +180,7 @@ def _classes(entry: Entry, data: Labelled, vectors: VectorsOf, settings: Setting
         yield _means(entry, f"{measure}@{row[0]}", np.array(values), settings)
 
 
-def _numbers(entry: Entry, data: Labelled, vectors: VectorsOf, settings: Settings) -> Iterator[Figure]:
+def _numbers(entry: Entry, data: Labelled, vectors: VectorsOf, settings: Settings) -> Iterator[TaskFigure]:
     train, truth = (np.asarray(part.values, np.float64) for part in (data.train, data.test))
     x_train, x_test = (vectors(part.keys, "paper") for part in (data.train, data.test))
     with _named(entry):
@@ -191,25 +193,25 @@ def _numbers(entry: Entry, data: Labelled, vectors: VectorsOf, settings: Setting
     yield _resampled(entry, "kendall", figure, len(truth), settings)
 
 
-def _clusters(entry: Entry, found: Sequence[authors.DataSet], vectors: VectorsOf, settings: Settings) -> Figure:
+def _clusters(entry: Entry, found: Sequence[authors.DataSet], vectors: VectorsOf, settings: Settings) -> TaskFigure:
     """Return the mean B-cubed F1 of the data sets; test blocks are resampled within each."""
     figures = []
     for each in found:
         sums = authors.b_cubed(*authors.cluster(each, vectors))
         figures.append(_resampled(entry, each.name, partial(authors.f1, *sums), len(sums[2]), settings, each.name))
     _, values, draws, blocks = zip(*figures, strict=True)
-    return Figure("b3_f1", float(np.mean(values)), np.mean(draws, axis=0), sum(blocks))
+    return TaskFigure("b3_f1", float(np.mean(values)), np.mean(draws, axis=0), sum(blocks))
 
 
 def _resampled(
     entry: Entry, name: str, figure: Callable[[Floats], Floats], items: int, settings: Settings, part: str = ""
-) -> Figure:
+) -> TaskFigure:
     """Return a figure that is no mean over items, with resamples of the items (of a part of the task)."""
     if not items:
         raise InputError(f"task {entry.name} must have test papers, got none", "Fetch it again")
     item = f"{entry.name}|{part}" if part else entry.name
     draws = [figure(times) for times in resampled(items, seed=settings.seed, item=item, resamples=settings.resamples)]
-    return Figure(name, float(figure(np.ones((1, items)))[0]), np.concatenate(draws), items)
+    return TaskFigure(name, float(figure(np.ones((1, items)))[0]), np.concatenate(draws), items)
 
 
 @contextmanager

@@ -17,12 +17,12 @@ from pipeline.core.task import Task
 from pipeline.encode import registry
 from pipeline.scores.page.parts import Chart
 from pipeline.stages.corpus import corpus_task
-from pipeline.studies.base import Findings, Study, StudyFigure
+from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, made
 from pipeline.studies.recipe import KEPT
 from pipeline.studies.scirepeval import tables
 from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.outcomes import LEAST_SYSTEMS, Outcome, draw_correlations, gains, outcomes
+from pipeline.studies.scirepeval.outcomes import LEAST_SYSTEMS, TaskScore, draw_correlations, gains, outcomes
 from pipeline.studies.scirepeval.steps import (
     Encoders,
     TaskPapers,
@@ -193,13 +193,13 @@ def _leaks(corpus: Artifact, recipe: Recipe) -> dict[str, Task]:
     return {entry.name: leaks_task(corpus, recipe.folder, entry, recipe.lists) for entry in recipe.chosen()}
 
 
-def findings(workspace: Workspace, recipe: Recipe) -> Findings:
+def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the averages, the tasks, the formats, the differences, leaks and what was counted."""
     corpus = workspace.runner.make(_corpus_task(recipe))
     every = {key: workspace.runner.make(task) for key, task in _figures(corpus, recipe).items()}
     leaks = {name: workspace.runner.make(task) for name, task in _leaks(corpus, recipe).items()}
     chosen = {entry.name: entry for entry in recipe.chosen()}
-    figures: dict[str, list[Outcome]] = {name: [] for name in _systems(recipe)}
+    figures: dict[str, list[TaskScore]] = {name: [] for name in _systems(recipe)}
     for (task, system), artifact in every.items():
         rows = artifact.arrow("figures.arrow").to_pylist()
         own = [(row["figure"], row["value"], np.array(row["draws"]), row["items"]) for row in rows]
@@ -224,7 +224,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
         shown.append(tables.correlated(found))
         figured.append(StudyFigure("correlations", partial(draw_correlations, found=found)))
     shown += [tables.leaks(leaks), tables.counts(made)]
-    return Findings(shown, figured, sources, parts=[*charts, *tables.heats(found, confused, ", ".join(sources))])
+    return StudyResult(shown, figured, sources, parts=[*charts, *tables.heats(found, confused, ", ".join(sources))])
 
 
 STUDY = Study(
@@ -232,7 +232,7 @@ STUDY = Study(
     "24 tasks in four formats",
     Recipe,
     batches,
-    findings,
+    results,
     listing,
     needs="Fetch the published files, mdcr fetch scirepeval, and give their folder with --input",
 )

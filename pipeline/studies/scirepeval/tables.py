@@ -11,8 +11,8 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.encode import registry
-from pipeline.scores.page.parts import Heat, Part
-from pipeline.scores.tables import Beside, Column, Figure, Line, Table, Value
+from pipeline.scores.page.parts import HeatMap, Part
+from pipeline.scores.tables import Cell, Column, PublishedCell, Table, TableRow, Value
 from pipeline.studies.base import StudyTable
 from pipeline.studies.scirepeval.layout import State
 from pipeline.studies.scirepeval.outcomes import (
@@ -66,12 +66,12 @@ def tasks(found: Found, states: Mapping[str, State], made: Made) -> StudyTable:
         for name, one, cost in zip(found, each, seconds, strict=True):
             low, high = one.interval or (None, None)
             marks = (one.value if low is None else low, one.value if high is None else high)
-            cells.append(Figure(one.value, None, *marks, one.value == best and len(each) > 1, marked=False))
+            cells.append(Cell(one.value, None, *marks, one.value == best and len(each) > 1, marked=False))
             row = {"task": entry.name, "measure": one.measure, "system": name, "value": one.value, "low": low}
             row |= {"high": high, "items": one.items, "in_train": entry.in_train, "files": states[entry.name]}
             rows.append({**row, "seconds": cost})
         facts = f"{trained}, {states[entry.name]}, {each[0].items:,}, {np.mean(seconds):.0f} s"
-        lines.append(Line(f"{entry.title}, {each[0].measure}", (*cells, facts)))
+        lines.append(TableRow(f"{entry.title}, {each[0].measure}", (*cells, facts)))
     columns = [*found, "trained, files, items, mean time"]
     notes = ("Proximity and search rank by Euclidean distance, whatever the encoder's own distance.",)
     return _table("tasks", "tasks", "task", columns, lines, rows, notes)
@@ -98,7 +98,7 @@ def codes(found: Found, columns: Mapping[str, str]) -> StudyTable:
         mean = average(found[name], group, kind)
         rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **_record(mean)})
         beside = None if printed is None else printed / 100
-        cells[f"{kind}, {group}", code] = Beside(mean.value, beside) if mean else None
+        cells[f"{kind}, {group}", code] = PublishedCell(mean.value, beside) if mean else None
     note = (
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
         "to the published figure, which is of one task a row."
@@ -111,7 +111,7 @@ def differences(found: Found, baseline: str, seed: int) -> StudyTable:
     lines, rows = [], []
     for name in (each for each in found if each != baseline):
         mean, p, better = difference(found[name], found[baseline], seed)
-        lines.append(Line(name, (_cell(mean), f"{p:.4f}", f"{better} of {mean.figures}")))
+        lines.append(TableRow(name, (_cell(mean), f"{p:.4f}", f"{better} of {mean.figures}")))
         rows.append({"system": name, "baseline": baseline, **_record(mean), "p": p, "better": better})
     columns = ("difference", "p", "better")
     notes = ("p: paired permutation test over figures. Interval: bootstrap over test items.",)
@@ -120,12 +120,12 @@ def differences(found: Found, baseline: str, seed: int) -> StudyTable:
 
 def correlated(found: Found) -> StudyTable:
     """Return the figure that each is nearest to over systems; the CSV file has all pairs."""
-    names, matrix, lines, rows = labels(found), correlations(found), list[Line](), list[Row]()
+    names, matrix, lines, rows = labels(found), correlations(found), list[TableRow](), list[Row]()
     for name, values in zip(names, matrix.tolist(), strict=True):
         own = [(other, value) for other, value in zip(names, values, strict=True) if other != name]
         rows += [{"figure": name, "other": other, "correlation": _known(value)} for other, value in own]
         near = max((pair for pair in own if _known(pair[1]) is not None), key=lambda pair: pair[1], default=None)
-        lines.append(Line(name, (near[0], f"{near[1]:.2f}") if near else (None, None)))
+        lines.append(TableRow(name, (near[0], f"{near[1]:.2f}") if near else (None, None)))
     subset = smallest_subset(found)
     notes = [f"The mean of {' and '.join(subset)} orders the systems like the mean of all."] if subset else []
     columns = ("nearest", "correlation")
@@ -138,7 +138,7 @@ def leaks(made: Mapping[str, Artifact]) -> StudyTable:
     for task, artifact in made.items():
         for row in artifact.arrow("leaks.arrow").to_pylist():
             rows.append({"task": task, **row})
-            lines.append(Line(task, (row["training"], *(f"{row[each]:,}" for each in ("papers", "ids", "titles")))))
+            lines.append(TableRow(task, (row["training"], *(f"{row[each]:,}" for each in ("papers", "ids", "titles")))))
     columns = ("training data", "test papers", "in it by id", "by title alone")
     return _table("leaks", "test papers in training data", "task", columns, lines, rows)
 
@@ -151,7 +151,7 @@ def counts(made: Made) -> StudyTable:
             if number and name != "figures":
                 rows.append({"task": task, "system": system, "count": name, "number": number})
                 if (task, name) not in seen:
-                    lines.append(Line(task, (name.replace("_", " "), f"{number:,}")))
+                    lines.append(TableRow(task, (name.replace("_", " "), f"{number:,}")))
                 seen.add((task, name))
     return _table("counts", "what was read and left out", "task", ("count", "number"), lines, rows)
 
@@ -159,15 +159,17 @@ def counts(made: Made) -> StudyTable:
 def heats(found: Found, confused: StudyTable | None, source: str) -> list[Part]:
     """Return the heat maps: tasks by systems, correlation of tasks, confusion of formats."""
     names, values = labels(found), [[one.value for one in each] for each in zip(*found.values(), strict=True)]
-    parts: list[Part] = [Heat("Tasks by systems", "task", names, list(found), {"percent": values}, source)]
+    parts: list[Part] = [HeatMap("Tasks by systems", "task", names, list(found), {"percent": values}, source)]
     if len(found) >= LEAST_SYSTEMS:
         matrix = [[_known(value) for value in row] for row in correlations(found).tolist()]
-        parts.append(Heat("Correlation of tasks over systems", "task", names, names, {"percent": matrix}, source))
+        parts.append(HeatMap("Correlation of tasks over systems", "task", names, names, {"percent": matrix}, source))
     if confused is not None:
         table = confused.table
-        cells = [[each.value if isinstance(each, Beside) else None for each in line.values] for line in table.lines]
+        cells = [
+            [each.value if isinstance(each, PublishedCell) else None for each in line.values] for line in table.lines
+        ]
         rows, columns = [line.label for line in table.lines], [column.label for column in table.columns]
-        parts.append(Heat("Confusion of formats", table.corner, rows, columns, {"percent": cells}, source))
+        parts.append(HeatMap("Confusion of formats", table.corner, rows, columns, {"percent": cells}, source))
     return parts
 
 
@@ -176,7 +178,7 @@ def _table(
     title: str,
     corner: str,
     columns: Sequence[str],
-    lines: Sequence[Line],
+    lines: Sequence[TableRow],
     rows: Sequence[Row],
     notes: Sequence[str] = (),
 ) -> StudyTable:
@@ -191,7 +193,7 @@ def _study(name: str, shown: Table, rows: Sequence[Row]) -> StudyTable:
 
 
 def _cell(mean: Mean | None) -> Value:
-    return None if mean is None else Figure(mean.value, None, mean.low, mean.high, best=False, marked=False)
+    return None if mean is None else Cell(mean.value, None, mean.low, mean.high, best=False, marked=False)
 
 
 def _record(mean: Mean | None) -> Row:

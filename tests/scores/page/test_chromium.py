@@ -16,7 +16,7 @@ from pipeline.scores.average import Draws
 from pipeline.scores.compare import compare, most_different
 from pipeline.scores.page.comparison import page_of as page_of_comparison
 from pipeline.scores.page.index import write_index, write_page
-from pipeline.scores.page.parts import Listing, Mark, Reading, TextBrowser
+from pipeline.scores.page.parts import Mark, TextBrowser, TextEntry, TextTable
 from tests.scores.page.workspace import CITED, EVIL, ranked, report_page, scored, title
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
@@ -27,9 +27,9 @@ pytestmark = [
 SIZES = [(1280, 900), (390, 844)]
 
 
-def reading(style: str, heading: str, mark: Mark = "") -> Reading:
-    papers = Listing("papers", ["paper", "grade", "bm25"], [[EVIL, "2", "10"], ["b", "3", "9"]], [[("", "")], TEXT])
-    return Reading([style], heading, [(f"{style} {EVIL} ", ""), ("marked", mark)], [papers], {"year": "2001"})
+def reading(style: str, heading: str, mark: Mark = "") -> TextEntry:
+    papers = TextTable("papers", ["paper", "grade", "bm25"], [[EVIL, "2", "10"], ["b", "3", "9"]], [[("", "")], TEXT])
+    return TextEntry([style], heading, [(f"{style} {EVIL} ", ""), ("marked", mark)], [papers], {"year": "2001"})
 
 
 TEXT: list[tuple[str, Mark]] = [("all ", ""), (EVIL, "strike")]

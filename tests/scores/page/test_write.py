@@ -13,30 +13,32 @@ import pytest
 from pipeline.scores.page.index import write_index, write_page
 from pipeline.scores.page.parts import (
     Chart,
-    Heat,
+    HeatMap,
     Image,
-    Listing,
     Page,
     Part,
-    Reading,
     Series,
     TablePart,
     TextBrowser,
+    TextEntry,
+    TextTable,
 )
 from pipeline.scores.page.write import LIBRARY, LIBRARY_VERSION, as_html
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Beside, Column, Figure, Line, Table, Value
+from pipeline.scores.tables import Cell, Column, PublishedCell, Table, TableRow, Value
 from tests.scores.page.workspace import EVIL, report_page, scored
 
 SHA256 = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"
 """Of ``dist/chart.umd.min.js`` in the npm package chart.js 4.6.1."""
 
-TABLE = Table(EVIL, EVIL, (Column(EVIL, EVIL),), (Line(EVIL, (EVIL,)), Line("mean", (None,), summary=True)), (EVIL,))
-TEXT = Reading([EVIL], EVIL, [(EVIL, "bold")], [Listing(EVIL, [EVIL], [[EVIL]], [[(EVIL, "")]])], {EVIL: EVIL})
+TABLE = Table(
+    EVIL, EVIL, (Column(EVIL, EVIL),), (TableRow(EVIL, (EVIL,)), TableRow("mean", (None,), summary=True)), (EVIL,)
+)
+TEXT = TextEntry([EVIL], EVIL, [(EVIL, "bold")], [TextTable(EVIL, [EVIL], [[EVIL]], [[(EVIL, "")]])], {EVIL: EVIL})
 PARTS: list[Part] = [
     TablePart("table", TABLE, {"csv": EVIL}),
     Chart(EVIL, EVIL, "%", {EVIL: [Series(EVIL, [1.0], [0.5])], "b": []}, provenance=EVIL),
-    Heat(EVIL, EVIL, [EVIL], [EVIL], {EVIL: [[0.5]], "b": [[None]]}, EVIL),
+    HeatMap(EVIL, EVIL, [EVIL], [EVIL], {EVIL: [[0.5]], "b": [[None]]}, EVIL),
     Image(EVIL, "<svg xmlns='http://www.w3.org/2000/svg'/>", EVIL),
     TextBrowser(EVIL, [EVIL], {"bold": EVIL}, [TEXT], EVIL),
 ]
@@ -83,7 +85,7 @@ def test_every_figure_of_a_report_has_a_place(tmp_path: Path) -> None:
     runs, scores = scored(tmp_path)
     page = report_page(runs, scores)
     kinds = [type(part).__name__ for part in page.parts]
-    assert kinds == ["Leaderboard", "Chart", "Chart", "TablePart", "Heat", "TablePart", "Browser"]
+    assert kinds == ["Leaderboard", "Chart", "Chart", "TablePart", "HeatMap", "TablePart", "Browser"]
     curve, by_field = (part for part in page.parts if isinstance(part, Chart))
     assert [series.x for series in curve.views["MAP"]] == [[7, 8], [7, 8]]
     assert by_field.categories == ["Art", "Physics", "mean"]
@@ -97,18 +99,18 @@ def test_every_figure_of_a_report_has_a_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "cell"),
     [
-        (Beside(0.25, 0.3), '<td data-v="0.25">25.0 <span class="loss">(-5.0)</span></td>'),
-        (Beside(0.25, 0.2), '<td data-v="0.25">25.0 <span class="gain">(+5.0)</span></td>'),
-        (Beside(0.25, 0.2, 0.21, 0.29),
+        (PublishedCell(0.25, 0.3), '<td data-v="0.25">25.0 <span class="loss">(-5.0)</span></td>'),
+        (PublishedCell(0.25, 0.2), '<td data-v="0.25">25.0 <span class="gain">(+5.0)</span></td>'),
+        (PublishedCell(0.25, 0.2, 0.21, 0.29),
          '<td data-v="0.25">25.0 <span class="interval">[21.0, 29.0]</span> <span class="gain">(+5.0)</span></td>'),
-        (Figure(0.25, 0.01, 0.2, 0.3, best=True, marked=False),
+        (Cell(0.25, 0.01, 0.2, 0.3, best=True, marked=False),
          '<td data-v="0.25"><b>25.0</b> <span class="interval">± 1.0 [20.0, 30.0]</span></td>'),
         ("1,234", "<td>1,234</td>"),
         (None, "<td>–</td>"),
     ],
 )  # fmt: skip
 def test_cells(value: Value, cell: str) -> None:
-    table = Table("t", "c", (Column("", "x"),), (Line("row", (value,)),), ("note", "provenance"))
+    table = Table("t", "c", (Column("", "x"),), (TableRow("row", (value,)),), ("note", "provenance"))
     assert f'<th scope="row">row</th>{cell}' in as_html(Page("p", "", [TablePart("t", table)]))
 
 

@@ -16,7 +16,7 @@ from pipeline.measure.hits import Hits
 from pipeline.measure.inputs import Qrels, Run, query_of
 from pipeline.measure.measures import average_precision
 from pipeline.studies.large_scale import curve, leakage, marks, ranks, winners
-from pipeline.studies.large_scale.data import Ranked, restricted, restricted_qrels
+from pipeline.studies.large_scale.data import PoolRuns, restricted, restricted_qrels
 from pipeline.studies.large_scale.variance import Components, components
 from pipeline.studies.statistics import interval, rank_correlation
 from pipeline.studies.tables import Row, share, text
@@ -26,7 +26,7 @@ QUERIES, PAPERS, DEPTH = 12, 60, 25
 
 
 @pytest.fixture(scope="module")
-def ranked(tmp_path_factory: pytest.TempPathFactory) -> Ranked:
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> PoolRuns:
     """Return a pool of 12 queries and 60 papers, of which every fourth lacks its abstract, with two random rankings."""
     root = tmp_path_factory.mktemp("analyses")
     random = np.random.default_rng(3)
@@ -42,7 +42,7 @@ def ranked(tmp_path_factory: pytest.TempPathFactory) -> Ranked:
     ]
     corpus = make_corpus(root, papers, [*cited, (ids[0], ids[20])])
     pool = Pool(make_pool(root, corpus, queries=ids[:QUERIES]), Corpus(corpus))
-    return Ranked("dataset", pool, Qrels.from_table(pool.qrels, QUERIES), {"a": _run(random), "b": _run(random)})
+    return PoolRuns("dataset", pool, Qrels.from_table(pool.qrels, QUERIES), {"a": _run(random), "b": _run(random)})
 
 
 def _run(random: np.random.Generator) -> Run:
@@ -63,7 +63,7 @@ def plain_precision(ranking: list[int], relevant: list[int]) -> float:
     return sum(number / rank for number, rank in enumerate(hits, 1)) / len(relevant)
 
 
-def test_ranks_recall_and_losses_are_those_of_plain_lists(ranked: Ranked) -> None:
+def test_ranks_recall_and_losses_are_those_of_plain_lists(ranked: PoolRuns) -> None:
     run, qrels = ranked.runs["a"], ranked.qrels
     found = ranks.ranks_of(run, qrels)
     expected = [
@@ -107,13 +107,13 @@ def test_bands_end_with_the_ranking() -> None:
     assert ranks.band_of(np.array([1, 10, 11, 101, 0])).tolist() == [0, 0, 1, 3, 4]
 
 
-def test_a_ranking_without_entries_finds_nothing(ranked: Ranked) -> None:
+def test_a_ranking_without_entries_finds_nothing(ranked: PoolRuns) -> None:
     empty = Run(np.zeros(QUERIES + 1, np.int64), np.empty(0, np.uint32))
     assert not ranks.ranks_of(empty, ranked.qrels).any()
     np.testing.assert_allclose(ranks.loss_by_band(ranks.ranks_of(empty, ranked.qrels), ranked.qrels)[-1], 1)
 
 
-def test_precision_among_some_papers_is_that_of_cut_lists(ranked: Ranked) -> None:
+def test_precision_among_some_papers_is_that_of_cut_lists(ranked: PoolRuns) -> None:
     kept = np.random.default_rng(1).random(PAPERS) < 0.4
     found = marks.precision_among(ranked, ranked.runs["b"], kept)
     for ranking, own, value in zip(lists(ranked.runs["b"]), positives(ranked.qrels), found, strict=True):
@@ -127,7 +127,7 @@ def test_precision_among_some_papers_is_that_of_cut_lists(ranked: Ranked) -> Non
     assert restricted_qrels(ranked.qrels, kept[ranked.qrels.rows]).positives().sum() == kept[ranked.qrels.rows].sum()
 
 
-def test_matching_pairs_papers_of_one_stratum(ranked: Ranked) -> None:
+def test_matching_pairs_papers_of_one_stratum(ranked: PoolRuns) -> None:
     attributes = ranked.pool.corpus.attributes
     own = np.arange(10, 30)
     rest = np.setdiff1d(ranked.pool.candidates, own)
@@ -144,7 +144,7 @@ def test_matching_pairs_papers_of_one_stratum(ranked: Ranked) -> None:
     assert (found.drawn & found.positives).sum() == found.positives.sum()
 
 
-def test_marks_are_counted_once_a_paper(ranked: Ranked) -> None:
+def test_marks_are_counted_once_a_paper(ranked: PoolRuns) -> None:
     corpus = ranked.pool.corpus
     own = np.unique(ranked.qrels.rows)
     found = counted(corpus.attributes, own, ranked.pool.candidates)
@@ -215,7 +215,7 @@ def test_the_share_between_groups_is_epsilon_squared() -> None:
     assert np.isnan(winners.between(groups[:1], seed=13)).all()
 
 
-def test_facts_of_queries(ranked: Ranked) -> None:
+def test_facts_of_queries(ranked: PoolRuns) -> None:
     found = winners.facts(ranked)
     corpus = ranked.pool.corpus
     papers = corpus.take(np.arange(PAPERS), ["title", "abstract", "year"]).to_pylist()
@@ -227,7 +227,7 @@ def test_facts_of_queries(ranked: Ranked) -> None:
         assert found["positives"][query] == len(own)
 
 
-def test_the_audit_finds_what_was_planted(ranked: Ranked, tmp_path: Path) -> None:
+def test_the_audit_finds_what_was_planted(ranked: PoolRuns, tmp_path: Path) -> None:
     corpus = ranked.pool.corpus
     file = tmp_path / "training.txt"
     file.write_text("\n".join([*corpus.ids(np.array([3, 20])), "unknown"]))
