@@ -15,6 +15,9 @@ from pipeline.encode.network import SAMPLE, Network, loading, open_pretrained, t
 from pipeline.encode.spec import CrossModel, CrossSpec, Pair
 from pipeline.encode.tokenise import Tokens, lower_cased
 
+_AT_A_TIME = 64
+"""Pairs that are tokenised together."""
+
 
 class CrossEncoder(Network):
     """A classifier with one label on one device.
@@ -71,16 +74,45 @@ class CrossEncoder(Network):
         return scores
 
     def prepare(self, pairs: Sequence[Pair]) -> Tokens:
-        """Return pairs as :meth:`batches` takes them; the longer of the two texts is cut first until both fit."""
-        if not pairs:
-            return Tokens([], [], [])
-        encoding = self._tokenizer(
-            [pair.query for pair in pairs],
-            [pair.paper for pair in pairs],
-            truncation="longest_first",
-            max_length=self._length,
-            return_attention_mask=False,
-        )
-        ids: list[list[int]] = encoding["input_ids"]
-        full = [len(each) >= self._length for each in ids]  # listing what was cut off is slow
-        return Tokens(ids, [[(0, 1)]] * len(pairs), full, encoding.get("token_type_ids", ()))
+        """Return pairs as :meth:`batches` takes them; the longer of the two texts is cut first until both fit.
+
+        The tokenizer does not cut: it would keep every part that it cuts off of one text with every part of the other.
+        """
+        ids, types = list[list[int]](), list[list[int]]()
+        for start in range(0, len(pairs), _AT_A_TIME):
+            some = pairs[start : start + _AT_A_TIME]
+            encoding = self._tokenizer(
+                [pair.query for pair in some], [pair.paper for pair in some], return_attention_mask=False
+            )
+            for number, whole in enumerate(encoding["input_ids"]):
+                kept = _kept(encoding.sequence_ids(number), self._length)
+                ids.append([whole[place] for place in kept])
+                if "token_type_ids" in encoding:
+                    types.append([encoding["token_type_ids"][number][place] for place in kept])
+        full = [len(tokens) >= self._length for tokens in ids]
+        return Tokens(ids, [[(0, 1)]] * len(pairs), full, types)
+
+
+def _kept(sides: Sequence[int | None], length: int) -> list[int]:
+    """Return the places of a pair's tokens that fit into a length, as the strategy ``longest_first`` cuts them.
+
+    Args:
+        sides: of each token, its text (0 or 1); None for a special token, which is kept.
+        length: tokens at most.
+    """
+    sizes = sides.count(0), sides.count(1)
+    room = length - sides.count(None)
+    if sum(sizes) <= room:
+        return list(range(len(sides)))
+    shorter = min(sizes)
+    shares = [shorter, max(shorter, room - shorter)]
+    if sum(shares) > room:
+        shares = [room // 2, room // 2 + room % 2]
+    left = dict(enumerate(shares if sizes[0] <= sizes[1] else shares[::-1]))
+    kept = []
+    for place, side in enumerate(sides):
+        if side is None or left[side] > 0:
+            kept.append(place)
+        if side is not None:
+            left[side] -= 1
+    return kept

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,3 +122,37 @@ def test_a_classifier_without_its_head_is_refused(tmp_path: Path) -> None:
     change(folder / "config.json", architectures=["BertForSequenceClassification"], id2label={"0": "LABEL_0"})
     with pytest.raises(InputError, match="lacks weights of its own architecture"):
         CrossEncoder.load(registry.resolve_cross_encoder(f"cross:{folder}"), CPU)
+
+
+@pytest.mark.parametrize("length", [16, 17])
+def test_pairs_are_cut_as_the_tokenizer_cuts_them(tmp_path: Path, length: int) -> None:
+    folder = short(save_cross_encoder(tmp_path / "model"))
+    encoder = CrossEncoder.load(registry.resolve_cross_encoder(f"cross:{folder}:max_length={length}"), CPU)
+    sizes = (0, 1, 5, 6, 7, 8, 9, 14, 40)
+    pairs = [Pair(words(first, 1), words(second, 2)) for first in sizes for second in sizes]
+    queries, papers = zip(*pairs, strict=True)
+    expected = encoder._tokenizer(
+        list(queries), list(papers), truncation="longest_first", max_length=length, return_attention_mask=False
+    )
+    prepared = encoder.prepare(pairs)
+    assert prepared.ids == expected["input_ids"]
+    assert prepared.types == expected["token_type_ids"]
+
+
+def test_long_pairs_take_memory_by_their_length_alone(tmp_path: Path) -> None:
+    """A tokenizer that cuts pairs keeps every part of one text with every part of the other."""
+    folder = save_cross_encoder(tmp_path / "model")
+    code = (
+        "import resource, sys\n"
+        "from pipeline.core.resources import Resources\n"
+        "from pipeline.encode import registry\n"
+        "from pipeline.encode.cross_encoder import CrossEncoder\n"
+        "from pipeline.encode.spec import Pair\n"
+        f"model = registry.resolve_cross_encoder('cross:{folder}:max_length=16')\n"
+        "encoder = CrossEncoder.load(model, Resources(workers=1, device='cpu'))\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "encoder.prepare([Pair('w7 ' * 4_000, 'w8 ' * 4_000)] * 4)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 100_000  # kB
