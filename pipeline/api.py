@@ -17,6 +17,7 @@ from pipeline.cluster.guard import refuse
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, LackError, spell_as
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.settings import convert
 from pipeline.core.task import Task
 from pipeline.core.workspace import EXPORTS, corpus_names, find_corpus
@@ -24,7 +25,6 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.possible import possible
-from pipeline.runner import Runner, with_inputs
 from pipeline.settings import Names, choice, joined
 from pipeline.settings import selection as selection
 from pipeline.stages.pool import explained

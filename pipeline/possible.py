@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pipeline.core.errors import LackError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.progress import warn
+from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.runner import Runner, with_inputs
 from pipeline.stages.pool import check_pool, explained
 
 

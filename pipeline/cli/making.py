@@ -14,11 +14,11 @@ from pipeline.core.config import canonical
 from pipeline.core.errors import CorruptError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
+from pipeline.core.runner import Runner, Step
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus_folder
 from pipeline.encode import hub
 from pipeline.possible import possible as possible_of
-from pipeline.runner import Runner, Step
 from pipeline.stages.tune import stored_tuning_tasks
 
 

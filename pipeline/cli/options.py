@@ -11,11 +11,11 @@ from pipeline import api, settings
 from pipeline.core.errors import InputError, LackError
 from pipeline.core.progress import say, warn
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode.spec import Role
-from pipeline.runner import Runner
 from pipeline.stages.bm25 import stored_terms_tasks
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.embed import stored_tasks

@@ -9,8 +9,8 @@ from pipeline.cluster.batch import Batch
 from pipeline.core.errors import InputError, MdcrError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
+from pipeline.core.runner import with_inputs
 from pipeline.core.task import Task
-from pipeline.runner import with_inputs
 
 
 def refuse(root: Path, targets: Iterable[Task], own: Batch | None = None) -> None:

@@ -10,11 +10,11 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.corpus.reader import Corpus
-from pipeline.runner import Runner
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.pool import pool_task

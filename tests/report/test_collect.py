@@ -14,6 +14,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.schema import SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
@@ -24,7 +25,6 @@ from pipeline.report.collect import frame, load
 from pipeline.report.frame import SCHEMA
 from pipeline.report.longcsv import records
 from pipeline.report.model import ReportSettings
-from pipeline.runner import Runner
 from tests.report import published as made
 from tests.report.cases import scored
 from tests.report.published import BAD, GOOD

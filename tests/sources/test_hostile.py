@@ -13,8 +13,8 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Corpus
-from pipeline.runner import Runner
 from pipeline.sources import papers
 from pipeline.sources.beir import Beir
 from pipeline.sources.collection import Collection
