@@ -18,7 +18,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.sources import papers
 from pipeline.sources.beir import Beir
 from pipeline.sources.collection import Collection
-from pipeline.sources.openalex_layout import Layout, read_manifest
+from pipeline.sources.openalex_files import Layout, read_manifest
 from pipeline.sources.registry import open_release
 from pipeline.stages.corpus import corpus_task
 from tests.releases import (

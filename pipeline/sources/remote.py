@@ -149,7 +149,7 @@ def _redirected(session: httpx.Client, request: httpx.Request, private: Mapping[
         finally:
             answer.close()
         if answer.next_request is None:
-            headers = httpx.Headers([each for each in answer.headers.multi_items() if each[0] != "content-encoding"])
+            headers = httpx.Headers([item for item in answer.headers.multi_items() if item[0] != "content-encoding"])
             return httpx.Response(answer.status_code, headers=headers, content=body, request=request)
         request = answer.next_request
         if _origin(request.url) != origin:
