@@ -43,7 +43,7 @@ def replace_files(work: Workdir, manifest: Manifest, path: Path, intact: dict[st
     listed = {output.path for output in manifest.outputs}
     folders = {name.split("/")[0] for name in listed if "/" in name}
     there = {
-        each.relative_to(path).as_posix() for name in folders for each in (path / name).rglob("*") if each.is_file()
+        file.relative_to(path).as_posix() for name in folders for file in (path / name).rglob("*") if file.is_file()
     }
     for name in (recorded | there) - listed:
         (path / name).unlink(missing_ok=True)

@@ -264,12 +264,12 @@ class Runner:
 
 def with_inputs(tasks: Iterable[Task]) -> list[Task]:
     """Return tasks and the tasks that make their inputs, each once, inputs first."""
-    found: dict[str, Task] = {}
+    tasks_by_id: dict[str, Task] = {}
     for task in tasks:
-        inputs = (each for each in task.reads.values() if isinstance(each, Task))
-        for each in [*with_inputs(inputs), task]:
-            found.setdefault(each.id, each)
-    return list(found.values())
+        inputs = with_inputs(source for source in task.reads.values() if isinstance(source, Task))
+        for needed in (*inputs, task):
+            tasks_by_id.setdefault(needed.id, needed)
+    return list(tasks_by_id.values())
 
 
 def _add_to_group(groups: list[list[Task]], task: Task) -> None:

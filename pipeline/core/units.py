@@ -85,7 +85,7 @@ def divide(sizes: Mapping[str, int], count: int) -> list[list[str]]:
     """Divide units into ``count`` parts of about equal size: the largest first, each to the smallest part."""
     parts: list[list[str]] = [[] for _ in range(count)]
     totals = [0] * count
-    for unit in sorted(sizes, key=lambda each: (-sizes[each], each)):
+    for unit in sorted(sizes, key=lambda unit: (-sizes[unit], unit)):
         smallest = totals.index(min(totals))
         parts[smallest].append(unit)
         totals[smallest] += sizes[unit]
@@ -150,7 +150,7 @@ def run_assignment(assignment: Assignment) -> Facts:
 
 
 def _slice_facts(out: Workdir) -> list[Facts]:
-    found: list[Facts] = []
+    facts: list[Facts] = []
     for path in sorted(out.scratch().glob("facts-*.json")):
-        found += files.read_json(path) or ()
-    return found
+        facts += files.read_json(path) or ()
+    return facts

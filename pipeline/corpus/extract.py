@@ -99,13 +99,13 @@ def _characters(texts: pa.Array) -> pa.Array:
 def grouped(batches: Iterable[_Batch], bytes_of: Callable[[_Batch], int], most: int) -> Iterator[list[_Batch]]:
     """Yield neighbouring batches together until they take ``most`` bytes or more."""
     group: list[_Batch] = []
-    held = 0
+    size = 0
     for batch in batches:
         group.append(batch)
-        held += bytes_of(batch)
-        if held >= most:
+        size += bytes_of(batch)
+        if size >= most:
             yield group
-            group, held = [], 0
+            group, size = [], 0
     if group:
         yield group
 

@@ -60,8 +60,8 @@ def largest(
 
     def pools_of(config: PoolConfig) -> list[_Drawn]:
         number: Count = "all" if config.queries == "all" else config.queries * (1 + held_out)
-        own = [dataclasses.replace(config, field=field, queries=number) for field in fields]
-        return [_up_to(corpus, each, prefiltered, excluded, held_out) for each in own]
+        configs = [dataclasses.replace(config, field=field, queries=number) for field in fields]
+        return [_up_to(corpus, wanted, prefiltered, excluded, held_out) for wanted in configs]
 
     def lacking() -> bool:
         return (max if every else min)(pool.number for pool in pools) < (1 if asked.queries == "all" else asked.queries)
@@ -78,15 +78,15 @@ def largest(
     if lacking() and "queries" in free:
         number = shared([pool.number for pool in pools])
     pools = [pool for pool in pools if number == "all" or pool.number >= number]
-    found = list(sizes)
+    fitted = list(sizes)
     for pool in pools if "size" in free else ():
-        found = [each if each == "all" else min(each, _room(corpus, pool, prefiltered, each)) for each in found]
-    numbers = [each for each in found if each != "all"]
+        fitted = [size if size == "all" else min(size, _room(corpus, pool, prefiltered, size)) for size in fitted]
+    numbers = [size for size in fitted if size != "all"]
     if numbers and "queries" in free and number != "all":
         number = min([number, *(pool.within(min(numbers)) for pool in pools)])
     if number == 0:
         return {}
-    fitting = {"year": config.year, "queries": number, "size": tuple(dict.fromkeys(found))}
+    fitting = {"year": config.year, "queries": number, "size": tuple(dict.fromkeys(fitted))}
     wanted = {"year": asked.year, "queries": asked.queries, "size": tuple(sizes)}
     return {name: value for name, value in fitting.items() if value != wanted[name]}
 

@@ -31,8 +31,8 @@ def abstracts_of(inline: pa.LargeStringArray, keys: Keys, table: pa.Table, noted
     noted["abstracts: kept"] += int(np.count_nonzero(known))
     if not len(first):
         return inline
-    found = np.minimum(np.searchsorted(first, keys), len(first) - 1)
-    rows = pa.array(place[found], mask=first[found] != keys)
+    at = np.minimum(np.searchsorted(first, keys), len(first) - 1)
+    rows = pa.array(place[at], mask=first[at] != keys)
     return pc.coalesce(texts.take(rows), inline)
 
 

@@ -51,5 +51,5 @@ def sentence(pools: Iterable[Mapping[str, Mapping[str, int]]]) -> str:
     texts = [
         " and ".join(f"{counts[mark] / max(counts['papers'], 1):.1%}" for counts in totals.values()) for mark in MARKS
     ]
-    told = "; ".join(f"{mark.replace('_', ' ')} {text}" for mark, text in zip(MARKS, texts, strict=True))
-    return f"Of the positives, and of the negatives: {told}."
+    shares = "; ".join(f"{mark.replace('_', ' ')} {text}" for mark, text in zip(MARKS, texts, strict=True))
+    return f"Of the positives, and of the negatives: {shares}."

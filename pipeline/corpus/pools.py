@@ -60,7 +60,7 @@ def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask, enough: floa
     if config.field is None:
         return np.asarray(prefiltered & (year <= config.year))
     may_be = has_text(corpus.attributes, config.prefilter) & (year <= config.year) & (year != NO_YEAR)
-    cited = field_cited(corpus, config.field, lambda found: bool(np.count_nonzero(found & may_be) >= enough))
+    cited = field_cited(corpus, config.field, lambda papers: bool(np.count_nonzero(papers & may_be) >= enough))
     return np.asarray(cited & may_be)
 
 
@@ -121,8 +121,8 @@ def _exclusions(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return (query, row) pairs, int64 ``[n, 2]``: the queries themselves, and candidates of a query's own title."""
     place = np.minimum(np.searchsorted(candidates, queries), len(candidates) - 1)
-    own = np.flatnonzero(candidates[place] == queries)
-    self_pairs = np.stack([own, queries[own].astype(np.int64)], axis=1)
+    present = np.flatnonzero(candidates[place] == queries)
+    self_pairs = np.stack([present, queries[present].astype(np.int64)], axis=1)
     if not config.drop_same_title:
         return self_pairs, self_pairs[:0]
     keys = corpus.attributes["title_key"]

@@ -52,22 +52,22 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
     wanted = len(rows) if config.queries == "all" else int(config.queries)
     ordered = rows[smallest(draw_priorities(attributes["key"][rows], config), len(rows))]
     accepted: list[npt.NDArray[np.int64]] = []
-    found = tried = 0
-    while found < wanted and tried < len(ordered):
-        block = ordered[tried : tried + max(1024, 2 * (wanted - found))]
-        with_positive = np.unique(_positives(corpus, config, prefiltered, block)[0])[: wanted - found]
+    count = tried = 0
+    while count < wanted and tried < len(ordered):
+        block = ordered[tried : tried + max(1024, 2 * (wanted - count))]
+        with_positive = np.unique(_positives(corpus, config, prefiltered, block)[0])[: wanted - count]
         accepted.append(block[with_positive])
-        found += len(with_positive)
-        tried += int(with_positive[-1]) + 1 if found == wanted else len(block)
-    if found < wanted and config.queries != "all":
+        count += len(with_positive)
+        tried += int(with_positive[-1]) + 1 if count == wanted else len(block)
+    if count < wanted and config.queries != "all":
         raise LackError(
-            f"{format_count(wanted)} queries asked for, but only {found} papers {_where(config)} have a positive",
-            f"Ask for --queries={found} or fewer, or for all",
+            f"{format_count(wanted)} queries asked for, but only {count} papers {_where(config)} have a positive",
+            f"Ask for --queries={count} or fewer, or for all",
         )
-    if not found:
+    if not count:
         raise LackError(f"no paper {_where(config)} cites a paper of the corpus", "Choose another year or field")
     chosen = np.sort(np.concatenate(accepted))
-    without = tried - found
+    without = tried - count
     counts["queries_without_positive" if config.queries == "all" else "queries_replaced"] = without
     owner, positives, same_title = _positives(corpus, config, prefiltered, chosen)
     years = attributes["year"][positives]

@@ -142,13 +142,13 @@ def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
     if not folder.is_dir():
         raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
     refuse_unfinished(folder)
-    found = {path for pattern in patterns for path in folder.glob(pattern) if not path.name.startswith(".")}
-    require_files(found)
-    if not found:
+    paths = {path for pattern in patterns for path in folder.glob(pattern) if not path.name.startswith(".")}
+    require_files(paths)
+    if not paths:
         raise InputError(
             f"{folder} holds no {what} ({', '.join(patterns)})", "Give the folder that holds the release's files"
         )
-    return sorted(found, key=_natural)
+    return sorted(paths, key=_natural)
 
 
 def require_files(paths: Iterable[Path]) -> None:
@@ -184,7 +184,7 @@ def fingerprint(paths: Sequence[Path], folder: Path) -> dict[str, str]:
     """
     with ThreadPoolExecutor() as threads:
         checksums = threads.map(_fingerprint, paths)
-        return {path.relative_to(folder).as_posix(): found for path, found in zip(paths, checksums, strict=True)}
+        return {path.relative_to(folder).as_posix(): checksum for path, checksum in zip(paths, checksums, strict=True)}
 
 
 _WHOLE = 16 * 2**20

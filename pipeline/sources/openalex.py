@@ -174,7 +174,7 @@ class OpenAlex(Limits):
             abstract=plain_abstract(work.abstract_inverted_index, self.max_text),
             year=work.publication_year,
             fields=self._fields(work),
-            outbound=[short_id(each) for each in work.referenced_works or ()],
+            outbound=[short_id(work_id) for work_id in work.referenced_works or ()],
             inbound=min(max(work.cited_by_count or 0, 0), _MOST),
             doi=work.doi,
         )
@@ -183,9 +183,9 @@ class OpenAlex(Limits):
         fields = []
         if self.fields_from != "topics":
             fields = [
-                FOLDED.get(each.display_name.casefold(), each.display_name)
-                for each in work.concepts or ()
-                if each.level == 0 and each.display_name and float(each.score or 0) >= self.min_concept_score
+                FOLDED.get(concept.display_name.casefold(), concept.display_name)
+                for concept in work.concepts or ()
+                if concept.level == 0 and concept.display_name and float(concept.score or 0) >= self.min_concept_score
             ]
         if fields or self.fields_from == "concepts":
             return fields

@@ -66,9 +66,9 @@ class Tally:
 
     def counts(self) -> dict[str, Any]:
         """Return what was counted since the last call, as arguments of a batch, and start anew."""
-        found = {"read": self.read, "dropped": self.dropped, "noted": +self.noted, "examples": self.examples}
+        counts = {"read": self.read, "dropped": self.dropped, "noted": +self.noted, "examples": self.examples}
         self._restart()
-        return found
+        return counts
 
 
 def read_records(
