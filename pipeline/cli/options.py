@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import api, settings
-from pipeline.core.errors import InputError, LackError
+from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.progress import say, warn
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
@@ -57,9 +57,9 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
 
     A weighted sum without validation queries is left out with a line that says so; with ``--strict`` it is an error.
     """
-    lacking: dict[str, LackError] = {}
+    lacking: dict[str, InsufficientDataError] = {}
 
-    def leave_out(error: LackError) -> None:
+    def leave_out(error: InsufficientDataError) -> None:
         if lacking.setdefault(error.what, error) is error:
             warn(f"left out: {error}")
 

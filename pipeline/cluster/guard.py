@@ -13,7 +13,7 @@ from pipeline.core.runner import with_inputs
 from pipeline.core.task import Task
 
 
-def refuse(root: Path, targets: Iterable[Task], own: Batch | None = None) -> None:
+def check_not_running(root: Path, targets: Iterable[Task], own: Batch | None = None) -> None:
     """Refuse to make artifacts that running or waiting jobs are making.
 
     Slices take no lock, so a run that opens their work folder would delete what they are writing. Slurm is asked only

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import LackError
+from pipeline.core.errors import InsufficientDataError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import smallest
 from pipeline.core.settings import Count
@@ -134,7 +134,7 @@ def _up_to(
     """Return a pool with its queries, or as many as there are."""
     queries = Queries(np.empty(0, np.uint32), _NONE, np.empty(0, np.uint32), {})
     for number in (config.queries, "all"):
-        with contextlib.suppress(LackError):
+        with contextlib.suppress(InsufficientDataError):
             asked = dataclasses.replace(config, queries=number)
             queries = choose_queries(corpus, asked, prefiltered, excluded)
             break

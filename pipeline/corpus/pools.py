@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipeline.core.config import format_count
 from pipeline.core.csr import ranges
-from pipeline.core.errors import LackError
+from pipeline.core.errors import InsufficientDataError
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
 from pipeline.core.workdir import Workdir
@@ -27,7 +27,7 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.N
     ``excluded`` are rows that may not be queries.
 
     Raises:
-        LackError: fewer queries or candidates exist than asked for; the numbers are named.
+        InsufficientDataError: fewer queries or candidates exist than asked for; the numbers are named.
     """
     attributes = corpus.attributes
     prefiltered, prefilter_counts = prefilter(attributes, config.prefilter)
@@ -101,12 +101,12 @@ def _draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, sou
     rows = np.flatnonzero(drawable)
     wanted = len(rows) if config.size == "all" else int(config.size) - len(positives)
     if wanted < 0:
-        raise LackError(
+        raise InsufficientDataError(
             f"the {len(positives):,} positives alone exceed a pool of {format_count(int(config.size))}",
             "Ask for a larger --size or fewer --queries",
         )
     if wanted > len(rows):
-        raise LackError(
+        raise InsufficientDataError(
             f"a pool of {format_count(int(config.size))} was asked for, but only {len(positives) + len(rows):,} papers "
             f"exist for it ({len(positives):,} positives and {len(rows):,} others)",
             f"Ask for --size={len(positives) + len(rows)} or less, or for all",

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import format_count
-from pipeline.core.errors import LackError
+from pipeline.core.errors import InsufficientDataError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import NO_YEAR
@@ -40,7 +40,7 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
     ``excluded`` rows are no queries: training queries and, for a validation pool, the test queries.
 
     Raises:
-        LackError: no paper of the year is eligible, or fewer than asked for.
+        InsufficientDataError: no paper of the year is eligible, or fewer than asked for.
     """
     attributes = corpus.attributes
     eligible = eligible_queries(corpus, config, prefiltered)
@@ -60,12 +60,14 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
         count += len(with_positive)
         tried += int(with_positive[-1]) + 1 if count == wanted else len(block)
     if count < wanted and config.queries != "all":
-        raise LackError(
+        raise InsufficientDataError(
             f"{format_count(wanted)} queries asked for, but only {count} papers {_where(config)} have a positive",
             f"Ask for --queries={count} or fewer, or for all",
         )
     if not count:
-        raise LackError(f"no paper {_where(config)} cites a paper of the corpus", "Choose another year or field")
+        raise InsufficientDataError(
+            f"no paper {_where(config)} cites a paper of the corpus", "Choose another year or field"
+        )
     chosen = np.sort(np.concatenate(accepted))
     without = tried - count
     counts["queries_without_positive" if config.queries == "all" else "queries_replaced"] = without
@@ -106,13 +108,15 @@ def eligible_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask) -> M
     """Return which papers may be queries, bool ``[papers]``: the prefiltered ones of the field and year.
 
     Raises:
-        LackError: there is none.
+        InsufficientDataError: there is none.
     """
     attributes = corpus.attributes
     of_field = prefiltered & _of_field(attributes["fields"], config.field)
     eligible: Mask = of_field & (attributes["year"] == config.year)
     if not eligible.any():
-        raise LackError(f"no paper {_where(config)} can be a query", _years_with(attributes["year"][of_field]))
+        raise InsufficientDataError(
+            f"no paper {_where(config)} can be a query", _years_with(attributes["year"][of_field])
+        )
     return eligible
 
 
@@ -120,7 +124,7 @@ def check_queries(corpus: Corpus, config: PoolConfig) -> None:
     """Check that enough papers may be queries, without looking at what they cite."""
     eligible = np.count_nonzero(eligible_queries(corpus, config, prefilter(corpus.attributes, config.prefilter)[0]))
     if config.queries != "all" and eligible < config.queries:
-        raise LackError(
+        raise InsufficientDataError(
             f"{format_count(config.queries)} queries asked for, but only {eligible} papers {_where(config)} can be one",
             f"Ask for --queries={eligible} or fewer, or for all",
         )

@@ -16,7 +16,7 @@ they are added in float32, and by Cauchy and Schwarz
 
 where the lengths on the right are computed, not assumed. A product stored in bfloat16 loses up to ``2**-8`` of itself
 more. Small constants cover underflow. So every pair has ``|estimate - e| <= length * spread + extra + loss |product|``,
-which :meth:`pipeline.retrieve.search.Search.absorb` checks against every canonical score.
+which :meth:`pipeline.retrieve.search.Search.rescore` checks against every canonical score.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Points(NamedTuple):
     extra: torch.Tensor
 
 
-class Space:
+class ScoreBounds:
     """Where the queries and candidates of one search are compared; :class:`pipeline.retrieve.estimates` has the terms.
 
     Attributes:
@@ -113,7 +113,7 @@ class Space:
         self._origin = torch.from_numpy(origin)
         self.loss = _STORED if low else 0.0
 
-    def on(self, device: torch.device) -> Space:
+    def on(self, device: torch.device) -> ScoreBounds:
         """Move the queries and the origin to a device and return self."""
         self.points, self._origin = self.points.to(device), self._origin.to(device)
         return self

@@ -29,7 +29,7 @@ from pipeline.corpus.reader import Text
 from pipeline.retrieve.base import Exclusions, Ranking, check_depth
 from pipeline.retrieve.bm25.formula import check_parameters
 from pipeline.retrieve.java import anserini_version, java_errors
-from pipeline.retrieve.lucene_java import ANALYZER, Handout, Lucene
+from pipeline.retrieve.lucene_java import ANALYZER, Lucene, WorkQueue
 
 _DESCRIPTION, _ROWS, _FORMAT = "description.json", "rows.arrow", 1
 _BATCH = 512
@@ -81,7 +81,7 @@ def _batches(texts: Iterable[list[Text]], rows: Rows) -> Iterator[tuple[list[int
         raise InputError(f"there are {done:,} texts for {len(rows):,} rows", "Give one text a row")
 
 
-def _index_batches(lucene: Lucene, writer: Any, batches: Handout[tuple[list[int], list[Text]]]) -> int:
+def _index_batches(lucene: Lucene, writer: Any, batches: WorkQueue[tuple[list[int], list[Text]]]) -> int:
     """Index batches until there are no more; return how many documents were blank.
 
     Documents and fields are made once a thread, since filling one takes four calls into Java.
@@ -172,9 +172,9 @@ class LuceneIndex:
         offsets, removed = excluded
         found: list[tuple[Rows, Scores]] = [(np.empty(0, np.uint32), np.empty(0, np.float32))] * (len(offsets) - 1)
 
-        def work(handout: Handout[tuple[int, Text]]) -> int:
+        def work(queue: WorkQueue[tuple[int, Text]]) -> int:
             done = 0
-            for number, text in handout:
+            for number, text in queue:
                 done += 1
                 if number < len(found):
                     apart = removed[offsets[number] : offsets[number + 1]]

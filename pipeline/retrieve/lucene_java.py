@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class Handout(Generic[_T]):
+class WorkQueue(Generic[_T]):
     """Hands the items of an iterator to threads, one by one, until it ends or an error leaves the context."""
 
     def __init__(self, items: Iterable[_T]) -> None:
@@ -72,18 +72,18 @@ class Lucene:
         self._contents_type.freeze()
         _searcher_class().setMaxClauseCount(_MAX_CLAUSES)
 
-    def in_threads(self, threads: int, work: Callable[[Handout[_T]], _R], items: Iterable[_T]) -> list[_R]:
-        """Run ``work`` in some threads on one handout of items and return its results; an error in one ends all."""
-        handout = Handout(items)
+    def in_threads(self, threads: int, work: Callable[[WorkQueue[_T]], _R], items: Iterable[_T]) -> list[_R]:
+        """Run ``work`` in some threads on one queue of items and return its results; an error in one ends all."""
+        queue = WorkQueue(items)
 
         def run() -> _R:
             try:
-                with handout:
-                    return work(handout)
+                with queue:
+                    return work(queue)
             finally:
                 self._jnius.detach()
 
-        with ThreadPoolExecutor(threads) as pool, handout:
+        with ThreadPoolExecutor(threads) as pool, queue:
             return [future.result() for future in [pool.submit(run) for _ in range(threads)]]
 
     def directory(self, folder: Path) -> Any:

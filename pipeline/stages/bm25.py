@@ -148,14 +148,14 @@ def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> 
 def _write_blocks(corpus: Corpus, role: Role, todo: Mapping[int, Rows], out: Workdir, resources: Resources) -> None:
     from pipeline.retrieve.bm25.analyzer import CachedAnalyzer, LuceneAnalyzer
     from pipeline.retrieve.java import java_errors
-    from pipeline.retrieve.lucene_java import Handout, Lucene
+    from pipeline.retrieve.lucene_java import Lucene, WorkQueue
 
     lucene = Lucene(resources.memory)
     threads = max(min(resources.workers, len(todo), resources.memory // _THREAD_BYTES), 1)
     capacity = resources.memory // (8 * threads)
     with Progress(sum(map(len, todo.values())), "analyse", "docs") as progress:
 
-        def work(numbers: Handout[int]) -> None:
+        def work(numbers: WorkQueue[int]) -> None:
             analyzer = CachedAnalyzer(LuceneAnalyzer(lucene), capacity)
             for number in numbers:
                 forward_index.write_block(out, number, analyzer.block(_texts(corpus, role, todo[number])))

@@ -25,7 +25,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Covered:
+class PoolWithVectors:
     """The candidates and queries of a pool that have a vector.
 
     Attributes:
@@ -51,14 +51,14 @@ class Covered:
         return dataclasses.replace(ranking, query=self.kept[ranking.query].astype(np.uint32))
 
 
-def covered(inputs: Inputs, missing: Missing | None, name: str) -> Covered:
+def pool_with_vectors(inputs: Inputs, missing: Missing | None, name: str) -> PoolWithVectors:
     """Return what of a pool can be ranked.
 
     Raises:
         InputError: some have none, and are not to be skipped; or nothing is left.
     """
     pool = open_pool(inputs)
-    whole = Covered(pool.corpus.starts, pool.candidates, pool.query_rows, pool.exclusions)
+    whole = PoolWithVectors(pool.corpus.starts, pool.candidates, pool.query_rows, pool.exclusions)
     if missing is None:
         return whole
     lacking = store_of(inputs["paper"]).missing(pool.candidates)
@@ -80,4 +80,6 @@ def covered(inputs: Inputs, missing: Missing | None, name: str) -> Covered:
     lengths = np.diff(offsets)
     exclusions = np.append(0, np.cumsum(lengths[kept])), rows[np.repeat(kept, lengths)]
     candidates = pool.candidates[np.isin(pool.candidates, lacking, invert=True)]
-    return Covered(whole.starts, candidates, pool.query_rows[kept], exclusions, np.flatnonzero(kept), {**counts})
+    return PoolWithVectors(
+        whole.starts, candidates, pool.query_rows[kept], exclusions, np.flatnonzero(kept), {**counts}
+    )

@@ -14,7 +14,7 @@ from pipeline.core import order
 from pipeline.core.errors import StageError
 from pipeline.retrieve.base import Metric, Ranking, no_exclusions
 from pipeline.retrieve.canonical import CODES, canonical_scores, fixed_sum, pair_scores
-from pipeline.retrieve.estimates import Space
+from pipeline.retrieve.estimates import ScoreBounds
 from pipeline.retrieve.search import NONE, pair_norms
 from pipeline.retrieve.topk import TopK, pack, unpack
 from tests.retrieve.cases import METRICS, Case, make_case, named
@@ -48,13 +48,13 @@ def test_fixed_sum_is_a_sum() -> None:
 def test_estimates_are_within_a_bound_that_is_not_far_too_wide(name: str, metric: Metric, low: bool) -> None:
     case = make_case(name, dimension=100, candidates=400)
     queries, vectors = (each.astype(np.float32) for each in (case.queries, case.vectors))
-    space = Space(queries, pair_norms(queries), metric, vectors[:100], case.rows, low=low)
-    points = space.place(torch.from_numpy(vectors), case.rows)
-    products = (space.points @ points.points.T).float().numpy()
+    bounds = ScoreBounds(queries, pair_norms(queries), metric, vectors[:100], case.rows, low=low)
+    points = bounds.place(torch.from_numpy(vectors), case.rows)
+    products = (bounds.points @ points.points.T).float().numpy()
     estimates = (products + points.bias.numpy()).astype(float)
-    bound = space.length[:, None] * points.spread.numpy() + points.extra.numpy() + space.loss * np.abs(products)
+    bound = bounds.length[:, None] * points.spread.numpy() + points.extra.numpy() + bounds.loss * np.abs(products)
     exact = np.array([_exact(q, vectors.astype(float), metric) for q in queries.astype(float)])
-    off = np.abs(estimates - (exact - space.shift[:, None]) / space.scale)
+    off = np.abs(estimates - (exact - bounds.shift[:, None]) / bounds.scale)
     assert (off <= bound).all()
     if low and name in ("random", "zeros", "half precision"):
         assert off.max() > 0.05 * bound.max()
@@ -72,13 +72,13 @@ def _exact(query: np.ndarray, matrix: np.ndarray, metric: Metric) -> np.ndarray:
 
 def test_products_in_less_than_float32_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a GPU makes them where TF32 is allowed: 10 bits of mantissa."""
-    place = Space.place
+    place = ScoreBounds.place
 
-    def rounded(self: Space, vectors: torch.Tensor, rows: np.ndarray):  # type: ignore[no-untyped-def]
+    def rounded(self: ScoreBounds, vectors: torch.Tensor, rows: np.ndarray):  # type: ignore[no-untyped-def]
         points = place(self, vectors, rows)
         return points._replace(points=(points.points.view(torch.int32) & -8192).view(torch.float32))
 
-    monkeypatch.setattr(Space, "place", rounded)
+    monkeypatch.setattr(ScoreBounds, "place", rounded)
     for name in ("float32", "device"):
         with pytest.raises(StageError, match="further from the exact scores .* Unset NVIDIA_TF32_OVERRIDE"):
             make_case("random").search(named(name), "l2", 9)

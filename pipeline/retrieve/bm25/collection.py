@@ -31,7 +31,7 @@ QUERIES_TOGETHER = 16
 """QueryTerms that one thread runs against a block before it asks for more."""
 
 Offsets = npt.NDArray[np.int64]
-Work = Callable[["Inverted", int, int], None]
+Work = Callable[["PostingsBlock", int, int], None]
 """Runs queries ``first`` to ``last`` against a block."""
 
 
@@ -123,7 +123,7 @@ class Postings(NamedTuple):
     impacts: formula.Floats
 
 
-class Inverted(NamedTuple):
+class PostingsBlock(NamedTuple):
     """Some documents and their postings."""
 
     documents: Documents
@@ -190,19 +190,19 @@ class Collection:
         for group in _grouped(self.blocks(size), threads):
             inverted = list(pool.map(lambda documents: self._inverted(documents, norms), group))
 
-            def run(first: int, blocks: list[Inverted] = inverted) -> None:
+            def run(first: int, blocks: list[PostingsBlock] = inverted) -> None:
                 for block in blocks:
                     work(block, first, min(first + QUERIES_TOGETHER, queries))
 
             list(pool.map(run, firsts))
             yield sum(len(documents.rows) for documents in group)
 
-    def _inverted(self, documents: Documents, norms: formula.Floats) -> Inverted:
+    def _inverted(self, documents: Documents, norms: formula.Floats) -> PostingsBlock:
         sizes = documents.offsets[documents.positions + 1] - documents.offsets[documents.positions]
         size, starts = int(sizes.sum()), np.empty(len(self.idf) + 2, np.int64)
         columns = np.empty(size, np.uint16), np.empty(size, np.uint32), np.empty(size, np.float32)
         invert(documents, self.idf, norms, starts, *columns)
-        return Inverted(documents, Postings(starts, *columns))
+        return PostingsBlock(documents, Postings(starts, *columns))
 
 
 def excluded_positions(rows: Rows, excluded: Exclusions, first: int, last: int) -> tuple[Offsets, Offsets]:

@@ -22,7 +22,7 @@ from pipeline.core.compiled import compiled
 from pipeline.core.errors import InputError
 from pipeline.retrieve.base import Exclusions
 from pipeline.retrieve.bm25 import formula
-from pipeline.retrieve.bm25.collection import Collection, Inverted, QueryTerms, excluded_positions
+from pipeline.retrieve.bm25.collection import Collection, PostingsBlock, QueryTerms, excluded_positions
 from pipeline.retrieve.bm25.search import Keys, check_exclusions
 
 Ranks = npt.NDArray[np.int64]
@@ -125,7 +125,7 @@ def ranks(
     slack = np.stack([totals * 2.0**-20, (terms + 32) * 2.0**-23])
     counts = RankCounts.start(np.asarray(relevant[0], np.int64), keys, slack, table.shape[2])
 
-    def work(block: Inverted, first: int, last: int) -> None:
+    def work(block: PostingsBlock, first: int, last: int) -> None:
         documents, postings = block
         removed = excluded_positions(documents.rows, excluded, first, last)
         estimates, dense = np.empty((len(documents.rows), table.shape[2]), np.float32), np.zeros_like(collection.idf)

@@ -25,7 +25,7 @@ from pipeline.retrieve.bm25 import formula
 from pipeline.retrieve.bm25.collection import (
     QUERIES_TOGETHER,
     Collection,
-    Inverted,
+    PostingsBlock,
     QueryTerms,
     excluded_positions,
 )
@@ -100,7 +100,7 @@ def _search(
     count = len(queries)
     best = Best(np.zeros((count, 2 * depth), np.uint64), np.zeros(count, np.int64), np.zeros(count, np.uint64))
 
-    def work(block: Inverted, first: int, last: int) -> None:
+    def work(block: PostingsBlock, first: int, last: int) -> None:
         rows, codes = block.documents.rows, block.documents.codes
         removed = excluded_positions(rows, excluded, first, last)
         kept = Best(best.keys[first:last], best.counts[first:last], best.thresholds[first:last])

@@ -20,7 +20,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.corpus.reader import Corpus
-from pipeline.studies.mdcr.candidates import GRAPH, Drawer, Drawing, Rows, least_alike, mean_jaccard
+from pipeline.studies.mdcr.candidates import GRAPH, CandidateSampler, Rows, SamplingConfig, least_alike, mean_jaccard
 from pipeline.studies.mdcr.layout import TRUE, file_names, write_lists, write_paper
 
 FOLDER = "corpora/benchmarks"
@@ -41,7 +41,7 @@ class BenchmarkConfig:
         left_out: fields that have too few papers, each with the reason.
     """
 
-    drawing: Drawing
+    drawing: SamplingConfig
     systems: tuple[str, ...]
     model_negatives: tuple[str, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
@@ -91,9 +91,9 @@ def benchmark_task(corpus: Artifact, parts: Sequence[FieldRankings], config: Ben
 def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkConfig, out: Workdir) -> Counts:
     corpus = Corpus(inputs["corpus"])
     pools = {place: Pool(inputs["/".join(place)], corpus) for place in places}
-    drawer = drawer_of(corpus, pools.values(), config.drawing)
+    sampler = sampler_of(corpus, pools.values(), config.drawing)
     tops = {
-        place: {name: drawer.top_negatives(inputs["/".join([*place, name])], pool) for name in config.systems}
+        place: {name: sampler.top_negatives(inputs["/".join([*place, name])], pool) for name in config.systems}
         for place, pool in pools.items()
     }
     tested = [own for (split, _), own in tops.items() if split == "test"]
@@ -108,7 +108,7 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
             for place in (place for place in places if place[0] == split):
                 pool, own = pools[place], {name: tops[place][name] for name in chosen}
                 kept = np.ones(len(pool.query_rows), bool) if split == "test" else ~np.isin(pool.query_rows, test_rows)
-                every = drawer.draw(pool, split, own, drawer.most_cited(place[1]))
+                every = sampler.draw(pool, split, own, sampler.most_cited(place[1]))
                 drawn = list(itertools.compress(every, kept))
                 ids = itertools.compress(pool.query_ids(), kept)
                 lists[place[1]] = dict(zip(ids, _named(corpus, drawn), strict=True))
@@ -128,10 +128,10 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
     }
 
 
-def drawer_of(corpus: Corpus, pools: Iterable[Pool], drawing: Drawing) -> Drawer:
-    """Return the drawer for pools, which have one query year and one prefilter."""
+def sampler_of(corpus: Corpus, pools: Iterable[Pool], drawing: SamplingConfig) -> CandidateSampler:
+    """Return the sampler for pools, which have one query year and one prefilter."""
     configs = [pool.artifact.manifest.config for pool in pools]
-    return Drawer(corpus, PrefilterConfig(**configs[0]["prefilter"]), configs[0]["year"], drawing)
+    return CandidateSampler(corpus, PrefilterConfig(**configs[0]["prefilter"]), configs[0]["year"], drawing)
 
 
 def _younger(corpus: Corpus, pool: Pool, drawn: Sequence[Mapping[str, Rows]]) -> int:
@@ -147,7 +147,7 @@ def _named(corpus: Corpus, drawn: Sequence[Mapping[str, Rows]]) -> list[dict[str
     return [{name: ids[np.searchsorted(rows, own)].tolist() for name, own in each.items()} for each in drawn]
 
 
-def _counted(split: str, drawn: Sequence[Mapping[str, Rows]], drawing: Drawing) -> Counter[str]:
+def _counted(split: str, drawn: Sequence[Mapping[str, Rows]], drawing: SamplingConfig) -> Counter[str]:
     """Return what is counted of the queries of one field."""
     negatives = [name for name in drawn[0] if name != TRUE]
     return Counter(

@@ -30,7 +30,7 @@ GRAPH, MOST_CITED, RANDOM = "graph", "most_cited", "random"
 
 
 @dataclass(frozen=True)
-class Drawing:
+class SamplingConfig:
     """How candidates are drawn.
 
     Attributes:
@@ -68,7 +68,7 @@ def least_alike(jaccard: Mapping[tuple[str, str], float], systems: Sequence[str]
     return tuple(system for system in systems if system in chosen)
 
 
-class Drawer:
+class CandidateSampler:
     """Draws the candidates of queries of one corpus.
 
     Args:
@@ -78,15 +78,15 @@ class Drawer:
         drawing: how many of what.
     """
 
-    def __init__(self, corpus: Corpus, rules: PrefilterConfig, year: int, drawing: Drawing) -> None:
+    def __init__(self, corpus: Corpus, rules: PrefilterConfig, year: int, drawing: SamplingConfig) -> None:
         self._corpus, self._drawing = corpus, drawing
         attributes = corpus.attributes
         in_time = (attributes["year"] <= year) & (attributes["year"] != NO_YEAR)
         self._eligible: Mask = has_text(attributes, rules) & in_time
         self._prefiltered = np.flatnonzero(prefilter(attributes, rules)[0] & in_time)
 
-    def redrawn(self, redraw: int) -> Drawer:
-        """Return the drawer of another draw of the negatives."""
+    def redrawn(self, redraw: int) -> CandidateSampler:
+        """Return the sampler of another draw of the negatives."""
         other = copy.copy(self)
         other._drawing = replace(self._drawing, redraw=redraw)
         return other

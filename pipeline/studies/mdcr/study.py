@@ -12,7 +12,7 @@ import polars as pl
 from pipeline.api import Workspace, selection
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
-from pipeline.core.errors import InputError, LackError
+from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
@@ -25,7 +25,7 @@ from pipeline.stages.systems import parse_systems, stored_names
 from pipeline.studies.base import Findings, Study, StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, benchmark_task
-from pipeline.studies.mdcr.candidates import Drawing
+from pipeline.studies.mdcr.candidates import SamplingConfig
 from pipeline.studies.mdcr.datasheet import datasheet
 from pipeline.studies.mdcr.evaluation import BY_RANK, weighted
 from pipeline.studies.mdcr.layout import SPLITS
@@ -73,7 +73,7 @@ class Recipe:
 
     def config(self, left_out: Mapping[str, str]) -> BenchmarkConfig:
         """Return what decides the benchmark beside pools and rankings."""
-        drawing = Drawing(self.seed, self.positives, self.negatives, self.top)
+        drawing = SamplingConfig(self.seed, self.positives, self.negatives, self.top)
         systems, chosen = (tuple(stored_names(names)) for names in (self.systems, self.model_negatives))
         return BenchmarkConfig(drawing, systems, chosen, tuple(left_out.items()))
 
@@ -136,7 +136,7 @@ def field_pools(
             if not workspace.runner.published(val):
                 _check(opened, test.config, val.config)
             found[field] = {"val": val, "test": test}
-        except LackError as error:
+        except InsufficientDataError as error:
             left_out[field] = error.what
     return found, left_out
 
@@ -145,7 +145,7 @@ def _check(corpus: Corpus, test: PoolConfig, val: PoolConfig) -> None:
     """Choose the queries of both splits.
 
     Raises:
-        LackError: there are too few.
+        InsufficientDataError: there are too few.
     """
     kept = prefilter(corpus.attributes, test.prefilter)[0]
     rows = choose_queries(corpus, test, kept, np.empty(0, np.int64)).rows
