@@ -108,10 +108,10 @@ def matches(folder: Path, output: Output) -> bool:
 
 
 def published(parent: Path) -> Iterable[Artifact]:
-    """Yield the artifacts below ``parent``, in order of name: for lists of what is there.
+    """Yield the artifacts below ``parent``, in order of name, to list them.
 
-    A damaged manifest is left out with a warning, also where messages are silenced. Artifacts that decide a figure are
-    looked up by :func:`opened`.
+    A damaged manifest is left out with a warning, even where messages are silenced. Use :func:`opened` to look up an
+    artifact that decides a figure.
     """
     for folder in _folders(parent):
         try:
@@ -123,10 +123,10 @@ def published(parent: Path) -> Iterable[Artifact]:
 
 
 def opened(parent: Path) -> list[Artifact]:
-    """Return the artifacts below ``parent``, in order of name: for looking up one that decides a figure.
+    """Return the artifacts below ``parent``, in order of name, to look up one that decides a figure.
 
     Raises:
-        CorruptError: a manifest is damaged, so nobody can say whether its artifact is the one.
+        CorruptError: a manifest is damaged, so its artifact cannot be identified.
     """
     return [Artifact.open(folder) for folder in _folders(parent)]
 

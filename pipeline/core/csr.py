@@ -1,4 +1,4 @@
-"""Lists in CSR form: offsets, and the entries of all lists one behind the other."""
+"""Lists in CSR form: offsets, and the concatenated entries of all lists."""
 
 from __future__ import annotations
 

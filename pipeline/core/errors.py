@@ -1,4 +1,4 @@
-"""The one family of errors. Each says what, which value, where, and the remedy."""
+"""Errors. Each message says what is wrong, which value, where, and the remedy."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside ``path``; what is written there becomes ``path`` when the block ends well.
+    """Yield a temporary path beside ``path``; it replaces ``path`` when the block ends without an error.
 
     The name is this process's own, also on a file system that several machines share.
     """
@@ -108,7 +108,7 @@ def given_json(path: Path) -> Any:
 
 
 def _repeated(value: Any) -> list[str]:
-    """Return the keys that lead to the first key that is there twice, and that key; nothing without one."""
+    """Return the keys that lead to the first repeated key, and that key; empty if no key repeats."""
     if isinstance(value, _Repeating):
         return [value.key]
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

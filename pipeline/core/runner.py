@@ -122,7 +122,7 @@ class Runner:
         return run_slice(tasks[0].units, jobs, self.resources, part) if tasks[0].units else 0
 
     def _make(self, tasks: Sequence[Task]) -> None:
-        """Build or repair what needs it of some tasks that are made together."""
+        """Build missing artifacts and repair damaged ones, of tasks that are made together."""
         needed = [task for task in tasks if self._damage(task) != [] or self._unfinished(task)]
         inputs = {task.id: self._inputs(task) for task in (tasks if self.repair else needed)}
         with ExitStack() as stack:

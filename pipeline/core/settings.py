@@ -58,7 +58,7 @@ class Setting:
 
     @property
     def usual(self) -> str:
-        """What is used where it is left out, as users write it."""
+        """The default, as users write it."""
         return self.left_out or "; by field ".join(dict.fromkeys(map(self.typed, (self.default, self.by_field))))
 
     def read(self, value: Any) -> Any:
@@ -99,7 +99,7 @@ def setting(value: Any, about: str, /, **more: Any) -> Any:
 
 
 def settings_of(cls: type[Any], path: tuple[str, ...] = ()) -> dict[str, Setting]:
-    """Return the settings of a configuration by name, those of the dataclasses in it where they stand."""
+    """Return the settings of a configuration and of the dataclasses in it, by name, in the order of the fields."""
     settings: dict[str, Setting] = {}
     kinds = get_type_hints(cls)
     for field in dataclasses.fields(cls):
@@ -125,7 +125,7 @@ def checked(config: Any) -> None:
 
 
 def convert(value: Any, kind: Any, name: str) -> Any:
-    """Return a value as a type has it; texts are read as they are typed, and NumPy's numbers are numbers.
+    """Return a value converted to a type; text is parsed, and NumPy scalars become Python numbers.
 
     Args:
         value: what a user gave.
@@ -189,12 +189,12 @@ def _described(kind: Any) -> str:
 
 
 def read(known: Mapping[str, Setting], given: Mapping[str, Any], others: Sequence[str] = ()) -> dict[str, Any]:
-    """Return settings as users give them, by name, converted; None is not given.
+    """Return the settings that users give, by name, converted; None counts as not given.
 
     ``others`` are further names that a message may suggest.
 
     Raises:
-        InputError: one is unknown, or its value is.
+        InputError: a setting is unknown or its value is invalid.
     """
     for name in given:
         if name not in known:

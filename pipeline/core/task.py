@@ -1,4 +1,4 @@
-"""What is to be made, from what, and by which code."""
+"""Tasks: which artifact is made, from which inputs, by which code."""
 
 from __future__ import annotations
 

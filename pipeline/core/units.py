@@ -1,4 +1,4 @@
-"""Work in units: who makes which, on this machine, in a slice of a batch job or on a cluster."""
+"""Work in units, divided between the processes of this machine, slices of batch jobs or a cluster."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Assignment:
         return sizes
 
     def of(self, units: Collection[str], resources: Resources | None = None) -> Assignment:
-        """Return the same for some of the units, with other resources."""
+        """Return an assignment of some of the units, with other resources."""
         return self._select(lambda _, unit: unit in units, resources or self.resources)
 
     def left(self) -> Assignment:
-        """Return the same for the units that are missing."""
+        """Return an assignment of the missing units."""
         return self._select(lambda job, unit: not job.out.done(unit), self.resources)
 
     def _select(self, wanted: Callable[[Job, str], bool], resources: Resources) -> Assignment:

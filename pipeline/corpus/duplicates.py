@@ -54,7 +54,7 @@ class Groups(NamedTuple):
 
     @property
     def extra(self) -> int:
-        """Papers that are there more often than once."""
+        """Number of papers beyond the first of each group."""
         return len(self.rows) - len(self.starts)
 
 
@@ -104,7 +104,7 @@ def _repeated(keys: Keys, rows: Rows) -> Groups:
 
 
 class Duplicates(NamedTuple):
-    """Papers that another paper stands for.
+    """Papers that another paper replaces.
 
     Attributes:
         rows: int64 ``[n]``, rising, the papers that are not kept.

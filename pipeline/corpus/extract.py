@@ -111,7 +111,7 @@ def grouped(batches: Iterable[_Batch], bytes_of: Callable[[_Batch], int], most: 
 
 
 def unless_empty(batches: Iterator[_Batch], allow_empty: bool) -> Iterator[_Batch]:
-    """Yield what is read of a part; a file without data is a part without records where the release allows that."""
+    """Yield the batches of a part; with ``allow_empty`` a file without data is a part without records."""
     try:
         yield from batches
     except EmptyFileError:

@@ -93,7 +93,7 @@ def largest(
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A pool with its queries, or as many as there are.
+    """A pool and its queries: as many as asked for, or all there are.
 
     Attributes:
         config: its settings.
@@ -131,7 +131,7 @@ def _most(counts: Sequence[int]) -> int:
 def _up_to(
     corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: npt.NDArray[np.int64], held_out: bool
 ) -> _Drawn:
-    """Return a pool with its queries, or as many as there are."""
+    """Return a pool and its queries: as many as asked for, or all there are."""
     queries = Queries(np.empty(0, np.uint32), _NONE, np.empty(0, np.uint32), {})
     for number in (config.queries, "all"):
         with contextlib.suppress(InsufficientDataError):
@@ -142,7 +142,7 @@ def _up_to(
 
 
 def _room(corpus: Corpus, pool: _Drawn, prefiltered: Mask, wanted: int) -> int:
-    """Return how many candidates a pool can have, or more than are wanted."""
+    """Return how many candidates a pool can have; counting may stop beyond ``wanted``."""
     source = drawable(corpus, pool.config, prefiltered, wanted)
     if not pool.held_out:
         source[pool.queries.positives] = True

@@ -1,6 +1,6 @@
-"""Everything that decides the content of a pool. Each setting stands here once.
+"""Everything that decides the content of a pool. Each setting is defined here alone.
 
-Options of the command line, variables of ``make``, keywords of Python, settings of recipes, what chooses scores,
+Options of the command line, variables of ``make``, keywords of Python, settings of recipes, filters of scores,
 captions and names of folders derive from :data:`SETTINGS`.
 """
 

@@ -54,7 +54,7 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.N
 def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask, enough: float = np.inf) -> Mask:
     """Return the papers that candidates are drawn from, bool ``[papers]`` (protocols 2 and 3).
 
-    Where there are ``enough``, further ones may be left out.
+    With ``enough``, papers beyond that number may be left out.
     """
     year = corpus.attributes["year"]
     if config.field is None:

@@ -37,7 +37,7 @@ class Queries(NamedTuple):
 def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: npt.NDArray[np.int64]) -> Queries:
     """Draw the queries of a pool: prefiltered papers of the year, in random order, that have a positive.
 
-    ``excluded`` rows are no queries: training queries and, for a validation pool, the test queries.
+    ``excluded`` rows are never drawn: training queries and, for a validation pool, the test queries.
 
     Raises:
         InsufficientDataError: no paper of the year is eligible, or fewer than asked for.
@@ -150,7 +150,7 @@ def _positives(
 def field_cited(corpus: Corpus, field: str, enough: Callable[[Mask], bool] = lambda _: False) -> Mask:
     """Return which papers are cited by any paper of a field, bool ``[papers]`` (protocol 3).
 
-    Where those found so far are ``enough``, the others may be left out.
+    Counting may stop as soon as ``enough`` accepts the papers counted so far.
     """
     cited = np.zeros(len(corpus), dtype=bool)
     rows = np.flatnonzero(_of_field(corpus.attributes["fields"], field))

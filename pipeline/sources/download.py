@@ -188,7 +188,7 @@ class Downloader:
             raise
 
     def _complete(self, remote: Remote, record: Partial) -> None:
-        """Append to the partial file until it is complete, or no attempt brings more than an earlier one."""
+        """Append to the partial file until it is complete, or until attempts stop making progress."""
         fruitless, most = 0, record.size
         while fruitless < ATTEMPTS:
             seconds = 0.0
@@ -259,13 +259,13 @@ class Downloader:
 
 
 def _still(checked: Mapping[str, object], remote: Remote) -> bool:
-    """Return whether a checked file is the one the listing has now."""
+    """Return whether a checked file matches the listing."""
     listed = {"bytes": remote.bytes, "md5": remote.md5, "sha256": remote.sha256}
     return bool(checked) and all(checked.get(k, v) == v for k, v in listed.items() if v is not None)
 
 
 class State(msgspec.Struct, frozen=True):
-    """What the server said of a file that is being fetched.
+    """State of a file that is being fetched, from the server's headers.
 
     Attributes:
         etag: the server's name for this version of the file.
@@ -294,7 +294,7 @@ class Partial:
         return self.partial.stat().st_size if self.partial.is_file() else 0
 
     def begin(self, answer: httpx.Response) -> None:
-        """Note what the server says of the file it starts or continues to send."""
+        """Store what the response says about the file: ETag, length, MD5."""
         total = answer.headers.get("Content-Range", "").rpartition("/")[2] or answer.headers.get("Content-Length", "")
         tag = answer.headers.get("ETag", "")
         plain = "kms" not in answer.headers.get("x-amz-server-side-encryption", "")

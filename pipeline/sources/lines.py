@@ -59,7 +59,7 @@ def _line_blocks(path: Path, allow_truncated: bool) -> Iterator[bytes | None]:
 
 
 def _too_long(length: int, pieces: Sequence[bytes]) -> bool:
-    """Return whether a line of so many bytes is not read."""
+    """Return whether a line exceeds :data:`MAX_LINE` or :data:`MAX_VALUES`."""
     if length <= MAX_VALUES or length > MAX_LINE:
         return length > MAX_LINE
     return sum(piece.count(mark) for piece in pieces for mark in (b",", b"[", b"{")) > MAX_VALUES
