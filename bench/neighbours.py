@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pipeline.core import progress
 from pipeline.core.resources import Resources
-from pipeline.runner import Runner
+from pipeline.core.runner import Runner
 from pipeline.sources.collection import open_jsonl
 from pipeline.stages.corpus import corpus_task
 from pipeline.studies.neighbours.corpus import NeighboursConfig, neighbours_task

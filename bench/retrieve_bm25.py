@@ -29,6 +29,7 @@ from pipeline.core import progress, provenance
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import format_count, parse_count
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
@@ -40,7 +41,6 @@ from pipeline.retrieve.bm25.search import search
 from pipeline.retrieve.java import start_java
 from pipeline.retrieve.lucene import joined
 from pipeline.retrieve.lucene_java import Lucene
-from pipeline.runner import Runner
 from pipeline.sources.synthetic import Synthetic
 from pipeline.stages.bm25 import FOLDER, index_of, lucene_task, terms_tasks
 from pipeline.stages.corpus import corpus_task

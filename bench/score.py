@@ -31,11 +31,11 @@ from pipeline.core import progress, provenance
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, POOL_QUERIES, RANKING
 from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
 from pipeline.measure.measures import DEFAULT
-from pipeline.runner import Runner
 from pipeline.sources.synthetic import Synthetic
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.score import score_task

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.cluster.guard import refuse
+from pipeline.cluster.guard import check_not_running
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, LackError, spell_as
+from pipeline.core.errors import InputError, InsufficientDataError, spell_as
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.settings import convert
 from pipeline.core.task import Task
 from pipeline.core.workspace import EXPORTS, corpus_names, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
-from pipeline.possible import possible
-from pipeline.runner import Runner, with_inputs
+from pipeline.possible import skip_infeasible
 from pipeline.stages.pool import explained
 from pipeline.stages.search import DEFAULT_DEPTH
 from pipeline.stages.selection import Names, joined
@@ -104,8 +104,8 @@ class Workspace:
             InputError: the corpus is unknown or a setting is invalid.
         """
         tasks = selection(**settings).pools(find_corpus(self.root, corpus))
-        refuse(self.root, tasks)
-        return [self.view(task) for task in possible(self.runner, tasks)]
+        check_not_running(self.root, tasks)
+        return [self.view(task) for task in skip_infeasible(self.runner, tasks)]
 
     def pool(self, corpus: str | None = None, **settings: Any) -> PoolView:
         """Make one pool where it is missing, and open it. Its sample is the first unless ``sample`` is given.
@@ -323,11 +323,11 @@ class Workspace:
         Raises:
             InputError: jobs of a batch system are making one of them.
         """
-        refuse(self.root, tasks)
+        check_not_running(self.root, tasks)
         pools = [task for task in with_inputs(tasks) if task.stage == "pool"]
         try:
             self.runner.make_all(pools)
-        except LackError as error:
+        except InsufficientDataError as error:
             raise explained(error, pools) from error
         return self.runner.make_all(tasks)
 

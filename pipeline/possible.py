@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from pipeline.core.errors import LackError
+from pipeline.core.errors import InsufficientDataError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.progress import warn
+from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.runner import Runner, with_inputs
 from pipeline.stages.pool import check_pool, explained
 
 
-def possible(runner: Runner, tasks: Sequence[Task], *, strict: bool = False, dry: bool = False) -> Sequence[Task]:
+def skip_infeasible(
+    runner: Runner, tasks: Sequence[Task], *, strict: bool = False, dry: bool = False
+) -> Sequence[Task]:
     """Make the pools of some tasks; return the tasks whose pools could be made.
 
     Pools come first, so that an impossible size or year is refused before hours of work. Left out, with a line that
@@ -28,12 +30,12 @@ def possible(runner: Runner, tasks: Sequence[Task], *, strict: bool = False, dry
         dry: no pool is made: only fields with fewer papers of the year than queries are found.
 
     Raises:
-        LackError: a corpus has too few papers for what was asked by name, or for everything.
+        InsufficientDataError: a corpus has too few papers for what was asked by name, or for everything.
     """
     own = _own_pools(tasks)
     every_field = {getattr(pool.config, "field", None) for pool in own.values()} == set(MAG_FIELDS)
-    lacking: dict[str, LackError] = {}
-    known: dict[PoolConfig, LackError | None] = {}
+    lacking: dict[str, InsufficientDataError] = {}
+    known: dict[PoolConfig, InsufficientDataError | None] = {}
     said: set[str] = set()
     kept = tasks
     runner.expect(kept)
@@ -41,7 +43,7 @@ def possible(runner: Runner, tasks: Sequence[Task], *, strict: bool = False, dry
         alike = dataclasses.replace(pool.config, sample=1)
         error = known.get(alike) or next((lacking[i.id] for i in pool.inputs.values() if i.id in lacking), None)
         if error is None:
-            error = _lack(runner, pool, dry=dry, checked=every_field and alike not in known)
+            error = _shortage(runner, pool, dry=dry, checked=every_field and alike not in known)
             if error is not None:
                 if strict or (pool.id in own and not every_field):
                     raise explained(error, list(own.values()))
@@ -55,7 +57,9 @@ def possible(runner: Runner, tasks: Sequence[Task], *, strict: bool = False, dry
             kept = [task for task in kept if not any(each.id == pool.id for each in with_inputs([task]))]
             runner.expect(kept)
     if lacking and not kept and every_field:
-        none = LackError("no field has enough papers", "Ask for fewer --queries, a smaller --size or another --year")
+        none = InsufficientDataError(
+            "no field has enough papers", "Ask for fewer --queries, a smaller --size or another --year"
+        )
         raise explained(none, list(own.values()))
     if lacking and not kept:
         raise explained(next(iter(lacking.values())), list(own.values()))
@@ -74,13 +78,13 @@ def _own_pools(tasks: Sequence[Task]) -> dict[str, Task]:
     return {task.id: task for task in found.values() if task.stage == "pool"}
 
 
-def _lack(runner: Runner, pool: Task, *, dry: bool, checked: bool) -> LackError | None:
+def _shortage(runner: Runner, pool: Task, *, dry: bool, checked: bool) -> InsufficientDataError | None:
     """Make a pool, or with ``dry`` only check it; return what the corpus lacks for it."""
     try:
         if not dry:
             runner.make(pool)
         elif checked and not runner.published(pool):
             check_pool(pool)
-    except LackError as error:
+    except InsufficientDataError as error:
         return error
     return None

@@ -24,6 +24,7 @@ from pipeline.core.config import digest
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.schema import (
     ATTRIBUTES,
     CANDIDATES,
@@ -43,7 +44,6 @@ from pipeline.core.text import id_keys, title_key
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, POOLS, name_corpus
 from pipeline.corpus.reader import Corpus
-from pipeline.runner import Runner
 
 Paper = str | int
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from pipeline.core.artifact import Artifact
-from pipeline.runner import Runner
+from pipeline.core.runner import Runner
 from pipeline.stages.chain import Evaluation
 
 

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Collection, Sequence
 
 from pipeline.cli import options as read
-from pipeline.cli.making import downloads, possible
+from pipeline.cli.making import downloads, feasible
 from pipeline.cli.output import print_json
 from pipeline.cluster import batch, slurm
-from pipeline.cluster.guard import refuse
+from pipeline.cluster.guard import check_not_running
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.cluster.status import describe, render
 from pipeline.core.errors import InputError, nearest
@@ -33,7 +33,7 @@ def submit(options: argparse.Namespace) -> None:
     if not slurm.available():
         raise InputError("sbatch is not on this machine", "Run this on a login node of a Slurm cluster")
     made, targets = _batch(options), _targets(options)
-    refuse(made.root, targets, own=made)
+    check_not_running(made.root, targets, own=made)
     found = batch.start(made, _commands(options), _settings(options), targets, read.runner(options).resources)
     _say(made, found)
 
@@ -83,7 +83,7 @@ def _targets(options: argparse.Namespace) -> list[Task]:
         tasks = [task for evaluation in evaluations for task in evaluation.scores]
     else:
         tasks = [task for evaluation in evaluations for task in evaluation.upto(options.stage)]
-    return list(possible(runner, tasks, options))
+    return list(feasible(runner, tasks, options))
 
 
 def _settings(options: argparse.Namespace) -> SlurmSettings:

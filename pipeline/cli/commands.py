@@ -11,15 +11,15 @@ import importlib
 from collections.abc import Sequence
 
 from pipeline.cli import options as read
-from pipeline.cli.making import make, possible, repaired
+from pipeline.cli.making import feasible, make, repaired
 from pipeline.cli.output import described, print_counts, print_json, print_made
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
+from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Task
 from pipeline.core.units import Slice
 from pipeline.core.workspace import find_corpus, name_corpus
 from pipeline.encode import hub
-from pipeline.runner import Runner, with_inputs
 
 COMMANDS = {
     "fetch": "fetch:fetch",
@@ -107,7 +107,7 @@ def chain(options: argparse.Namespace) -> None:
 
 def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> None:
     """Plan the units of tasks, make one slice of what was planned, or what has no units."""
-    from pipeline.cluster.guard import refuse
+    from pipeline.cluster.guard import check_not_running
     from pipeline.cluster.resume import make_whole, resume
 
     subcommand, text = options.command, options.slice
@@ -115,8 +115,8 @@ def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -
         say(f"{make_whole(runner, tasks, subcommand)} artifacts made")
         return
     if text == "plan":
-        refuse(runner.root, tasks)
-        state = resume(runner.root, runner.resources, possible(runner, tasks, options), light=False)
+        check_not_running(runner.root, tasks)
+        state = resume(runner.root, runner.resources, feasible(runner, tasks, options), light=False)
         for each in state.pending:
             say(f"{each.task.stage} {each.task.name}: {len(each.left)} of {len(each.units)} units are missing")
         return

@@ -14,14 +14,12 @@ from pipeline.cli.output import print_json
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.workspace import RELEASES
-from pipeline.fetch import openalex, s2ag
-from pipeline.fetch.hub import SciRepEvalCatalogue
-from pipeline.fetch.release import fetch_release
-from pipeline.fetch.remote import Catalogue, Remote, client
+from pipeline.sources import openalex_files, s2ag
+from pipeline.sources.download import fetch_release
+from pipeline.sources.remote import Catalogue, Remote, client
+from pipeline.sources.scirepeval import SciRepEvalCatalogue
 
 KINDS = ("s2ag", "openalex", "scirepeval")
-
-_DATASETS = "papers,abstracts,citations"
 
 _FOREIGN = {
     "s2ag": ("snapshot", "train"),
@@ -67,11 +65,13 @@ def fetch(options: argparse.Namespace) -> None:
 
 def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
     if options.source == "openalex":
-        return openalex.OpenAlexCatalogue(session, options.snapshot or "jsonl", options.endpoint or openalex.ENDPOINT)
+        return openalex_files.OpenAlexCatalogue(
+            session, options.snapshot or "jsonl", options.endpoint or openalex_files.ENDPOINT
+        )
     if options.source == "scirepeval":
         names = [name.strip() for name in (options.datasets or "").split(",") if name.strip()]
         return SciRepEvalCatalogue(names, bool(options.train), options.endpoint)
-    datasets = [name.strip() for name in (options.datasets or _DATASETS).split(",")]
+    datasets = [name.strip() for name in options.datasets.split(",")] if options.datasets else s2ag.DATASETS
     release, endpoint = options.release or "latest", options.endpoint or s2ag.ENDPOINT
     return s2ag.S2agCatalogue(session, release, _api_key(options), datasets, endpoint)
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from pipeline.cli import signals
-from pipeline.core.errors import DriftError, InputError, LackError, MdcrError, spell_as
+from pipeline.core.errors import DriftError, InputError, InsufficientDataError, MdcrError, spell_as
 
 UNEXPECTED = 70
 
@@ -87,7 +87,7 @@ def _run(words: list[str]) -> None:
             raise InputError(f"--root {options.root} is not a folder", "Give the path of a folder")
         try:
             run(options)
-        except LackError as error:
+        except InsufficientDataError as error:
             if all(f"--{name}" in commands[options.command]._option_string_actions for name in error.instead):
                 error.command = spelling.command_with(typed, error.instead)
             raise

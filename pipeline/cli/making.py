@@ -8,17 +8,17 @@ from collections.abc import Sequence
 
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
-from pipeline.cluster.guard import refuse
+from pipeline.cluster.guard import check_not_running
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import CorruptError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
+from pipeline.core.runner import Runner, Step
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus_folder
 from pipeline.encode import hub
-from pipeline.possible import possible as possible_of
-from pipeline.runner import Runner, Step
+from pipeline.possible import skip_infeasible
 from pipeline.stages.tune import stored_tuning_tasks
 
 
@@ -28,20 +28,20 @@ def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace, *, 
     With ``--repair`` and ``stores``, what is stored once for all pools is repaired too.
     """
     if options.dry_run:
-        _print_steps(runner.plan(possible(runner, tasks, options)), options)
+        _print_steps(runner.plan(feasible(runner, tasks, options)), options)
         return []
-    refuse(runner.root, tasks)
-    kept = possible(runner, tasks, options)
+    check_not_running(runner.root, tasks)
+    kept = feasible(runner, tasks, options)
     if options.repair and stores:
         for task in read.stored(options, runner.root):
             runner.make(task)
     return runner.make_all(kept)
 
 
-def possible(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> Sequence[Task]:
+def feasible(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> Sequence[Task]:
     """Return the tasks that a corpus has enough papers for, as the options ask (:mod:`pipeline.possible`)."""
     strict, dry = getattr(options, "strict", False), getattr(options, "dry_run", False)
-    return possible_of(runner, tasks, strict=strict, dry=dry)
+    return skip_infeasible(runner, tasks, strict=strict, dry=dry)
 
 
 def repaired(options: argparse.Namespace) -> Runner:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import api
-from pipeline.core.errors import InputError, LackError
+from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.progress import say, warn
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode.spec import Role
-from pipeline.runner import Runner
 from pipeline.stages.bm25 import stored_terms_tasks
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.embed import stored_tasks
@@ -57,9 +57,9 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
 
     A weighted sum without validation queries is left out with a line that says so; with ``--strict`` it is an error.
     """
-    lacking: dict[str, LackError] = {}
+    lacking: dict[str, InsufficientDataError] = {}
 
-    def leave_out(error: LackError) -> None:
+    def leave_out(error: InsufficientDataError) -> None:
         if lacking.setdefault(error.what, error) is error:
             warn(f"left out: {error}")
 

@@ -17,9 +17,9 @@ from pipeline.cli.output import print_json
 from pipeline.core import files
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
+from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
 from pipeline.measure.measures import parse_measures
-from pipeline.runner import Runner
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.figures import FORMATS, draw, drawing, save

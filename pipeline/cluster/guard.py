@@ -9,11 +9,11 @@ from pipeline.cluster.batch import Batch
 from pipeline.core.errors import InputError, MdcrError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
+from pipeline.core.runner import with_inputs
 from pipeline.core.task import Task
-from pipeline.runner import with_inputs
 
 
-def refuse(root: Path, targets: Iterable[Task], own: Batch | None = None) -> None:
+def check_not_running(root: Path, targets: Iterable[Task], own: Batch | None = None) -> None:
     """Refuse to make artifacts that running or waiting jobs are making.
 
     Slices take no lock, so a run that opens their work folder would delete what they are writing. Slurm is asked only

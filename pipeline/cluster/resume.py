@@ -11,10 +11,10 @@ from pathlib import Path
 from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Facts, Task
 from pipeline.core.units import Assignment
 from pipeline.core.workdir import Workdir
-from pipeline.runner import Runner, with_inputs
 
 _LIGHT = ("pool",)
 """Stages a login node may run: nothing can be divided without their artifacts."""

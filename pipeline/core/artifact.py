@@ -41,10 +41,10 @@ class Artifact:
         if not (path / MANIFEST).is_file():
             raise InputError(f"{path} holds no artifact (no {MANIFEST})", "Run the stage that makes it")
         manifest = Manifest.read(path)
-        own = identity(manifest.stage, manifest.stage_version, manifest.config, manifest.inputs)
-        if manifest.id != own or path.name != folder_name(manifest.slug, own):
+        expected = identity(manifest.stage, manifest.stage_version, manifest.config, manifest.inputs)
+        if manifest.id != expected or path.name != folder_name(manifest.slug, expected):
             raise CorruptError(
-                f"{path / MANIFEST} is the manifest of {folder_name(manifest.slug, own)}",
+                f"{path / MANIFEST} is the manifest of {folder_name(manifest.slug, expected)}",
                 "Put the folder back where it was, or run the command that makes it with --repair",
             )
         return cls(path, manifest)
@@ -70,7 +70,7 @@ class Artifact:
             CorruptError: it is missing or differs.
         """
         path, stamp = self.path / name, _stamp(self.path / name)
-        output = next((each for each in self.manifest.outputs if each.path == name), None)
+        output = next((output for output in self.manifest.outputs if output.path == name), None)
         if output is None:
             raise CorruptError(f"{self.path} has no file {name}", "Run the stage again with --repair")
         if stamp == _MISSING or _verified.get(path) != stamp:
@@ -108,10 +108,10 @@ def matches(folder: Path, output: Output) -> bool:
 
 
 def published(parent: Path) -> Iterable[Artifact]:
-    """Yield the artifacts below ``parent``, in order of name: for lists of what is there.
+    """Yield the artifacts below ``parent``, in order of name, to list them.
 
-    A damaged manifest is left out with a warning, also where messages are silenced. Artifacts that decide a figure are
-    looked up by :func:`opened`.
+    A damaged manifest is left out with a warning, even where messages are silenced. Use :func:`opened` to look up an
+    artifact that decides a figure.
     """
     for folder in _folders(parent):
         try:
@@ -123,17 +123,17 @@ def published(parent: Path) -> Iterable[Artifact]:
 
 
 def opened(parent: Path) -> list[Artifact]:
-    """Return the artifacts below ``parent``, in order of name: for looking up one that decides a figure.
+    """Return the artifacts below ``parent``, in order of name, to look up one that decides a figure.
 
     Raises:
-        CorruptError: a manifest is damaged, so nobody can say whether its artifact is the one.
+        CorruptError: a manifest is damaged, so its artifact cannot be identified.
     """
     return [Artifact.open(folder) for folder in _folders(parent)]
 
 
 def _folders(parent: Path) -> list[Path]:
     """Return the folders of the artifacts below ``parent``, damaged ones too."""
-    return sorted(each.parent for each in parent.glob(f"[!.]*/{MANIFEST}"))
+    return sorted(manifest.parent for manifest in parent.glob(f"[!.]*/{MANIFEST}"))
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Lists in CSR form: offsets, and the entries of all lists one behind the other."""
+"""Lists in CSR form: offsets, and the concatenated entries of all lists."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Ints = npt.NDArray[np.int64]
 
 def ranges(starts: Ints, counts: Ints) -> Ints:
     """Return ``counts[i]`` numbers from each ``starts[i]`` on, one behind the other."""
-    found: Ints = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
-    return found
+    positions: Ints = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    return positions
 
 
 def slices(sizes: npt.NDArray[np.integer], most: int, total: int) -> Iterator[slice]:

@@ -1,4 +1,4 @@
-"""The one family of errors. Each says what, which value, where, and the remedy."""
+"""Errors. Each message says what is wrong, which value, where, and the remedy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CorruptError(InputError):
     """A file of an artifact is not what its manifest says (exit code 2)."""
 
 
-class LackError(InputError):
+class InsufficientDataError(InputError):
     """A corpus has too little for what was asked of it: queries, candidates, validation queries (exit code 2).
 
     Attributes:

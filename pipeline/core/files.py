@@ -42,7 +42,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside ``path``; what is written there becomes ``path`` when the block ends well.
+    """Yield a temporary path beside ``path``; it replaces ``path`` when the block ends without an error.
 
     The name is this process's own, also on a file system that several machines share.
     """
@@ -86,32 +86,32 @@ def given_json(path: Path) -> Any:
 
     def as_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal repeating
-        found = dict(members)
-        if len(found) == len(members):
-            return found
-        repeating, again = True, _Repeating(found)
+        distinct = dict(members)
+        if len(distinct) == len(members):
+            return distinct
+        repeating, again = True, _Repeating(distinct)
         again.key = next(key for key, count in Counter(key for key, _ in members).items() if count > 1)
         return again
 
     try:
         content = path.read_bytes()
-        found = json.loads(content, object_pairs_hook=as_object)
+        value = json.loads(content, object_pairs_hook=as_object)
         if b"\\u" in content:
-            json.dumps(found, ensure_ascii=False).encode()  # refuses lone surrogates
+            json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} must be a JSON file ({str(error)[:200]})", "Fetch or write it again") from error
     if repeating:
-        *above, key = _repeated(found)
+        *above, key = _repeated(value)
         place = f" of {', '.join(map(repr, above))}" if above else ""
         raise InputError(f"{path} must have each key once, got {key!r}{place} twice", "Keep one of them")
-    return found
+    return value
 
 
-def _repeated(found: Any) -> list[str]:
-    """Return the keys that lead to the first key that is there twice, and that key; nothing without one."""
-    if isinstance(found, _Repeating):
-        return [found.key]
-    members = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+def _repeated(value: Any) -> list[str]:
+    """Return the keys that lead to the first repeated key, and that key; empty if no key repeats."""
+    if isinstance(value, _Repeating):
+        return [value.key]
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     inner = (([str(key)], _repeated(value)) for key, value in members)
     return next((key + below for key, below in inner if below), [])
 

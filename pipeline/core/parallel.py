@@ -66,19 +66,19 @@ def signals_held() -> Iterator[None]:
 
     They end with this process, and say nothing.
     """
-    held, came = {signal.SIGINT, signal.SIGHUP}, []
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)
-    own = (*held, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-    handlers = {each: handler for each in own if callable(handler := signal.getsignal(each))}
-    for each in handlers:
-        signal.signal(each, lambda *arguments: came.append(arguments))
+    terminal, came = {signal.SIGINT, signal.SIGHUP}, []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, terminal)
+    handled = (*terminal, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    handlers = {number: handler for number in handled if callable(handler := signal.getsignal(number))}
+    for number in handlers:
+        signal.signal(number, lambda *arguments: came.append(arguments))
     try:
         resource_tracker.ensure_running()  # it lets SIGINT through again
-        signal.pthread_sigmask(signal.SIG_BLOCK, held)
+        signal.pthread_sigmask(signal.SIG_BLOCK, terminal)
         yield
     finally:
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     for number, frame in came[:1]:
         handlers[number](number, frame)

@@ -42,13 +42,13 @@ def code_version() -> str:
 
 def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
     """Return the version of each package that is installed, by default those whose version could move a figure."""
-    found = {}
+    installed = {}
     for package in packages:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def processor() -> str:

@@ -18,7 +18,7 @@ from pipeline.core.workdir import Workdir
 
 
 def publish(work: Workdir, manifest: Manifest, path: Path) -> None:
-    """Write the manifest and move the finished folder to its final name; a folder without a manifest gives way."""
+    """Write the manifest and move the finished folder to its final name; it replaces a folder without a manifest."""
     manifest.write(work.path)
     work.clear_records()
     if path.exists():
@@ -43,7 +43,7 @@ def replace_files(work: Workdir, manifest: Manifest, path: Path, intact: dict[st
     listed = {output.path for output in manifest.outputs}
     folders = {name.split("/")[0] for name in listed if "/" in name}
     there = {
-        each.relative_to(path).as_posix() for name in folders for each in (path / name).rglob("*") if each.is_file()
+        file.relative_to(path).as_posix() for name in folders for file in (path / name).rglob("*") if file.is_file()
     }
     for name in (recorded | there) - listed:
         (path / name).unlink(missing_ok=True)
@@ -72,7 +72,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def lock_file(path: Path) -> Path:
-    """Return the lock of an artifact. One beside a published artifact is of a process that builds it or was killed."""
+    """Return the lock of an artifact; beside a published one it is of a running or killed builder."""
     return path.with_name(f".{path.name}.lock")
 
 

@@ -58,7 +58,7 @@ class Setting:
 
     @property
     def usual(self) -> str:
-        """What is used where it is left out, as users write it."""
+        """The default, as users write it."""
         return self.left_out or "; by field ".join(dict.fromkeys(map(self.typed, (self.default, self.by_field))))
 
     def read(self, value: Any) -> Any:
@@ -75,7 +75,7 @@ class Setting:
             return self.every
         values = value.split(",") if isinstance(value, str) else _plain(value)
         values = values if isinstance(values, list | tuple) else [values]
-        return tuple(dict.fromkeys(self._one(one) for one in values if one is None or str(one).strip()))
+        return tuple(dict.fromkeys(self._one(item) for item in values if item is None or str(item).strip()))
 
     def _one(self, value: Any) -> Any:
         value = convert(value, self.kind, f"--{self.option}")
@@ -99,18 +99,18 @@ def setting(value: Any, about: str, /, **more: Any) -> Any:
 
 
 def settings_of(cls: type[Any], path: tuple[str, ...] = ()) -> dict[str, Setting]:
-    """Return the settings of a configuration by name, those of the dataclasses in it where they stand."""
-    found: dict[str, Setting] = {}
+    """Return the settings of a configuration and of the dataclasses in it, by name, in the order of the fields."""
+    settings: dict[str, Setting] = {}
     kinds = get_type_hints(cls)
     for field in dataclasses.fields(cls):
         kind, place = kinds[field.name], (*path, field.name)
         if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            found |= settings_of(kind, place)
+            settings |= settings_of(kind, place)
         elif more := field.metadata.get("setting"):
             name = more.get("name", field.name)
             values = {"kind": kind, "default": field.default, "option": name.replace("_", "-"), **more}
-            found[name] = Setting(**{"by_field": values["default"], **values, "name": name, "path": place})
-    return found
+            settings[name] = Setting(**{"by_field": values["default"], **values, "name": name, "path": place})
+    return settings
 
 
 def checked(config: Any) -> None:
@@ -125,7 +125,7 @@ def checked(config: Any) -> None:
 
 
 def convert(value: Any, kind: Any, name: str) -> Any:
-    """Return a value as a type has it; texts are read as they are typed, and NumPy's numbers are numbers.
+    """Return a value converted to a type; text is parsed, and NumPy scalars become Python numbers.
 
     Args:
         value: what a user gave.
@@ -156,7 +156,7 @@ def _plain(value: Any) -> Any:
     """Return a value without types of NumPy."""
     if type(value).__module__ == "numpy":
         return value.tolist()
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _from_text(text: str, kind: Any, name: str) -> Any:
@@ -172,7 +172,7 @@ def _from_text(text: str, kind: Any, name: str) -> Any:
 
 
 def _choices(kind: Any) -> list[str]:
-    return [str(each) for each in get_args(kind)] if get_origin(kind) is Literal else []
+    return [str(choice) for choice in get_args(kind)] if get_origin(kind) is Literal else []
 
 
 def _described(kind: Any) -> str:
@@ -185,16 +185,16 @@ def _described(kind: Any) -> str:
     if get_origin(kind) is tuple:
         return f"a list of {'texts' if str in get_args(kind) else 'numbers'}"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    return next((name for each, name in names.items() if each in (kind, *get_args(kind))), str(kind))
+    return next((name for known, name in names.items() if known in (kind, *get_args(kind))), str(kind))
 
 
 def read(known: Mapping[str, Setting], given: Mapping[str, Any], others: Sequence[str] = ()) -> dict[str, Any]:
-    """Return settings as users give them, by name, converted; None is not given.
+    """Return the settings that users give, by name, converted; None counts as not given.
 
     ``others`` are further names that a message may suggest.
 
     Raises:
-        InputError: one is unknown, or its value is.
+        InputError: a setting is unknown or its value is invalid.
     """
     for name in given:
         if name not in known:

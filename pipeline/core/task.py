@@ -1,4 +1,4 @@
-"""What is to be made, from what, and by which code."""
+"""Tasks: which artifact is made, from which inputs, by which code."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ class Task:
     def kind(self) -> str:
         """Digest of what decides how long the work takes: the identity without :data:`_DRAWN`, of the inputs too."""
         made_from = {
-            name: _kind(each.manifest.stage, each.manifest.config, {}) if isinstance(each, Artifact) else each.kind
-            for name, each in self.inputs.items()
+            name: _kind(made.manifest.stage, made.manifest.config, {}) if isinstance(made, Artifact) else made.kind
+            for name, made in self.inputs.items()
         }
         return _kind(self.stage, canonical(self.config), made_from)
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 Keys = npt.NDArray[np.uint64]
 
-_OTHER_SPACES = "".join(each for each in map(chr, range(0x3001)) if each.isspace() and each != " ")
+_OTHER_SPACES = "".join(space for space in map(chr, range(0x3001)) if space.isspace() and space != " ")
 _IRREGULAR_SPACES = rf"[{_OTHER_SPACES}]|  |\A | \z"
 _NOT_ALPHANUMERIC = {code: None for code in range(128) if not chr(code).isalnum()}
 _LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
@@ -75,14 +75,14 @@ def normalise_all(texts: Sequence[str | None], lined: Set[int] = frozenset()) ->
 
     White space is searched in all texts together.
     """
-    found = ["" if not text else text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]
-    array = pa.array(found, pa.large_string())
+    normalised = ["" if not text else text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]
+    array = pa.array(normalised, pa.large_string())
     irregular = pc.indices_nonzero(pc.match_substring_regex(array, _IRREGULAR_SPACES)).to_pylist()
     if not irregular and not lined:
         return array
     for row in {*irregular, *lined}:
-        found[row] = one_a_line(found[row].split("\n")) if row in lined else " ".join(found[row].split())
-    return pa.array(found, pa.large_string())
+        normalised[row] = one_a_line(normalised[row].split("\n")) if row in lined else " ".join(normalised[row].split())
+    return pa.array(normalised, pa.large_string())
 
 
 def integer(text: str) -> int:
@@ -117,7 +117,7 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def csv_cell(text: str) -> str:
@@ -204,7 +204,7 @@ def id_keys(paper_ids: Sequence[str] | pa.Array) -> Keys:
     numbers = _numbers(pc.utf8_slice_codeunits(with_letter, 1))
     keys[rest[np.asarray(lettered)]] = np.uint64(1 << 62) | codes << np.uint64(56) | numbers
     others = pc.invert(lettered)
-    keys[rest[np.asarray(others)]] = [_hash(each) | 1 << 63 for each in ids.filter(others).to_pylist()]
+    keys[rest[np.asarray(others)]] = [_hash(text) | 1 << 63 for text in ids.filter(others).to_pylist()]
     return keys
 
 

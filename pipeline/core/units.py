@@ -1,4 +1,4 @@
-"""Work in units: who makes which, on this machine, in a slice of a batch job or on a cluster."""
+"""Work in units, divided between the processes of this machine, slices of batch jobs or a cluster."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Assignment:
         return sizes
 
     def of(self, units: Collection[str], resources: Resources | None = None) -> Assignment:
-        """Return the same for some of the units, with other resources."""
+        """Return an assignment of some of the units, with other resources."""
         return self._select(lambda _, unit: unit in units, resources or self.resources)
 
     def left(self) -> Assignment:
-        """Return the same for the units that are missing."""
+        """Return an assignment of the missing units."""
         return self._select(lambda job, unit: not job.out.done(unit), self.resources)
 
     def _select(self, wanted: Callable[[Job, str], bool], resources: Resources) -> Assignment:
@@ -85,7 +85,7 @@ def divide(sizes: Mapping[str, int], count: int) -> list[list[str]]:
     """Divide units into ``count`` parts of about equal size: the largest first, each to the smallest part."""
     parts: list[list[str]] = [[] for _ in range(count)]
     totals = [0] * count
-    for unit in sorted(sizes, key=lambda each: (-sizes[each], each)):
+    for unit in sorted(sizes, key=lambda unit: (-sizes[unit], unit)):
         smallest = totals.index(min(totals))
         parts[smallest].append(unit)
         totals[smallest] += sizes[unit]
@@ -150,7 +150,7 @@ def run_assignment(assignment: Assignment) -> Facts:
 
 
 def _slice_facts(out: Workdir) -> list[Facts]:
-    found: list[Facts] = []
+    facts: list[Facts] = []
     for path in sorted(out.scratch().glob("facts-*.json")):
-        found += files.read_json(path) or ()
-    return found
+        facts += files.read_json(path) or ()
+    return facts

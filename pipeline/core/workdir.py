@@ -69,10 +69,10 @@ class Workdir:
         """Whether the file or folder ``name`` is finished; ``scratch/NAME`` asks for an intermediate file."""
         if name.startswith(f"{_SCRATCH}/"):
             return (self.path / name).is_file()
-        found = _outputs(self._record(name)) is not None
-        if found:
+        done = _outputs(self._record(name)) is not None
+        if done:
             self._known.add(name)
-        return found
+        return done
 
     def finished_at(self, name: str) -> float | None:
         """Return when a file was finished, in seconds since 1970; None: it is not finished."""
@@ -134,8 +134,8 @@ class Workdir:
 
     def outputs(self) -> list[Output]:
         """Return every finished output, in order of path."""
-        found = [output for record in self._records() for output in _outputs(record) or ()]
-        return sorted(found, key=lambda output: output.path)
+        outputs = [output for record in self._records() for output in _outputs(record) or ()]
+        return sorted(outputs, key=lambda output: output.path)
 
     def clear_records(self) -> None:
         """Remove records and scratch: what is left is the artifact."""
@@ -177,7 +177,7 @@ class Workdir:
 
 def _outputs(record: Path) -> list[Output] | None:
     """Return the outputs of a record; None where it is missing, empty or damaged: the file is not finished."""
-    found = files.read_json(record)
-    if not isinstance(found, dict) or not found.get("outputs") or digest(found["outputs"]) != found.get("checksum"):
+    noted = files.read_json(record)
+    if not isinstance(noted, dict) or not noted.get("outputs") or digest(noted["outputs"]) != noted.get("checksum"):
         return None
-    return [Output(**output) for output in found["outputs"]]
+    return [Output(**output) for output in noted["outputs"]]

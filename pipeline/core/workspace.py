@@ -77,11 +77,11 @@ def find_corpus_folder(root: Path, name: str | None) -> Path:
     """Return the folder of a corpus as :func:`find_corpus` does; its manifest may be damaged."""
     names = corpus_names(root)
     if name is None:
-        own = corpus_names(root, studies=False)
-        if len(own) != 1:
-            remedy = f"Name one with --corpus: {', '.join(own)}" if own else "Build one first: mdcr corpus --help"
-            raise InputError(f"there are {len(own)} corpora in {root / CORPORA}", remedy)
-        (name,) = own
+        names = corpus_names(root, studies=False)
+        if len(names) != 1:
+            remedy = f"Name one with --corpus: {', '.join(names)}" if names else "Build one first: mdcr corpus --help"
+            raise InputError(f"there are {len(names)} corpora in {root / CORPORA}", remedy)
+        (name,) = names
     folder_name = name
     if name in names:
         file = root / CORPORA / f"{name}.name"

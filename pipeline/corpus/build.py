@@ -137,7 +137,7 @@ def _write_queries(out: Workdir, brought: QuerySet, papers: int) -> dict[str, in
     row_of = _rows_of(sorted({paper for _, paper, _ in brought.judgements}), out.path)
     position = {query_id: i for i, query_id in enumerate(brought.query_ids)}
     judged = [(position[query], row_of.get(paper, -1), grade) for query, paper, grade in brought.judgements]
-    known = [each for each in judged if each[1] >= 0]
+    known = [judgement for judgement in judged if judgement[1] >= 0]
     missing = sorted((query, grade) for query, row, grade in judged if row < 0 and grade >= 1)
     columns = np.array(sorted(known), np.int64).reshape(-1, 3).T
     out.arrow("queries.arrow", pa.table([brought.query_ids, brought.texts], schema=QUERY_TEXTS), QUERY_TEXTS)
@@ -164,13 +164,13 @@ def _excluded(pairs: Sequence[tuple[str, str]], position: dict[str, int], folder
 def _rows_of(ids: list[str], folder: Path) -> dict[str, int]:
     """Return the rows of those papers that the corpus has."""
     wanted = pa.array(ids, pa.large_string())
-    found: dict[str, int] = {}
+    rows_by_id: dict[str, int] = {}
     start = 0
     for path in sorted(folder.glob("papers-*.arrow")):
         shard = files.read_arrow(path).column("paper_id").combine_chunks()
         local = pc.index_in(wanted, shard)
         known = pc.is_valid(local)
         rows = local.filter(known).to_numpy() + start
-        found |= dict(zip(wanted.filter(known).to_pylist(), rows.tolist(), strict=True))
+        rows_by_id |= dict(zip(wanted.filter(known).to_pylist(), rows.tolist(), strict=True))
         start += len(shard)
-    return found
+    return rows_by_id

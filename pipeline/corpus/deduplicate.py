@@ -56,8 +56,8 @@ def write_without_duplicates(
     if corpus.has_query_texts():
         raise InputError("a corpus with judged queries keeps its duplicates", "Build it with --duplicates keep")
     old = corpus.attributes
-    found = find_duplicates(old, config, resources.memory // 2)
-    renumbering = _renumber(len(corpus), found, config.action == "merge")
+    duplicates = find_duplicates(old, config, resources.memory // 2)
+    renumbering = _renumber(len(corpus), duplicates, config.action == "merge")
     scratch = out.scratch()
     edges = {}
     for name, graph in (("outgoing", corpus.outgoing), ("incoming", corpus.incoming)):
@@ -74,7 +74,7 @@ def write_without_duplicates(
         new[name] = array.array()
     if config.action == "merge":
         new |= {name: np.array(new[name]) for name in ("fields", "n_outbound", "n_inbound")}
-        _merge(new, old, found, renumbering)
+        _merge(new, old, duplicates, renumbering)
         new["n_outbound"] = np.maximum(new["n_outbound"], edges["outgoing"].astype(np.int32))
         new["n_inbound"] = np.maximum(new["n_inbound"], edges["incoming"].astype(np.int32))
     write_arrays(out, "attributes.arrow", ATTRIBUTES, [new[name] for name in ATTRIBUTES.names])
@@ -82,24 +82,25 @@ def write_without_duplicates(
     counted = prefilter(new, PrefilterConfig())[1]
     for array in growing.values():
         array.close()
-    by_doi = int(np.count_nonzero(found.by_doi))
+    by_doi = int(np.count_nonzero(duplicates.by_doi))
     return {
         "read": len(corpus),
         "kept": len(new["key"]),
-        "dropped": {"duplicate_doi": by_doi, "duplicate_title_and_year": len(found.rows) - by_doi},
-        "duplicate_groups": len(np.unique(found.kept)),
+        "dropped": {"duplicate_doi": by_doi, "duplicate_title_and_year": len(duplicates.rows) - by_doi},
+        "duplicate_groups": len(np.unique(duplicates.kept)),
         "references": int(new["n_outbound"].sum(dtype=np.int64)),
         "references_in_corpus": int(edges["outgoing"].sum()),
         "prefilter": counted,
     }
 
 
-def _renumber(papers: int, found: Duplicates, merge: bool) -> _Renumbering:
+def _renumber(papers: int, duplicates: Duplicates, merge: bool) -> _Renumbering:
     kept = np.ones(papers, bool)
-    kept[found.rows] = False
+    kept[duplicates.rows] = False
     of = (np.cumsum(kept, dtype=np.int64) - 1).astype(np.uint32)
-    of[found.rows] = of[found.kept] if merge else _NOWHERE
-    return _Renumbering(of, kept, found.rows[np.argsort(of[found.rows], kind="stable")] if merge else found.rows[:0])
+    of[duplicates.rows] = of[duplicates.kept] if merge else _NOWHERE
+    order = np.argsort(of[duplicates.rows], kind="stable") if merge else slice(0)
+    return _Renumbering(of, kept, duplicates.rows[order])
 
 
 def _rewrite(graph: Graph, renumbering: _Renumbering, indices: GrowingArray, name: str) -> npt.NDArray[np.int64]:
@@ -126,11 +127,11 @@ def _rewrite(graph: Graph, renumbering: _Renumbering, indices: GrowingArray, nam
     return np.concatenate([[0], np.cumsum(counts)])
 
 
-def _merge(new: dict[str, Any], old: dict[str, Any], found: Duplicates, renumbering: _Renumbering) -> None:
-    into = renumbering.of[found.rows]
-    np.bitwise_or.at(new["fields"], into, old["fields"][found.rows])
+def _merge(new: dict[str, Any], old: dict[str, Any], duplicates: Duplicates, renumbering: _Renumbering) -> None:
+    into = renumbering.of[duplicates.rows]
+    np.bitwise_or.at(new["fields"], into, old["fields"][duplicates.rows])
     for name in ("n_outbound", "n_inbound"):
-        np.maximum.at(new[name], into, old[name][found.rows])
+        np.maximum.at(new[name], into, old[name][duplicates.rows])
 
 
 def _write_shards(corpus: Corpus, kept: npt.NDArray[np.bool_], new: Mapping[str, Any], out: Workdir) -> None:

@@ -54,7 +54,7 @@ class Groups(NamedTuple):
 
     @property
     def extra(self) -> int:
-        """Papers that are there more often than once."""
+        """Number of papers beyond the first of each group."""
         return len(self.rows) - len(self.starts)
 
 
@@ -63,8 +63,8 @@ def title_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Key
     year = attributes["year"][rows]
     with np.errstate(over="ignore"):
         keys: Keys = attributes["title_key"][rows] + year.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    told = (attributes["title_chars"][rows] >= min_title_chars) & (attributes["title_key"][rows] != 0)
-    keys[~told | (year == NO_YEAR)] = 0
+    compared = (attributes["title_chars"][rows] >= min_title_chars) & (attributes["title_key"][rows] != 0)
+    keys[~compared | (year == NO_YEAR)] = 0
     return keys
 
 
@@ -76,7 +76,7 @@ def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int)
     papers = len(attributes["key"])
     partitions = max(1, -(-papers * 40 // max(memory, 1)))
     block = max(1, min(papers, 4_000_000))
-    found: list[Groups] = []
+    parts: list[Groups] = []
     for partition in range(partitions):
         taken: list[tuple[Keys, Rows]] = []
         for start in range(0, papers, block):
@@ -85,12 +85,12 @@ def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int)
             mine = np.flatnonzero((partition_of(keys, partitions) == partition) & (keys != 0))
             taken.append((keys[mine], mine + start))
         if taken:
-            found.append(_repeated(np.concatenate([k for k, _ in taken]), np.concatenate([r for _, r in taken])))
-    offsets = np.cumsum([0, *(len(each.rows) for each in found)])
+            parts.append(_repeated(np.concatenate([k for k, _ in taken]), np.concatenate([r for _, r in taken])))
+    offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
     nothing = np.empty(0, np.int64)
     return Groups(
-        np.concatenate([nothing, *(each.rows for each in found)]),
-        np.concatenate([nothing, *(each.starts + offset for each, offset in zip(found, offsets, strict=False))]),
+        np.concatenate([nothing, *(part.rows for part in parts)]),
+        np.concatenate([nothing, *(part.starts + offset for part, offset in zip(parts, offsets, strict=False))]),
     )
 
 
@@ -104,7 +104,7 @@ def _repeated(keys: Keys, rows: Rows) -> Groups:
 
 
 class Duplicates(NamedTuple):
-    """Papers that another paper stands for.
+    """Papers that another paper replaces.
 
     Attributes:
         rows: int64 ``[n]``, rising, the papers that are not kept.
@@ -124,9 +124,9 @@ def find_duplicates(attributes: Attributes, config: DuplicatesConfig, memory: in
     lowest id.
     """
     by_rule = {rule: groups(attributes, rule, config.min_title_chars, memory) for rule in config.rules}
-    members = np.unique(np.concatenate([np.empty(0, np.int64), *(each.rows for each in by_rule.values())]))
+    members = np.unique(np.concatenate([np.empty(0, np.int64), *(rule.rows for rule in by_rule.values())]))
     label = np.arange(len(members))
-    places = [(np.searchsorted(members, each.rows), each.starts) for each in by_rule.values() if len(each.rows)]
+    places = [(np.searchsorted(members, rule.rows), rule.starts) for rule in by_rule.values() if len(rule.rows)]
     while True:
         before = label.copy()
         for place, starts in places:

@@ -99,19 +99,19 @@ def _characters(texts: pa.Array) -> pa.Array:
 def grouped(batches: Iterable[_Batch], bytes_of: Callable[[_Batch], int], most: int) -> Iterator[list[_Batch]]:
     """Yield neighbouring batches together until they take ``most`` bytes or more."""
     group: list[_Batch] = []
-    held = 0
+    size = 0
     for batch in batches:
         group.append(batch)
-        held += bytes_of(batch)
-        if held >= most:
+        size += bytes_of(batch)
+        if size >= most:
             yield group
-            group, held = [], 0
+            group, size = [], 0
     if group:
         yield group
 
 
 def unless_empty(batches: Iterator[_Batch], allow_empty: bool) -> Iterator[_Batch]:
-    """Yield what is read of a part; a file without data is a part without records where the release allows that."""
+    """Yield the batches of a part; with ``allow_empty`` a file without data is a part without records."""
     try:
         yield from batches
     except EmptyFileError:

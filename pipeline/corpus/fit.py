@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import LackError
+from pipeline.core.errors import InsufficientDataError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import smallest
 from pipeline.core.settings import Count
@@ -60,8 +60,8 @@ def largest(
 
     def pools_of(config: PoolConfig) -> list[_Drawn]:
         number: Count = "all" if config.queries == "all" else config.queries * (1 + held_out)
-        own = [dataclasses.replace(config, field=field, queries=number) for field in fields]
-        return [_up_to(corpus, each, prefiltered, excluded, held_out) for each in own]
+        configs = [dataclasses.replace(config, field=field, queries=number) for field in fields]
+        return [_up_to(corpus, wanted, prefiltered, excluded, held_out) for wanted in configs]
 
     def lacking() -> bool:
         return (max if every else min)(pool.number for pool in pools) < (1 if asked.queries == "all" else asked.queries)
@@ -78,22 +78,22 @@ def largest(
     if lacking() and "queries" in free:
         number = shared([pool.number for pool in pools])
     pools = [pool for pool in pools if number == "all" or pool.number >= number]
-    found = list(sizes)
+    fitted = list(sizes)
     for pool in pools if "size" in free else ():
-        found = [each if each == "all" else min(each, _room(corpus, pool, prefiltered, each)) for each in found]
-    numbers = [each for each in found if each != "all"]
+        fitted = [size if size == "all" else min(size, _room(corpus, pool, prefiltered, size)) for size in fitted]
+    numbers = [size for size in fitted if size != "all"]
     if numbers and "queries" in free and number != "all":
         number = min([number, *(pool.within(min(numbers)) for pool in pools)])
     if number == 0:
         return {}
-    fitting = {"year": config.year, "queries": number, "size": tuple(dict.fromkeys(found))}
+    fitting = {"year": config.year, "queries": number, "size": tuple(dict.fromkeys(fitted))}
     wanted = {"year": asked.year, "queries": asked.queries, "size": tuple(sizes)}
     return {name: value for name, value in fitting.items() if value != wanted[name]}
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A pool with its queries, or as many as there are.
+    """A pool and its queries: as many as asked for, or all there are.
 
     Attributes:
         config: its settings.
@@ -131,10 +131,10 @@ def _most(counts: Sequence[int]) -> int:
 def _up_to(
     corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: npt.NDArray[np.int64], held_out: bool
 ) -> _Drawn:
-    """Return a pool with its queries, or as many as there are."""
+    """Return a pool and its queries: as many as asked for, or all there are."""
     queries = Queries(np.empty(0, np.uint32), _NONE, np.empty(0, np.uint32), {})
     for number in (config.queries, "all"):
-        with contextlib.suppress(LackError):
+        with contextlib.suppress(InsufficientDataError):
             asked = dataclasses.replace(config, queries=number)
             queries = choose_queries(corpus, asked, prefiltered, excluded)
             break
@@ -142,7 +142,7 @@ def _up_to(
 
 
 def _room(corpus: Corpus, pool: _Drawn, prefiltered: Mask, wanted: int) -> int:
-    """Return how many candidates a pool can have, or more than are wanted."""
+    """Return how many candidates a pool can have; counting may stop beyond ``wanted``."""
     source = drawable(corpus, pool.config, prefiltered, wanted)
     if not pool.held_out:
         source[pool.queries.positives] = True

@@ -54,8 +54,8 @@ class KeyIndex(NamedTuple):
             order = np.argsort(keys)  # sorted look-ups stay in the processor's caches
             rising = keys[order]
             place = np.minimum(np.searchsorted(self.keys, rising), len(self.keys) - 1)
-            found = self.keys[place] == rising
-            rows[order[found]] = self.rows[place[found]]
+            present = self.keys[place] == rising
+            rows[order[present]] = self.rows[place[present]]
         return rows
 
 
@@ -115,19 +115,19 @@ class CitationGraph:
         Where an index of all keys does not fit into memory, there are several, each of some shards, and the references
         are looked up in one after the other.
         """
-        held = max(1, -(-self._papers * _KEY_BYTES // max(self._memory // 2, 1)))
-        each = -(-len(self._shards) // held)
-        groups = [range(first, min(first + each, len(self._shards))) for first in range(0, len(self._shards), each)]
+        wanted = max(1, -(-self._papers * _KEY_BYTES // max(self._memory // 2, 1)))
+        size = -(-len(self._shards) // wanted)
+        groups = [range(first, min(first + size, len(self._shards))) for first in range(0, len(self._shards), size)]
         edges = 0
         with Progress(listed * len(groups), "corpus: citations", "refs") as progress:
             for group in groups:
                 look_up = functools.partial(self._look_up, self._index(group), group)
-                for found in in_order(look_up, range(len(self._shards)), self._workers):
+                for resolved in in_order(look_up, range(len(self._shards)), self._workers):
                     progress.add(listed // len(self._shards))
-                    if found is not None:
-                        ends.append(edges + found[0])
-                        rows.append(found[1])
-                        edges += len(found[1])
+                    if resolved is not None:
+                        ends.append(edges + resolved[0])
+                        rows.append(resolved[1])
+                        edges += len(resolved[1])
         return edges
 
     def _index(self, group: range) -> KeyIndex:
@@ -148,28 +148,28 @@ class CitationGraph:
     def _look_up(self, index: KeyIndex, group: range, shard: int) -> tuple[Ints, Rows] | None:
         """Look up the references of a shard; after the last group return where each paper's end, and the rows."""
         lengths, cited = self._cited(shard)
-        found = index.find(cited)
-        path = self._scratch / f"found-{shard:05d}.npy"
+        rows = index.find(cited)
+        path = self._scratch / f"rows-{shard:05d}.npy"
         if group.start > 0:
-            found = np.minimum(found, np.load(path))
+            rows = np.minimum(rows, np.load(path))
         if group.stop < len(self._shards):
-            np.save(path, found)
+            np.save(path, rows)
             return None
         path.unlink(missing_ok=True)
-        kept = found != NOWHERE
+        kept = rows != NOWHERE
         owner = np.repeat(np.arange(len(lengths)), lengths)[kept]
-        return _grouped(owner, found[kept], len(lengths))
+        return _grouped(owner, rows[kept], len(lengths))
 
     def _transpose(self, ends: GrowingArray, rows: GrowingArray, starts: GrowingArray, sources: GrowingArray) -> None:
         """Write who cites each paper, for as many papers at a time as fit into memory."""
         edges = 0
         with Progress(self._papers, "corpus: cited by", "papers") as progress:
             step = functools.partial(self._incoming, ends, rows)
-            for found in in_order(step, self._ranges(ends, rows), self._workers):
-                starts.append(edges + found[0])
-                sources.append(found[1])
-                edges += len(found[1])
-                progress.add(len(found[0]))
+            for part in in_order(step, self._ranges(ends, rows), self._workers):
+                starts.append(edges + part[0])
+                sources.append(part[1])
+                edges += len(part[1])
+                progress.add(len(part[0]))
 
     def _ranges(self, ends: GrowingArray, rows: GrowingArray) -> list[tuple[int, int]]:
         """Return first and last row + 1 of the papers taken together."""
@@ -187,11 +187,11 @@ class CitationGraph:
     def _incoming(self, ends: GrowingArray, rows: GrowingArray, bounds: tuple[int, int]) -> tuple[Ints, Rows]:
         """Return where the list of each paper of a range ends, and the lists."""
         first, last = bounds
-        found = []
+        edges = []
         for sources, targets in self._edges(ends, rows):
             inside = (targets >= first) & (targets < last)
-            found.append((targets[inside].astype(np.int64) - first, sources[inside]))
-        owner, citing = (np.concatenate(parts) for parts in zip(*found, strict=True))
+            edges.append((targets[inside].astype(np.int64) - first, sources[inside]))
+        owner, citing = (np.concatenate(parts) for parts in zip(*edges, strict=True))
         return _grouped(owner, citing, last - first)
 
     def _edges(self, ends: GrowingArray, rows: GrowingArray) -> Iterator[tuple[Rows, Rows]]:

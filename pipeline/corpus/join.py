@@ -107,16 +107,16 @@ def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
         wanted = -(-release.joined_bytes() // max(1, resources.memory // (4 * resources.workers)))
         files.write_text(record, json.dumps(min(max(1, wanted), _MOST_PARTITIONS)))
     partitions: int = json.loads(record.read_text())
-    held = min(_HELD_BYTES, resources.memory // (8 * resources.workers))
+    memory = min(_HELD_BYTES, resources.memory // (8 * resources.workers))
     parts = list(enumerate(release.parts()))
-    partition = functools.partial(_partition, release, folder, partitions, held)
+    partition = functools.partial(_partition, release, folder, partitions, memory)
     with Progress(len(parts), f"corpus: partition {release.source} by paper", "parts") as progress:
         for _ in unordered(partition, parts, resources.workers):
             progress.add(1)
     return Joined(release.source, folder, partitions)
 
 
-def _partition(release: JoinedRelease, folder: Path, partitions: int, held: int, numbered: tuple[int, str]) -> None:
+def _partition(release: JoinedRelease, folder: Path, partitions: int, memory: int, numbered: tuple[int, str]) -> None:
     """Partition one part of a release: ``part-NUMBER.TABLE.arrow``, and last ``part-NUMBER.json`` with its counts."""
     number, part = numbered
     record = folder / f"part-{number:05d}.json"
@@ -124,7 +124,7 @@ def _partition(release: JoinedRelease, folder: Path, partitions: int, held: int,
         return
     counts = {kind: {"read": 0, "kept": 0, "dropped": Counter[str]()} for kind in ("papers", "abstracts", "citations")}
     total: dict[str, Any] = {**counts, "noted": Counter[str](), "examples": []}
-    with PartitionWriter(folder / f"part-{number:05d}", _TABLES, partitions, held) as writer:
+    with PartitionWriter(folder / f"part-{number:05d}", _TABLES, partitions, memory) as writer:
         for batch in unless_empty(release.read_table(part), release.allow_empty):
             kind, kept = _write(writer, batch)
             total[kind]["read"] += batch.read

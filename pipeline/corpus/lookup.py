@@ -1,4 +1,4 @@
-"""What of the other tables belongs to some papers: their abstracts, their references, and who cites them."""
+"""Look-ups in joined tables: the abstracts, the references and the citing papers of given papers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def abstracts_of(inline: pa.LargeStringArray, keys: Keys, table: pa.Table, noted
     noted["abstracts: kept"] += int(np.count_nonzero(known))
     if not len(first):
         return inline
-    found = np.minimum(np.searchsorted(first, keys), len(first) - 1)
-    rows = pa.array(place[found], mask=first[found] != keys)
+    at = np.minimum(np.searchsorted(first, keys), len(first) - 1)
+    rows = pa.array(place[at], mask=first[at] != keys)
     return pc.coalesce(texts.take(rows), inline)
 
 
@@ -54,7 +54,7 @@ class References:
 
 
 def references_of(keys: Keys, table: pa.Table, noted: Counter[str]) -> References:
-    """Return what each paper cites: no paper itself, and none twice."""
+    """Return the distinct papers that each paper cites, without itself."""
     distinct, place = np.unique(keys, return_inverse=True)
     citing, cited = (table.column(name).combine_chunks().to_numpy() for name in ("key", "other"))
     apart = citing != cited

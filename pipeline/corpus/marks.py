@@ -1,4 +1,4 @@
-"""What tells positives from negatives beside their texts: missing abstracts, years and references."""
+"""Metadata gaps, which can tell positives from negatives: missing abstracts, years and references."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def marked(
 def counted(
     attributes: Attributes, positives: npt.NDArray[np.integer], candidates: npt.NDArray[np.integer]
 ) -> dict[str, dict[str, int]]:
-    """Return how many positives and negatives of a pool have each mark, and how many there are.
+    """Return how many positives and negatives of a pool have each metadata gap, and how many there are.
 
     Each positive counts once, whatever number of queries cite it.
     """
@@ -51,5 +51,5 @@ def sentence(pools: Iterable[Mapping[str, Mapping[str, int]]]) -> str:
     texts = [
         " and ".join(f"{counts[mark] / max(counts['papers'], 1):.1%}" for counts in totals.values()) for mark in MARKS
     ]
-    told = "; ".join(f"{mark.replace('_', ' ')} {text}" for mark, text in zip(MARKS, texts, strict=True))
-    return f"Of the positives, and of the negatives: {told}."
+    shares = "; ".join(f"{mark.replace('_', ' ')} {text}" for mark, text in zip(MARKS, texts, strict=True))
+    return f"Of the positives, and of the negatives: {shares}."

@@ -53,12 +53,12 @@ class Merge:
 
         One block of papers always fits in memory.
         """
-        held = 3 * min(sum(run.stat().st_size for run in self._runs), _BLOCK_BYTES)
-        workers = max(1, min(workers, memory // max(held, 1)))
+        block_bytes = 3 * min(sum(run.stat().st_size for run in self._runs), _BLOCK_BYTES)
+        workers = max(1, min(workers, memory // max(block_bytes, 1)))
         dropped: Counter[str] = Counter()
         with Progress(len(self.shards), "corpus: write", "shards") as progress:
-            for found in in_order(lambda number: self._write(out, number), range(len(self.shards)), workers):
-                dropped.update(found)
+            for counts in in_order(lambda number: self._write(out, number), range(len(self.shards)), workers):
+                dropped.update(counts)
                 progress.add(1)
         self._write_attributes(out)
         return dropped
@@ -95,18 +95,18 @@ class Merge:
             yield 0, RUN.empty_table(), np.empty(0, np.uint32)
             return
         rows = [self._order.rows(run, start, stop) for run, start, stop in slices]
-        places = [(each & ~REPEATED).astype(np.int64) for each in rows]
+        places = [(numbered & ~REPEATED).astype(np.int64) for numbered in rows]
         first = shard * self._shard_rows
-        sizes = np.bincount(np.concatenate(places) - first, np.concatenate([self._sizes(*each) for each in slices]))
+        sizes = np.bincount(np.concatenate(places) - first, np.concatenate([self._sizes(*part) for part in slices]))
         block = (np.cumsum(sizes) - sizes) // _BLOCK_BYTES
         edges = first + np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [len(sizes)]])
         for low, high in pairwise(edges.tolist()):
-            tables, found = [], []
+            tables, numbers = [], []
             for (run, start, _), place, row in zip(slices, places, rows, strict=True):
                 begin, end = np.searchsorted(place, [low, high])
                 tables.append(files.read_arrow(self._runs[run]).slice(start + begin, end - begin))
-                found.append(row[begin:end])
-            yield low, pa.concat_tables(tables).combine_chunks(), np.concatenate(found)
+                numbers.append(row[begin:end])
+            yield low, pa.concat_tables(tables).combine_chunks(), np.concatenate(numbers)
 
     def _sizes(self, run: int, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Return the bytes of the texts and references of some papers of a run."""

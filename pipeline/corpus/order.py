@@ -59,7 +59,7 @@ def order_papers(runs: list[Path], scratch: Path, shard_rows: int, memory: int) 
         InputError: there are more papers than rows.
     """
     ids = [files.read_arrow(run).column("paper_id").combine_chunks() for run in runs]
-    sizes = np.array([len(each) for each in ids], np.int64)
+    sizes = np.array([len(part) for part in ids], np.int64)
     starts = np.cumsum(sizes) - sizes
     window = max(_SMALLEST_WINDOW, min(_HELD_IDS, memory // _ID_BYTES) // max(len(runs), 1))
     path = scratch / "rows.bin"
@@ -71,7 +71,7 @@ def order_papers(runs: list[Path], scratch: Path, shard_rows: int, memory: int) 
         while np.any(taken < sizes):
             stops = _window_ends(ids, taken, np.minimum(taken + window, sizes))
             lengths = stops - taken
-            merged = pa.concat_arrays([each[start:stop] for each, start, stop in zip(ids, taken, stops, strict=True)])
+            merged = pa.concat_arrays([part[start:stop] for part, start, stop in zip(ids, taken, stops, strict=True)])
             rising = np.asarray(pc.sort_indices(merged)).astype(np.int64)
             merged = merged.take(rising)
             first = _is_first(merged, previous)
@@ -96,15 +96,15 @@ def order_papers(runs: list[Path], scratch: Path, shard_rows: int, memory: int) 
 def _window_ends(ids: list[pa.LargeStringArray], starts: Array, stops: Array) -> Array:
     """Return where in each run the ids up to the smallest last id of the windows end; complete runs set no bound."""
     bound = min(
-        (each[stop - 1].as_py() for each, stop in zip(ids, stops.tolist(), strict=True) if stop < len(each)),
+        (part[stop - 1].as_py() for part, stop in zip(ids, stops.tolist(), strict=True) if stop < len(part)),
         default=None,
     )
     if bound is None:
         return stops
     return np.array(
         [
-            _place_after(bound, each, start, stop)
-            for each, start, stop in zip(ids, starts.tolist(), stops.tolist(), strict=True)
+            _place_after(bound, part, start, stop)
+            for part, start, stop in zip(ids, starts.tolist(), stops.tolist(), strict=True)
         ],
         np.int64,
     )

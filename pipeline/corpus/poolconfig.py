@@ -1,6 +1,6 @@
-"""Everything that decides the content of a pool. Each setting stands here once.
+"""Everything that decides the content of a pool. Each setting is defined here alone.
 
-Options of the command line, variables of ``make``, keywords of Python, settings of recipes, what chooses scores,
+Options of the command line, variables of ``make``, keywords of Python, settings of recipes, filters of scores,
 captions and names of folders derive from :data:`SETTINGS`.
 """
 
@@ -113,17 +113,17 @@ SETTINGS = settings_of(PoolConfig)
 
 def pool_config(values: Mapping[str, Any]) -> PoolConfig:
     """Return a configuration from settings by name; ``samples`` is the number of its sample."""
-    own: dict[str, Any] = {}
+    outer_values: dict[str, Any] = {}
     inner: dict[str, Any] = {}
     for name, value in values.items():
         *outer, last = SETTINGS[name].path
-        (inner if outer else own)[last] = value
-    return PoolConfig(**own, prefilter=PrefilterConfig(**inner))
+        (inner if outer else outer_values)[last] = value
+    return PoolConfig(**outer_values, prefilter=PrefilterConfig(**inner))
 
 
 def value_in(config: Mapping[str, Any], name: str) -> Any:
     """Return the value of a setting in a configuration as plain data; None where it has none."""
-    found: Any = config
+    value: Any = config
     for key in SETTINGS[name].path:
-        found = (found or {}).get(key)
-    return found
+        value = (value or {}).get(key)
+    return value

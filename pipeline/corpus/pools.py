@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipeline.core.config import format_count
 from pipeline.core.csr import ranges
-from pipeline.core.errors import LackError
+from pipeline.core.errors import InsufficientDataError
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
 from pipeline.core.workdir import Workdir
@@ -27,7 +27,7 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.N
     ``excluded`` are rows that may not be queries.
 
     Raises:
-        LackError: fewer queries or candidates exist than asked for; the numbers are named.
+        InsufficientDataError: fewer queries or candidates exist than asked for; the numbers are named.
     """
     attributes = corpus.attributes
     prefiltered, prefilter_counts = prefilter(attributes, config.prefilter)
@@ -54,13 +54,13 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.N
 def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask, enough: float = np.inf) -> Mask:
     """Return the papers that candidates are drawn from, bool ``[papers]`` (protocols 2 and 3).
 
-    Where there are ``enough``, further ones may be left out.
+    With ``enough``, papers beyond that number may be left out.
     """
     year = corpus.attributes["year"]
     if config.field is None:
         return np.asarray(prefiltered & (year <= config.year))
     may_be = has_text(corpus.attributes, config.prefilter) & (year <= config.year) & (year != NO_YEAR)
-    cited = field_cited(corpus, config.field, lambda found: bool(np.count_nonzero(found & may_be) >= enough))
+    cited = field_cited(corpus, config.field, lambda papers: bool(np.count_nonzero(papers & may_be) >= enough))
     return np.asarray(cited & may_be)
 
 
@@ -101,12 +101,12 @@ def _draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, sou
     rows = np.flatnonzero(drawable)
     wanted = len(rows) if config.size == "all" else int(config.size) - len(positives)
     if wanted < 0:
-        raise LackError(
+        raise InsufficientDataError(
             f"the {len(positives):,} positives alone exceed a pool of {format_count(int(config.size))}",
             "Ask for a larger --size or fewer --queries",
         )
     if wanted > len(rows):
-        raise LackError(
+        raise InsufficientDataError(
             f"a pool of {format_count(int(config.size))} was asked for, but only {len(positives) + len(rows):,} papers "
             f"exist for it ({len(positives):,} positives and {len(rows):,} others)",
             f"Ask for --size={len(positives) + len(rows)} or less, or for all",
@@ -121,8 +121,8 @@ def _exclusions(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return (query, row) pairs, int64 ``[n, 2]``: the queries themselves, and candidates of a query's own title."""
     place = np.minimum(np.searchsorted(candidates, queries), len(candidates) - 1)
-    own = np.flatnonzero(candidates[place] == queries)
-    self_pairs = np.stack([own, queries[own].astype(np.int64)], axis=1)
+    present = np.flatnonzero(candidates[place] == queries)
+    self_pairs = np.stack([present, queries[present].astype(np.int64)], axis=1)
     if not config.drop_same_title:
         return self_pairs, self_pairs[:0]
     keys = corpus.attributes["title_key"]

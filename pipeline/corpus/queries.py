@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import format_count
-from pipeline.core.errors import LackError
+from pipeline.core.errors import InsufficientDataError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import NO_YEAR
@@ -37,10 +37,10 @@ class Queries(NamedTuple):
 def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: npt.NDArray[np.int64]) -> Queries:
     """Draw the queries of a pool: prefiltered papers of the year, in random order, that have a positive.
 
-    ``excluded`` rows are no queries: training queries and, for a validation pool, the test queries.
+    ``excluded`` rows are never drawn: training queries and, for a validation pool, the test queries.
 
     Raises:
-        LackError: no paper of the year is eligible, or fewer than asked for.
+        InsufficientDataError: no paper of the year is eligible, or fewer than asked for.
     """
     attributes = corpus.attributes
     eligible = eligible_queries(corpus, config, prefiltered)
@@ -52,22 +52,24 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
     wanted = len(rows) if config.queries == "all" else int(config.queries)
     ordered = rows[smallest(draw_priorities(attributes["key"][rows], config), len(rows))]
     accepted: list[npt.NDArray[np.int64]] = []
-    found = tried = 0
-    while found < wanted and tried < len(ordered):
-        block = ordered[tried : tried + max(1024, 2 * (wanted - found))]
-        with_positive = np.unique(_positives(corpus, config, prefiltered, block)[0])[: wanted - found]
+    count = tried = 0
+    while count < wanted and tried < len(ordered):
+        block = ordered[tried : tried + max(1024, 2 * (wanted - count))]
+        with_positive = np.unique(_positives(corpus, config, prefiltered, block)[0])[: wanted - count]
         accepted.append(block[with_positive])
-        found += len(with_positive)
-        tried += int(with_positive[-1]) + 1 if found == wanted else len(block)
-    if found < wanted and config.queries != "all":
-        raise LackError(
-            f"{format_count(wanted)} queries asked for, but only {found} papers {_where(config)} have a positive",
-            f"Ask for --queries={found} or fewer, or for all",
+        count += len(with_positive)
+        tried += int(with_positive[-1]) + 1 if count == wanted else len(block)
+    if count < wanted and config.queries != "all":
+        raise InsufficientDataError(
+            f"{format_count(wanted)} queries asked for, but only {count} papers {_where(config)} have a positive",
+            f"Ask for --queries={count} or fewer, or for all",
         )
-    if not found:
-        raise LackError(f"no paper {_where(config)} cites a paper of the corpus", "Choose another year or field")
+    if not count:
+        raise InsufficientDataError(
+            f"no paper {_where(config)} cites a paper of the corpus", "Choose another year or field"
+        )
     chosen = np.sort(np.concatenate(accepted))
-    without = tried - found
+    without = tried - count
     counts["queries_without_positive" if config.queries == "all" else "queries_replaced"] = without
     owner, positives, same_title = _positives(corpus, config, prefiltered, chosen)
     years = attributes["year"][positives]
@@ -106,13 +108,15 @@ def eligible_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask) -> M
     """Return which papers may be queries, bool ``[papers]``: the prefiltered ones of the field and year.
 
     Raises:
-        LackError: there is none.
+        InsufficientDataError: there is none.
     """
     attributes = corpus.attributes
     of_field = prefiltered & _of_field(attributes["fields"], config.field)
     eligible: Mask = of_field & (attributes["year"] == config.year)
     if not eligible.any():
-        raise LackError(f"no paper {_where(config)} can be a query", _years_with(attributes["year"][of_field]))
+        raise InsufficientDataError(
+            f"no paper {_where(config)} can be a query", _years_with(attributes["year"][of_field])
+        )
     return eligible
 
 
@@ -120,7 +124,7 @@ def check_queries(corpus: Corpus, config: PoolConfig) -> None:
     """Check that enough papers may be queries, without looking at what they cite."""
     eligible = np.count_nonzero(eligible_queries(corpus, config, prefilter(corpus.attributes, config.prefilter)[0]))
     if config.queries != "all" and eligible < config.queries:
-        raise LackError(
+        raise InsufficientDataError(
             f"{format_count(config.queries)} queries asked for, but only {eligible} papers {_where(config)} can be one",
             f"Ask for --queries={eligible} or fewer, or for all",
         )
@@ -146,7 +150,7 @@ def _positives(
 def field_cited(corpus: Corpus, field: str, enough: Callable[[Mask], bool] = lambda _: False) -> Mask:
     """Return which papers are cited by any paper of a field, bool ``[papers]`` (protocol 3).
 
-    Where those found so far are ``enough``, the others may be left out.
+    Counting may stop as soon as ``enough`` accepts the papers counted so far.
     """
     cited = np.zeros(len(corpus), dtype=bool)
     rows = np.flatnonzero(_of_field(corpus.attributes["fields"], field))

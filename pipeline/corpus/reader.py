@@ -102,26 +102,26 @@ class Corpus:
     def take(self, rows: npt.NDArray[np.integer], columns: Sequence[str]) -> pa.Table:
         """Return columns of the papers at rising ``rows``, in that order."""
         parts = [self.shard(number).select(columns).take(local) for number, local in self.by_shard(rows)]
-        found = pa.concat_tables(parts) if parts else self.shard(0).select(columns).slice(0, 0)
-        return _as_read(found, "abstract")
+        table = pa.concat_tables(parts) if parts else self.shard(0).select(columns).slice(0, 0)
+        return _as_read(table, "abstract")
 
     def ids(self, rows: npt.NDArray[np.integer]) -> list[str]:
         """Return the paper ids at ``rows``, in any order."""
         order = np.argsort(rows, kind="stable")
         inverse = np.empty_like(order)
         inverse[order] = np.arange(len(order))
-        found: list[str] = self.take(np.asarray(rows)[order], ["paper_id"]).column(0).take(inverse).to_pylist()
-        return found
+        ids: list[str] = self.take(np.asarray(rows)[order], ["paper_id"]).column(0).take(inverse).to_pylist()
+        return ids
 
     def rows_of(self, ids: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the row of each id, -1 where the corpus has no such paper."""
-        found = np.full(len(ids), -1, np.int64)
+        rows = np.full(len(ids), -1, np.int64)
         wanted = pa.array(ids, pa.large_string())
         for number in range(self.shards):
             index = pc.index_in(wanted, self.shard(number).column("paper_id").combine_chunks())
             local = index.fill_null(-1).to_numpy(zero_copy_only=False)
-            found = np.where(local >= 0, local + self.starts[number], found)
-        return found
+            rows = np.where(local >= 0, local + self.starts[number], rows)
+        return rows
 
     def characters(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """Return the characters of title and abstract of the papers at ``rows``, int64 ``[rows]``."""

@@ -33,12 +33,12 @@ def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = 
     """
     check_engine(engine)
     check_measurable(qrels, run)
-    for each in (measure for measure in measures if measure.relevant > 1):
-        without = np.flatnonzero(qrels.graded(each.relevant).positives() == 0)
+    for measure in (measure for measure in measures if measure.relevant > 1):
+        without = np.flatnonzero(qrels.graded(measure.relevant).positives() == 0)
         if len(without):
             raise InputError(
-                f"{each} needs a paper of grade {each.relevant} or more of each query, got none of {len(without):,} "
-                f"queries, first query {without[0]}",
+                f"{measure} needs a paper of grade {measure.relevant} or more of each query, got none of "
+                f"{len(without):,} queries, first query {without[0]}",
                 "Leave the measure out",
             )
     if engine == "ranx":
@@ -46,7 +46,7 @@ def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = 
 
         return ranx_engine.evaluate(qrels, run, measures)
     hits = Hits.of(qrels, run)
-    return np.stack([each.compute(hits) for each in measures])
+    return np.stack([measure.compute(hits) for measure in measures])
 
 
 def check_engine(engine: str) -> None:

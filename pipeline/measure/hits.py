@@ -50,13 +50,13 @@ class Hits:
     """A run seen through its qrels.
 
     Attributes:
-        found: relevant papers at the rank where they were retrieved.
+        retrieved: relevant papers at the rank where they were retrieved.
         ideal: all relevant papers in the best possible order: falling grade.
         positives: int64 ``[queries]``, relevant papers, retrieved or not.
         counted: int64 ``[queries]``, ranks that count: papers retrieved, or the cutoff.
     """
 
-    found: Relevant
+    retrieved: Relevant
     ideal: Relevant
     positives: Integers
     counted: Integers
@@ -75,15 +75,15 @@ class Hits:
             hit = np.flatnonzero(place >= 0)
             parts.append(Relevant(query[part][hit], ranks[part][hit], grades[place[hit]].astype(np.int64)))
         empty = np.empty(0, np.int64)
-        found = Relevant(*map(np.concatenate, zip(*parts, (empty, empty, empty), strict=True)))
+        retrieved = Relevant(*map(np.concatenate, zip(*parts, (empty, empty, empty), strict=True)))
         ideal = Relevant(query_of(qrels.offsets), _ranks(qrels.offsets), qrels.grades.astype(np.int64))
-        return cls(found, ideal, qrels.positives(), run.retrieved())
+        return cls(retrieved, ideal, qrels.positives(), run.retrieved())
 
     def graded(self, least: int) -> Hits:
         """Return the hits where only papers of a grade of ``least`` or more are relevant."""
         ideal = self.ideal.graded(least)
         return Hits(
-            self.found.graded(least), ideal, np.bincount(ideal.query, minlength=len(self.positives)), self.counted
+            self.retrieved.graded(least), ideal, np.bincount(ideal.query, minlength=len(self.positives)), self.counted
         )
 
     def share(self, percent: int) -> Hits:
@@ -94,7 +94,9 @@ class Hits:
         """Return the hits of the first ranks alone; None: of the whole run."""
         if cutoff is None:
             return self
-        return Hits(self.found.at(cutoff), self.ideal.at(cutoff), self.positives, np.full_like(self.counted, cutoff))
+        return Hits(
+            self.retrieved.at(cutoff), self.ideal.at(cutoff), self.positives, np.full_like(self.counted, cutoff)
+        )
 
 
 def _ranks(offsets: Offsets) -> Integers:

@@ -77,7 +77,7 @@ def measure(
 @measure("map", "MAP", ranx="average_precision", aliases=("ap",))
 def average_precision(hits: Hits) -> Values:
     """Sum of the precision at the rank of each relevant paper, over the number of positives."""
-    return _sums(hits, hits.found.nth() / hits.found.rank) / hits.positives
+    return _sums(hits, hits.retrieved.nth() / hits.retrieved.rank) / hits.positives
 
 
 @measure("ndcg", "NDCG", ranx="ndcg")
@@ -88,7 +88,7 @@ def ndcg(hits: Hits) -> Values:
         gains = papers.grade / np.log2(papers.rank + 1)
         return np.bincount(papers.query, gains, len(hits.positives)).astype(np.float64)
 
-    return dcg(hits.found) / dcg(hits.ideal)
+    return dcg(hits.retrieved) / dcg(hits.ideal)
 
 
 @measure("recall", "R", ranx="recall", aliases=("r",))
@@ -106,7 +106,7 @@ def precision(hits: Hits) -> Values:
 @measure("mrr", "MRR", ranx="reciprocal_rank", aliases=("rr", "recip_rank"))
 def reciprocal_rank(hits: Hits) -> Values:
     """One over the rank of the first relevant paper."""
-    return _sums(hits, np.where(hits.found.nth() == 1, 1 / hits.found.rank, 0.0))
+    return _sums(hits, np.where(hits.retrieved.nth() == 1, 1 / hits.retrieved.rank, 0.0))
 
 
 @measure("hit_rate", "Hit", ranx="hit_rate", aliases=("hit", "success"))
@@ -118,7 +118,7 @@ def hit_rate(hits: Hits) -> Values:
 @measure("r-precision", "R-Prec", ranx="r_precision", aliases=("r_precision", "rprec"), cuts=False)
 def r_precision(hits: Hits) -> Values:
     """Precision at the rank that equals the number of positives."""
-    return _sums(hits, hits.found.rank <= hits.positives[hits.found.query]) / hits.positives
+    return _sums(hits, hits.retrieved.rank <= hits.positives[hits.retrieved.query]) / hits.positives
 
 
 @measure("f1", "F1", ranx="f1")
@@ -132,7 +132,7 @@ def f1(hits: Hits) -> Values:
 def precision_at_last(hits: Hits) -> Values:
     """Precision at the rank of the last relevant paper that was retrieved, as CSFCube's authors compute it."""
     last = np.zeros(len(hits.positives), np.int64)
-    np.maximum.at(last, hits.found.query, hits.found.rank)
+    np.maximum.at(last, hits.retrieved.query, hits.retrieved.rank)
     return _sums(hits) / np.maximum(last, 1)
 
 
@@ -144,12 +144,12 @@ def ndcg_of_csfcube(hits: Hits) -> Values:
         gains = papers.grade / np.maximum(np.log2(papers.rank), 1)
         return np.bincount(papers.query, gains, len(hits.positives)).astype(np.float64)
 
-    return dcg(hits.found) / dcg(hits.ideal)
+    return dcg(hits.retrieved) / dcg(hits.ideal)
 
 
 def _sums(hits: Hits, weights: npt.NDArray[np.generic] | None = None) -> Values:
     """Return the sum of a weight over the hits of each query, rank by rank; without weights, their number."""
-    return np.bincount(hits.found.query, weights, len(hits.positives)).astype(np.float64)
+    return np.bincount(hits.retrieved.query, weights, len(hits.positives)).astype(np.float64)
 
 
 _SPELLING = re.compile(
@@ -217,7 +217,7 @@ DEFAULT = (
 
 def within(measures: Iterable[Measure], depth: int) -> tuple[Measure, ...]:
     """Return the measures whose cutoff is at most the depth of a ranking."""
-    return tuple(each for each in measures if (each.cutoff or 0) <= depth)
+    return tuple(measure for measure in measures if (measure.cutoff or 0) <= depth)
 
 
 def check_depth(measures: Iterable[Measure], depth: int) -> None:
@@ -226,7 +226,7 @@ def check_depth(measures: Iterable[Measure], depth: int) -> None:
     Raises:
         InputError: one has; the message names the deepest.
     """
-    deepest = max(measures, key=lambda each: each.cutoff or 0, default=None)
+    deepest = max(measures, key=lambda measure: measure.cutoff or 0, default=None)
     if deepest is not None and (deepest.cutoff or 0) > depth:
         raise InputError(
             f"{deepest} needs --depth {deepest.cutoff}, got {depth}", f"Rank deeper, or ask for @{depth} or less"
@@ -250,13 +250,13 @@ def parse_measures(text: str | Iterable[str]) -> tuple[Measure, ...]:
     words = re.split(r"[,\s]+", text) if isinstance(text, str) else list(text)
     words = [word for word in words if word]
     parsed = {word: _parse(word) for word in words}
-    bad = [word for word, found in parsed.items() if found is None]
+    bad = [word for word, measure in parsed.items() if measure is None]
     if bad:
         listed = ", ".join(map(repr, bad))
         raise InputError(f"unknown measure{'s' * (len(bad) > 1)} {listed}", ". ".join(_hint(word) for word in bad))
     if not words:
         raise InputError("no measure was named", f"Name some, such as {','.join(map(str, DEFAULT))}")
-    return tuple(dict.fromkeys(found for found in parsed.values() if found is not None))
+    return tuple(dict.fromkeys(measure for measure in parsed.values() if measure is not None))
 
 
 def sign_of(measure: str) -> int:
@@ -269,12 +269,12 @@ def _parse(word: str) -> Measure | None:
     name = _canonical(match["name"]) if match else None
     if match is None or name is None or ((match["cutoff"] or match["share"]) and not MEASURES[name].cuts):
         return None
-    cutoff, share = (int(match[each]) if match[each] else None for each in ("cutoff", "share"))
+    cutoff, share = (int(match[part]) if match[part] else None for part in ("cutoff", "share"))
     return Measure(name, cutoff, int(match["relevant"] or 1), share)
 
 
 def _canonical(typed: str) -> str | None:
-    return next((each.name for each in MEASURES.values() if typed in (each.name, *each.aliases)), None)
+    return next((measure.name for measure in MEASURES.values() if typed in (measure.name, *measure.aliases)), None)
 
 
 def _hint(word: str) -> str:

@@ -23,7 +23,7 @@ def average_precision(ranks: npt.NDArray[np.int64], offsets: npt.NDArray[np.int6
     for number, column in enumerate(ranks.T):
         order = np.lexsort((column, query))
         order = order[column[order] > 0]
-        found = Relevant(query[order], column[order], np.ones(len(order), np.int64))
+        relevant = Relevant(query[order], column[order], np.ones(len(order), np.int64))
         with np.errstate(invalid="ignore"):
-            values[:, number] = MEASURES["map"].compute(Hits(found, found, positives, positives))
+            values[:, number] = MEASURES["map"].compute(Hits(relevant, relevant, positives, positives))
     return values

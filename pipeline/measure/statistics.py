@@ -103,18 +103,18 @@ def confidence_interval(means: Floats, *values: Floats, level: float = LEVEL) ->
     """
     if not 0 < level < 1:
         raise InputError(f"the confidence level must be between 0 and 1, got {level}", "Give a fraction such as 0.95")
-    estimate = np.mean([each.mean(axis=1) for each in values], axis=0)
-    queries, tails = sum(each.shape[1] for each in values), [(1 - level) / 2, (1 + level) / 2]
+    estimate = np.mean([group.mean(axis=1) for group in values], axis=0)
+    queries, tails = sum(group.shape[1] for group in values), [(1 - level) / 2, (1 + level) / 2]
     kind = interval_kind(queries, len(values))
     if kind == "percentile":
         low, high = np.quantile(means, tails, axis=1)
     elif kind == "BCa":
         levels = _bca_levels(means, estimate, values, tails)
-        pairs = [np.quantile(row, each) for row, each in zip(means, levels, strict=True)]
+        pairs = [np.quantile(row, row_levels) for row, row_levels in zip(means, levels, strict=True)]
         low, high = np.array(pairs).reshape(-1, 2).T
     else:
         low = high = estimate
-    same = np.all([np.ptp(each, axis=1) == 0 for each in values], axis=0)
+    same = np.all([np.ptp(group, axis=1) == 0 for group in values], axis=0)
     return np.where(same, estimate, low), np.where(same, estimate, high)
 
 
@@ -122,11 +122,11 @@ def _bca_levels(means: Floats, estimate: Floats, values: Sequence[Floats], tails
     """Return the quantiles of ``means`` that bound the BCa interval, float64 ``[rows, tails]``."""
     from scipy.special import ndtr, ndtri, stdtrit  # 0.2 s, only where there are few queries
 
-    influence = [(each - each.mean(axis=1, keepdims=True)) / each.shape[1] for each in values]
-    squares = np.stack([(each**2).sum(axis=1) for each in influence])
-    cubes = np.sum([(each**3).sum(axis=1) for each in influence], axis=0)
-    one = squares.sum(axis=0) == 0
-    squares[:, one] = 1.0  # equal values; the caller knows their interval
+    influence = [(group - group.mean(axis=1, keepdims=True)) / group.shape[1] for group in values]
+    squares = np.stack([(group**2).sum(axis=1) for group in influence])
+    cubes = np.sum([(group**3).sum(axis=1) for group in influence], axis=0)
+    constant = squares.sum(axis=0) == 0
+    squares[:, constant] = 1.0  # equal values; the caller knows their interval
     acceleration = cubes / (6 * squares.sum(axis=0) ** 1.5)
 
     draws = means.shape[1]
@@ -134,7 +134,7 @@ def _bca_levels(means: Floats, estimate: Floats, values: Sequence[Floats], tails
     below = (means < (estimate - slack)[:, None]).sum(axis=1) + (means <= (estimate + slack)[:, None]).sum(axis=1)
     bias = ndtri(np.clip(below / (2 * draws), 0.5 / draws, 1 - 0.5 / draws))[:, None]
 
-    sizes = np.array([[each.shape[1]] for each in values])
+    sizes = np.array([[group.shape[1]] for group in values])
     freedom = np.maximum(sizes - 1, 1)
     variances = squares * sizes / freedom
     total = variances.sum(axis=0)

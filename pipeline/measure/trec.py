@@ -33,7 +33,7 @@ _ESCAPED = re.compile(r"[\s%]")
 
 def escape(text: str) -> str:
     """Return an id with white space and ``%`` in percent-encoding of their UTF-8 bytes: ``a b`` is ``a%20b``."""
-    return _ESCAPED.sub(lambda found: quote(found[0]), text)
+    return _ESCAPED.sub(lambda match: quote(match[0]), text)
 
 
 def unescape(text: str) -> str:
@@ -92,10 +92,10 @@ def _lowered(ranking: pa.Table, pool: Pool) -> pa.Table:
     """Return a ranking whose ties stay in order under the ids as they are written."""
     rows, place = np.unique(column(ranking, "row"), return_inverse=True)
     plain = pool.corpus.ids(rows)
-    written = [escape(each) for each in plain]
+    written = [escape(paper_id) for paper_id in plain]
     if written == plain:
         return ranking
-    ids = [written[each] for each in place.tolist()]
+    ids = [written[number] for number in place.tolist()]
     query, score = column(ranking, "query"), column(ranking, "score").copy()
     for i in range(1, len(ids)):
         last = score[i - 1]
@@ -107,17 +107,17 @@ def _lowered(ranking: pa.Table, pool: Pool) -> pa.Table:
 def _lines(table: pa.Table, pool: Pool, second: str, values: Sequence[str], *last: str) -> Iterator[bytes]:
     """Yield blocks of lines, without a Python object for each line."""
     text = pa.large_string()
-    query_ids = [_checked(each, "query id") for each in pool.query_ids()]
+    query_ids = [_checked(query_id, "query id") for query_id in pool.query_ids()]
     for start in range(0, table.num_rows, _BLOCK):
         part = table.slice(start, _BLOCK)
         rows, place = np.unique(column(part, "row"), return_inverse=True)
-        paper_ids = [_checked(each, "paper id") for each in pool.corpus.ids(rows)]
+        paper_ids = [_checked(paper_id, "paper id") for paper_id in pool.corpus.ids(rows)]
         lines = pc.binary_join_element_wise(
             pa.array(query_ids, text).take(part.column("query").combine_chunks()),
             pa.scalar(second, text),
             pa.array(paper_ids, text).take(pa.array(place)),
             *(pc.cast(part.column(name).combine_chunks(), text) for name in values),
-            *(pa.scalar(each, text) for each in last),
+            *(pa.scalar(word, text) for word in last),
             pa.scalar(" ", text),
         )
         lines = pc.binary_join_element_wise(lines, pa.scalar("", text), pa.scalar("\n", text))

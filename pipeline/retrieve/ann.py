@@ -69,7 +69,7 @@ class FaissEngine(DenseEngine):
         knn = self._knn(search.metric, gpu)
         with _threads(self._faiss, resources.workers):
             for block in search.blocks(blocks, resources.memory):
-                points = search.space.place(torch.from_numpy(block.vectors), block.rows).points.numpy()
+                points = search.bounds.place(torch.from_numpy(block.vectors), block.rows).points.numpy()
                 for pool in range(len(search.subsets) if search.queries else 0):
                     inside = np.flatnonzero(block.members >> np.uint64(pool) & np.uint64(1))
                     if len(inside):
@@ -95,7 +95,7 @@ def _collect(
     gpu: int | None,
 ) -> None:
     """Absorb what Faiss finds of a pool in a block; where that may be too little for a query, all of the pool."""
-    space, bit = search.space, np.uint64(1 << pool)
+    bounds, bit = search.bounds, np.uint64(1 << pool)
     radius = 1.001 * float(np.linalg.norm(points, axis=1).max())
     removed = [block.excluded[n][(block.excluded[2] & bit) > 0] for n in (0, 1)]
     excluded = removed[0] * len(block.rows) + removed[1]
@@ -103,27 +103,27 @@ def _collect(
     fetched = min(search.depth + MARGIN + most, len(inside), len(inside) if gpu is None else GPU_LIMIT)
     size = max(memory // 4 // (64 * fetched), 1)
 
-    def absorb(owners: Positions, positions: Positions) -> None:
+    def rescore(owners: Positions, positions: Positions) -> None:
         kept = ~np.isin(owners * len(block.rows) + positions, excluded)
-        search.absorb(block, owners[kept], positions[kept], np.full(int(kept.sum()), bit))
+        search.rescore(block, owners[kept], positions[kept], np.full(int(kept.sum()), bit))
 
     for start in range(0, search.queries, size):
         some = np.arange(start, min(start + size, search.queries))
-        values, positions = knn(space.points[some].numpy(), points, fetched)
+        values, positions = knn(bounds.points[some].numpy(), points, fetched)
         estimates = values[:, -1].astype(np.float64) * (-0.5 if search.metric == "l2" else 1.0)
         if search.metric == "l2":  # |a - b|^2 is rounded with the lengths of both
-            estimates -= 0.5 * space.shift[some]
+            estimates -= 0.5 * bounds.shift[some]
         before = search.best.keys[pool, some].copy()
-        absorb(np.repeat(some, fetched), inside[positions.ravel()])
+        rescore(np.repeat(some, fetched), inside[positions.ravel()])
         if fetched == len(inside):
             continue
-        length = space.length[some].astype(np.float64)
-        bound = space.bound(length, radius)
+        length = bounds.length[some].astype(np.float64)
+        bound = bounds.bound(length, radius)
         search.raise_thresholds(some)
         unsure = some[estimates + bound >= search.threshold[pool, some]]
         search.best.keys[pool, unsure] = before[unsure - start]
         for group in grouped(np.full(len(unsure), len(inside)), max(memory // 1_600, 1)):
-            absorb(np.repeat(unsure[group], len(inside)), np.tile(inside, len(unsure[group])))
+            rescore(np.repeat(unsure[group], len(inside)), np.tile(inside, len(unsure[group])))
 
 
 class ApproximateEngine:
@@ -188,7 +188,7 @@ class ApproximateEngine:
         position = found[query, column]
         gone = np.isin(query * start + position, block.excluded[0] * start + block.excluded[1])
         query, position = query[~gone], position[~gone]
-        search.absorb(block, query, position, np.ones(len(query), np.uint64))
+        search.rescore(block, query, position, np.ones(len(query), np.uint64))
         return search.rankings()[0]
 
 

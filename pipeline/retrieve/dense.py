@@ -74,7 +74,7 @@ class Buffers:
         Where a buffer stays full after it was cut, it is scored.
         """
         search, block = self._search, self._block
-        loss = np.float32(search.space.loss)
+        loss = np.float32(search.bounds.loss)
         entries = self.upper, self.lower, self.positions, self.count
         terms = points.bias.numpy(), points.spread.numpy(), points.extra.numpy()
         candidates = *terms, block.members[first : first + tile.shape[1]]
@@ -107,7 +107,7 @@ class Buffers:
         )
         owners = np.repeat(np.asarray(queries, np.int64), counts)
         members = self._block.members[positions]
-        self._search.absorb(self._block, owners, positions.astype(np.int64), members, (lower, upper))
+        self._search.rescore(self._block, owners, positions.astype(np.int64), members, (lower, upper))
         self.count[list(queries)] = 0
         self._search.raise_thresholds(np.asarray(queries))
 
@@ -148,7 +148,7 @@ def filter_on_cpu(search: Search, blocks: Iterable[Block], resources: Resources,
     with threads(workers) as each:
         for block in search.blocks(blocks, resources.memory):
             if queries:
-                search.absorb_excluded(block)
+                search.rescore_excluded(block)
                 _filter_block(search, block, resources, shares, each)
                 search.raise_thresholds()
             done(len(block.rows))
@@ -157,23 +157,23 @@ def filter_on_cpu(search: Search, blocks: Iterable[Block], resources: Resources,
 def _filter_block(
     search: Search, block: Candidates, resources: Resources, shares: Sequence[slice], each: Callable[..., Any]
 ) -> None:
-    space, dimension = search.space, search.vectors.shape[1]
+    bounds, dimension = search.bounds, search.vectors.shape[1]
     tile = int(np.clip(resources.memory // 8 // resources.workers // (8 * search.queries + 10 * dimension), 64, TILE))
     buffers = Buffers(search, block, tile, resources.memory)
-    offset = space.offset
+    offset = bounds.offset
     excluded = block.excluded
 
     def products(first: int) -> tuple[int, Points, Floats]:
         last = min(first + tile, len(block.rows))
-        points = space.place(torch.from_numpy(block.vectors[first:last]), block.rows[first:last])
-        found = torch.mm(space.points, points.points.T).float().numpy()
+        points = bounds.place(torch.from_numpy(block.vectors[first:last]), block.rows[first:last])
+        found = torch.mm(bounds.points, points.points.T).float().numpy()
         here = (excluded[1] >= first) & (excluded[1] < last)
         found[excluded[0][here], excluded[1][here] - first] = np.nan  # reaches no threshold
         return first, points, found
 
     def add(queries: slice, tiles: Sequence[tuple[int, Points, Floats]]) -> None:
         for first, points, found in tiles:
-            buffers.add(queries, found[queries], first, points, space.length, offset)
+            buffers.add(queries, found[queries], first, points, bounds.length, offset)
 
     step = tile * resources.workers
     for start in range(0, len(block.rows), step):
@@ -201,9 +201,9 @@ def filter_on_device(
     try:
         for block in search.blocks(blocks, resources.memory):
             if search.queries:
-                search.absorb_excluded(block)
-                space = search.space.on(device)
-                points = space.place(torch.from_numpy(block.vectors).to(device), block.rows)
+                search.rescore_excluded(block)
+                bounds = search.bounds.on(device)
+                points = bounds.place(torch.from_numpy(block.vectors).to(device), block.rows)
                 size = max(int(_free(device, resources) // (_PRODUCT * len(block.rows))), 1)
                 for start in range(0, search.queries, size):
                     _filter_tile(search, block, points, slice(start, min(start + size, search.queries)), most)
@@ -218,18 +218,18 @@ def filter_on_device(
 
 def _filter_tile(search: Search, block: Candidates, points: Points, queries: slice, most: int) -> None:
     """Absorb what could be among the best of some queries, at most ``most`` pairs or one query at once."""
-    space, device = search.space, points.points.device
+    bounds, device = search.bounds, points.points.device
 
     def there(array: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
-    products = space.points[queries] @ points.points.T + points.bias
-    width = there(space.length[queries])[:, None] * points.spread + points.extra
+    products = bounds.points[queries] @ points.points.T + points.bias
+    width = there(bounds.length[queries])[:, None] * points.spread + points.extra
     owners, positions, _ = block.excluded
     here = (owners >= queries.start) & (owners < queries.stop)
     products[there(owners[here] - queries.start), there(positions[here])] = -torch.inf
     upper, lower = products + width, products - width
-    members, offset = there(block.members.view(np.int64)), there(space.offset[queries])
+    members, offset = there(block.members.view(np.int64)), there(bounds.offset[queries])
     near = torch.zeros_like(upper, dtype=torch.bool)
     for pool in range(len(search.subsets)):
         inside = (members >> pool & 1).bool()
@@ -240,10 +240,10 @@ def _filter_tile(search: Search, block: Candidates, points: Points, queries: sli
         near |= (upper >= needed[:, None]) & inside & (upper > -torch.inf)
     for some in grouped(near.sum(1).cpu().numpy(), most):
         owner, position = near[some].nonzero(as_tuple=True)
-        bounds = tuple(each[some][owner, position].cpu().numpy() for each in (lower, upper))
+        limits = tuple(each[some][owner, position].cpu().numpy() for each in (lower, upper))
         found = position.cpu().numpy()
         first = queries.start + some.start
-        search.absorb(block, owner.cpu().numpy() + first, found, block.members[found], (bounds[0], bounds[1]))
+        search.rescore(block, owner.cpu().numpy() + first, found, block.members[found], (limits[0], limits[1]))
 
 
 def _free(device: torch.device, resources: Resources) -> int:

@@ -16,7 +16,7 @@ they are added in float32, and by Cauchy and Schwarz
 
 where the lengths on the right are computed, not assumed. A product stored in bfloat16 loses up to ``2**-8`` of itself
 more. Small constants cover underflow. So every pair has ``|estimate - e| <= length * spread + extra + loss |product|``,
-which :meth:`pipeline.retrieve.search.Search.absorb` checks against every canonical score.
+which :meth:`pipeline.retrieve.search.Search.rescore` checks against every canonical score.
 """
 
 from __future__ import annotations

@@ -172,9 +172,9 @@ class LuceneIndex:
         offsets, removed = excluded
         found: list[tuple[Rows, Scores]] = [(np.empty(0, np.uint32), np.empty(0, np.float32))] * (len(offsets) - 1)
 
-        def work(handout: WorkQueue[tuple[int, Text]]) -> int:
+        def work(queue: WorkQueue[tuple[int, Text]]) -> int:
             done = 0
-            for number, text in handout:
+            for number, text in queue:
                 done += 1
                 if number < len(found):
                     apart = removed[offsets[number] : offsets[number + 1]]

@@ -73,17 +73,17 @@ class Lucene:
         _searcher_class().setMaxClauseCount(_MAX_CLAUSES)
 
     def in_threads(self, threads: int, work: Callable[[WorkQueue[_T]], _R], items: Iterable[_T]) -> list[_R]:
-        """Run ``work`` in some threads on one handout of items and return its results; an error in one ends all."""
-        handout = WorkQueue(items)
+        """Run ``work`` in some threads on one queue of items and return its results; an error in one ends all."""
+        queue = WorkQueue(items)
 
         def run() -> _R:
             try:
-                with handout:
-                    return work(handout)
+                with queue:
+                    return work(queue)
             finally:
                 self._jnius.detach()
 
-        with ThreadPoolExecutor(threads) as pool, handout:
+        with ThreadPoolExecutor(threads) as pool, queue:
             return [future.result() for future in [pool.submit(run) for _ in range(threads)]]
 
     def directory(self, folder: Path) -> Any:

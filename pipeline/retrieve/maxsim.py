@@ -30,7 +30,7 @@ class MaxSimEngine(DenseEngine):
         with threads(resources.workers) as each:
             for block in search.blocks(blocks, resources.memory):
                 if search.queries:
-                    search.absorb_excluded(block)
+                    search.rescore_excluded(block)
                     tiles = _Tiles(search, block, resources.memory)
                     shares = np.array_split(np.arange(search.queries), min(search.queries, 4 * resources.workers))
                     list(each(tiles.collect, [slice(int(own[0]), int(own[-1]) + 1) for own in shares]))
@@ -43,11 +43,11 @@ class _Tiles:
 
     def __init__(self, search: Search, block: Candidates, memory: int) -> None:
         self._search, self._block = search, block
-        space, self._starts = search.space, search.offsets[:-1]
-        points = space.place(torch.from_numpy(block.vectors), np.repeat(block.rows, np.diff(block.offsets)))
+        bounds, self._starts = search.bounds, search.offsets[:-1]
+        points = bounds.place(torch.from_numpy(block.vectors), np.repeat(block.rows, np.diff(block.offsets)))
         self._points = points
-        self._shift: Floats = (space.shift / space.scale).astype(np.float32)
-        size = int(np.clip(memory // 16 // (8 * len(space.points)), 64, _TILE))
+        self._shift: Floats = (bounds.shift / bounds.scale).astype(np.float32)
+        size = int(np.clip(memory // 16 // (8 * len(bounds.points)), 64, _TILE))
         self._edges = [0]
         while self._edges[-1] < len(block.rows):
             first = self._edges[-1]
@@ -55,7 +55,7 @@ class _Tiles:
             self._edges.append(max(first + 1, last))
         widest = int(np.diff(self._edges).max())
         self._buffers = Buffers(search, block, widest, memory)
-        self._length: Floats = np.maximum.reduceat(space.length, self._starts)
+        self._length: Floats = np.maximum.reduceat(bounds.length, self._starts)
         rounding = np.abs(self._shift).max() * np.float32(2.0**-21)
         spread, extra = (torch.from_numpy(np.maximum.reduceat(part.numpy(), block.offsets[:-1])) for part in points[2:])
         self._papers = Points(points.points, torch.zeros_like(extra), spread, extra + float(rounding))
@@ -65,7 +65,7 @@ class _Tiles:
         """Put what could be among the best of some queries into their buffers, and score it."""
         block, papers = self._block, self._papers
         here = slice(int(self._search.offsets[queries.start]), int(self._search.offsets[queries.stop]))
-        own = self._search.space.points[here]
+        own = self._search.bounds.points[here]
         starts = self._starts[queries] - here.start
         owners, positions, _ = block.excluded
         mine = (owners >= queries.start) & (owners < queries.stop)

@@ -91,15 +91,15 @@ class Search:
         self.norms: npt.NDArray[np.float64] = pair_norms(self.vectors)
         self.best = TopK(self.queries, depth, len(subsets))
         self.threshold: Floats = np.full((len(subsets), self.queries), -np.inf, np.float32)
-        self._space: ScoreBounds | None = None
+        self._bounds: ScoreBounds | None = None
         self._last = -1
 
     @property
-    def space(self) -> ScoreBounds:
+    def bounds(self) -> ScoreBounds:
         """Where estimates are made; there is one from the first block on."""
-        if self._space is None:
+        if self._bounds is None:
             raise ValueError("no candidates yet")
-        return self._space
+        return self._bounds
 
     def blocks(self, blocks: Iterable[Block], memory: int, least: int = 1) -> Iterator[Candidates]:
         """Yield the candidates in blocks that fit in memory; where queries have several vectors, candidates may too."""
@@ -123,8 +123,8 @@ class Search:
                     last, offsets = min(first + size, len(rows)), NONE
                     here = slice(first, last)
                 vectors = as_stored(matrix[here], self.vectors.shape[1])
-                if self._space is None:
-                    self._space = ScoreBounds(
+                if self._bounds is None:
+                    self._bounds = ScoreBounds(
                         self.vectors, self.norms, self.metric, vectors, all_rows[here], low=self._low
                     )
                 part = rows[first:last]
@@ -170,14 +170,14 @@ class Search:
         np.bitwise_or.at(bits, inverse, np.concatenate([bit for _, bit in found]))
         return pairs // len(rows), pairs % len(rows), bits
 
-    def absorb_excluded(self, block: Candidates) -> None:
+    def rescore_excluded(self, block: Candidates) -> None:
         """Score the candidates of a block that are excluded for a query in some of their pools alone."""
         owners, positions, bits = block.excluded
         left = block.members[positions] & ~bits
         kept = left > 0
-        self.absorb(block, owners[kept], positions[kept], left[kept])
+        self.rescore(block, owners[kept], positions[kept], left[kept])
 
-    def absorb(
+    def rescore(
         self,
         block: Candidates,
         owners: Positions,
@@ -199,7 +199,7 @@ class Search:
         """
         if not len(owners):
             return
-        space = self.space
+        bounds = self.bounds
         order = np.argsort(positions, kind="stable")  # a candidate is read from memory once
         scores: npt.NDArray[np.float64] = np.empty(len(owners))
         scores[order] = pair_scores(
@@ -213,8 +213,8 @@ class Search:
             self.offsets,
         )
         if between is not None and not len(self.offsets):
-            estimates = (scores - space.shift[owners]) / space.scale
-            slack = 2.0**-40 * (np.abs(scores) + np.abs(space.shift[owners])) + 2.0**-140
+            estimates = (scores - bounds.shift[owners]) / bounds.scale
+            slack = 2.0**-40 * (np.abs(scores) + np.abs(bounds.shift[owners])) + 2.0**-140
             if ((estimates < between[0] - slack) | (estimates > between[1] + slack)).any():
                 raise StageError(
                     "the fast pass is further from the exact scores than float32 arithmetic can be",
@@ -227,9 +227,9 @@ class Search:
         """Raise the thresholds of some queries to the floors of their lists."""
         floors = self.best.floors(queries)
         if len(self.offsets):  # the estimate of a best pair includes the shift
-            needed = np.nextafter((floors / self.space.scale).astype(np.float32), np.float32(-np.inf))
+            needed = np.nextafter((floors / self.bounds.scale).astype(np.float32), np.float32(-np.inf))
         else:
-            needed = self.space.needed(floors, queries)
+            needed = self.bounds.needed(floors, queries)
         self.threshold[:, queries] = np.maximum(self.threshold[:, queries], needed)
 
     def rankings(self) -> list[Ranking]:

@@ -14,6 +14,7 @@ from pipeline.core.config import SHORT_ID, canonical, digest, from_mapping
 from pipeline.core.errors import CorruptError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import warn
+from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
 from pipeline.corpus.pool import Pool
@@ -21,7 +22,6 @@ from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.indexes import IndexSettings
-from pipeline.runner import Runner
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import settings_of
 

@@ -1,4 +1,4 @@
-"""What every release looks like to corpus building: parts that are read apart from each other, in batches of papers."""
+"""Interface of releases to corpus building: independent parts, read in batches of papers."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ UNFINISHED = ".fetching"
 
 @dataclass
 class PaperBatch:
-    """Some papers, and what was read for them.
+    """Papers, and counts of the records read for them.
 
     Attributes:
-        papers: schema :data:`RAW_PAPERS`; no order is asked for.
+        papers: schema :data:`RAW_PAPERS`; in any order.
         read: records read, kept or not.
         dropped: records dropped, by reason; ``read == len(papers) + sum(dropped)``.
         noted: other things worth counting (a field name that is none of the 19, an impossible year), by name.
@@ -68,7 +68,7 @@ class PaperBatch:
 
 @dataclass(frozen=True)
 class QuerySet:
-    """Queries that are no papers, with their judgements, as a BEIR or TREC folder brings them.
+    """Queries that are not papers, with their judgements, from a BEIR or TREC folder.
 
     Attributes:
         query_ids: ids, sorted.
@@ -89,7 +89,7 @@ class QuerySet:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the user allows, for every source; base of the releases.
+    """Limits that the user sets, for every source; base of the releases.
 
     Attributes:
         allow_empty: accept files without data and a release of which no paper is kept.
@@ -104,7 +104,7 @@ class Limits:
             raise InputError(f"--max-text must be at least 1, got {self.max_text}", f"The default is {MAX_TEXT:,}")
 
 
-class Release(Protocol):
+class AnyRelease(Protocol):
     """A release on disk, or a generated one. Instances travel to worker processes by pickling."""
 
     @property
@@ -125,11 +125,15 @@ class Release(Protocol):
     def parts(self) -> Sequence[str]:
         """Return the names of the parts, in the release's order; each is read on its own, in any process."""
 
-    def read(self, part: str) -> Iterator[PaperBatch]:
-        """Yield the papers of one part, in its order."""
-
     def queries(self) -> QuerySet | None:
         """Return the queries the release brings, if any."""
+
+
+class Release(AnyRelease, Protocol):
+    """A release whose parts hold whole papers."""
+
+    def read(self, part: str) -> Iterator[PaperBatch]:
+        """Yield the papers of one part, in its order."""
 
 
 def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
@@ -142,13 +146,13 @@ def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
     if not folder.is_dir():
         raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
     refuse_unfinished(folder)
-    found = {path for pattern in patterns for path in folder.glob(pattern) if not path.name.startswith(".")}
-    require_files(found)
-    if not found:
+    paths = {path for pattern in patterns for path in folder.glob(pattern) if not path.name.startswith(".")}
+    require_files(paths)
+    if not paths:
         raise InputError(
             f"{folder} holds no {what} ({', '.join(patterns)})", "Give the folder that holds the release's files"
         )
-    return sorted(found, key=_natural)
+    return sorted(paths, key=_natural)
 
 
 def require_files(paths: Iterable[Path]) -> None:
@@ -171,7 +175,8 @@ def refuse_unfinished(folder: Path) -> None:
     """
     if (folder / UNFINISHED).is_file():
         raise InputError(
-            f"{folder} is not fetched to its end", f"Run mdcr fetch again, or remove {UNFINISHED} to use what is there"
+            f"{folder} is not fetched to its end",
+            f"Run mdcr fetch again, or remove {UNFINISHED} to use the files that are there",
         )
 
 
@@ -184,7 +189,7 @@ def fingerprint(paths: Sequence[Path], folder: Path) -> dict[str, str]:
     """
     with ThreadPoolExecutor() as threads:
         checksums = threads.map(_fingerprint, paths)
-        return {path.relative_to(folder).as_posix(): found for path, found in zip(paths, checksums, strict=True)}
+        return {path.relative_to(folder).as_posix(): checksum for path, checksum in zip(paths, checksums, strict=True)}
 
 
 _WHOLE = 16 * 2**20

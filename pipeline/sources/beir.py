@@ -41,7 +41,7 @@ class Beir(Limits):
 
     def _file(self, stem: str) -> Path:
         stems = {"corpus": ("corpus", "collection"), "queries": ("queries", f"queries.{self.judged}")}[stem]
-        names = [f"{each}.{end}" for each in stems for end in ("jsonl", "jsonl.gz", "tsv", "tsv.gz")]
+        names = [f"{stem}.{end}" for stem in stems for end in ("jsonl", "jsonl.gz", "tsv", "tsv.gz")]
         there = [self.folder / name for name in names if (self.folder / name).is_file()]
         return there[0] if there else find_files(self.folder, names, f"BEIR {stem}")[0]
 

@@ -150,7 +150,7 @@ class Collection(Limits):
             abstract=paper.abstract,
             year=paper.year,
             fields=[FOLDED.get(name.casefold(), name) for name in fields],
-            outbound=[str(each) for each in paper.references or ()],
+            outbound=[str(reference) for reference in paper.references or ()],
             inbound=paper.n_inbound,
             doi=paper.doi,
         )

@@ -55,8 +55,8 @@ class Document(msgspec.Struct):
     @property
     def id(self) -> str:
         """The paper's id; empty without one."""
-        found = self.paper_id if self.corpusid is None else self.corpusid
-        return "" if found is None else str(found)
+        identifier = self.paper_id if self.corpusid is None else self.corpusid
+        return "" if identifier is None else str(identifier)
 
     @property
     def sentences(self) -> list[tuple[str, str]]:
@@ -101,10 +101,10 @@ class Csfcube(Limits):
         Raises:
             InputError: a file is of a facet that is not in :data:`FACETS`.
         """
-        found: dict[str, Path] = {}
+        paths: dict[str, Path] = {}
         for path in sorted(self.folder.glob("*pid2anns*-*.json")):
-            found[checked_facet(path.stem.rpartition("-")[2], str(path))] = path
-        return found
+            paths[checked_facet(path.stem.rpartition("-")[2], str(path))] = path
+        return paths
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers with their sentences as the abstract; a paper that has none is counted."""
@@ -139,14 +139,14 @@ class Csfcube(Limits):
 
     def documents(self, ids: set[str]) -> dict[str, Document]:
         """Return some papers by id; those the files lack are left out."""
-        read = (each for part in self.parts() for _, each in self._read(part, Tally(self.folder / part)))
+        read = (document for part in self.parts() for _, document in self._read(part, Tally(self.folder / part)))
         return {document.id: document for document in read if document.id in ids}
 
     def _cited(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        cited_by: dict[str, list[str]] = {}
         for _, citing, cited in _pairs(self.folder / _CITED, "citing and cited paper id"):
-            found.setdefault(citing, []).append(cited)
-        return found
+            cited_by.setdefault(citing, []).append(cited)
+        return cited_by
 
     def asked(self) -> list[tuple[str, str]]:
         """Return (paper id, facet) of each query: of the annotation files, else of ``queries.tsv``."""
@@ -186,8 +186,8 @@ class Csfcube(Limits):
                     elif query_id(query, facet) in texts:
                         judgements.append((query_id(query, facet), paper, grade))
         ids = sorted(texts)
-        own = [(each, each.rpartition("_")[0]) for each in ids]
-        return QuerySet(ids, [texts[each] for each in ids], judgements, noted, examples[:3], own)
+        self_pairs = [(query, query.rpartition("_")[0]) for query in ids]
+        return QuerySet(ids, [texts[query] for query in ids], judgements, noted, examples[:3], self_pairs)
 
 
 def query_id(paper: str, facet: str) -> str:
@@ -219,11 +219,11 @@ def read_judged(path: Path, needed: str | None = None) -> Judged:
         InputError: it is not of the layout; the query and the list are named.
     """
     try:
-        found = msgspec.convert(files.given_json(path), dict[str, dict[str, list[str | int]]])
+        judged = msgspec.convert(files.given_json(path), dict[str, dict[str, list[str | int]]])
     except msgspec.ValidationError as error:
         raise InputError(f"{path} must be an annotation file ({error})", "See docs/facets.md") from error
     read: Judged = {}
-    for query, lists in found.items():
+    for query, lists in judged.items():
         for name in ("cands", needed):
             if name is not None and name not in lists:
                 raise InputError(f"query {query} of {path} has no {name}", "See docs/facets.md")

@@ -39,27 +39,27 @@ def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[i
 def _line_blocks(path: Path, allow_truncated: bool) -> Iterator[bytes | None]:
     """Yield whole lines, many at a time; None for a line over :data:`MAX_LINE` or :data:`MAX_VALUES`."""
     rest: list[bytes] = []  # of a line whose end is not read yet; no longer kept once it is too long
-    held = 0
+    length = 0
     for block in read_blocks(path, allow_truncated=allow_truncated):
         first, end = block.find(b"\n"), block.rfind(b"\n") + 1
         if not end:
-            if held <= MAX_LINE:
+            if length <= MAX_LINE:
                 rest.append(block)
-            held += len(block)
+            length += len(block)
             continue
-        if _too_long(held + first, (*rest, block[:first])):
+        if _too_long(length + first, (*rest, block[:first])):
             yield None
             if first + 1 < end:
                 yield block[first + 1 : end]
         else:
             yield b"".join((*rest, memoryview(block)[:end]))
-        rest, held = [block[end:]], len(block) - end
-    if held:
-        yield None if _too_long(held, rest) else b"".join(rest)
+        rest, length = [block[end:]], len(block) - end
+    if length:
+        yield None if _too_long(length, rest) else b"".join(rest)
 
 
 def _too_long(length: int, pieces: Sequence[bytes]) -> bool:
-    """Return whether a line of so many bytes is not read."""
+    """Return whether a line exceeds :data:`MAX_LINE` or :data:`MAX_VALUES`."""
     if length <= MAX_VALUES or length > MAX_LINE:
         return length > MAX_LINE
     return sum(piece.count(mark) for piece in pieces for mark in (b",", b"[", b"{")) > MAX_VALUES

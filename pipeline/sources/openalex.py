@@ -7,16 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 
 from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.core.text import Keys, id_keys
 from pipeline.sources.base import MAX_TEXT, Limits, PaperBatch, QuerySet, fingerprint
 from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS
-from pipeline.sources.openalex_layout import Layout
-from pipeline.sources.openalex_merged import read_merged
-from pipeline.sources.papers import Paper, PaperBuffer
+from pipeline.sources.openalex_files import Layout
+from pipeline.sources.papers import Paper, PaperBuffer, distinct_references
 from pipeline.sources.parquet import read_rows
 from pipeline.sources.records import read_records
 
@@ -170,7 +174,7 @@ class OpenAlex(Limits):
             abstract=plain_abstract(work.abstract_inverted_index, self.max_text),
             year=work.publication_year,
             fields=self._fields(work),
-            outbound=[short_id(each) for each in work.referenced_works or ()],
+            outbound=[short_id(work_id) for work_id in work.referenced_works or ()],
             inbound=min(max(work.cited_by_count or 0, 0), _MOST),
             doi=work.doi,
         )
@@ -179,9 +183,9 @@ class OpenAlex(Limits):
         fields = []
         if self.fields_from != "topics":
             fields = [
-                FOLDED.get(each.display_name.casefold(), each.display_name)
-                for each in work.concepts or ()
-                if each.level == 0 and each.display_name and float(each.score or 0) >= self.min_concept_score
+                FOLDED.get(concept.display_name.casefold(), concept.display_name)
+                for concept in work.concepts or ()
+                if concept.level == 0 and concept.display_name and float(concept.score or 0) >= self.min_concept_score
             ]
         if fields or self.fields_from == "concepts":
             return fields
@@ -233,3 +237,77 @@ def topic_fields(topic: Topic) -> list[str]:
         if number.isascii() and number.isdecimal() and int(number) in table:
             return [table[int(number)][1]]
     return [f"topic field {short_id(str(topic.field.id))}"] if topic.field else []
+
+
+class Merged(NamedTuple):
+    """Works that became part of another: ``ids`` rising, and what each one is now."""
+
+    ids: Keys
+    into: Keys
+
+    def place(self, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
+        """Return where each key stands in ``ids``, and whether it does."""
+        if not len(self.ids):
+            return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
+        place = np.minimum(np.searchsorted(self.ids, keys), len(self.ids) - 1)
+        return place, self.ids[place] == keys
+
+    def apply(self, batch: PaperBatch) -> PaperBatch:
+        """Drop the merged works of a batch, and let references to merged works mean what they became part of."""
+        papers = batch.papers
+        keys = id_keys(papers.column("paper_id"))
+        gone = self.place(keys)[1]
+        if gone.any():
+            papers, keys = papers.filter(pa.array(~gone)), keys[~gone]
+            batch.dropped["merged_into_another"] += int(np.count_nonzero(gone))
+        outbound = papers.column("outbound")
+        cited = outbound.flatten().to_numpy()
+        place, moved = self.place(cited)
+        if moved.any():
+            lengths = np.asarray(pc.list_value_length(outbound))
+            offsets, kept = distinct_references(keys, lengths, np.where(moved, self.into[place], cited))
+            batch.noted["references_redirected_to_merged"] += int(np.count_nonzero(moved))
+            batch.noted["references_repeated_or_self"] += len(cited) - len(kept)
+            lists = pa.LargeListArray.from_arrays(offsets, kept, type=papers.schema.field("outbound").type)
+            papers = papers.set_column(papers.schema.names.index("outbound"), papers.schema.field("outbound"), lists)
+        batch.papers = papers
+        return batch
+
+
+@functools.lru_cache(maxsize=2)
+def read_merged(paths: tuple[Path, ...]) -> Merged:
+    """Read the CSV files of merged ids (``merge_date,id,merge_into_id``); of several lines of a work the last counts.
+
+    Holds 16 bytes a merged work, about 80 while it reads. Once a process.
+
+    Raises:
+        CorruptError: a file is no such CSV.
+    """
+    tables = [_read_csv(path) for path in paths]
+    ids = np.concatenate([np.empty(0, np.uint64), *(id_keys(table.column("id").combine_chunks()) for table in tables)])
+    into = np.concatenate([ids[:0], *(id_keys(table.column("merge_into_id").combine_chunks()) for table in tables)])
+    distinct, last = np.unique(ids[::-1], return_index=True)
+    merged = Merged(distinct, into[::-1][last])
+    for _ in range(64):
+        place, again = merged.place(merged.into)
+        again &= merged.into[place] != merged.into
+        if not again.any():
+            break
+        merged = Merged(merged.ids, np.where(again, merged.into[place], merged.into))
+    if not again.any() and not np.any(merged.into == merged.ids):
+        return merged
+    raise CorruptError(f"the merged ids of {paths[0].parent} go in a circle", "Fetch them again")
+
+
+def _read_csv(path: Path) -> pa.Table:
+    text = pa.large_string()
+    try:
+        table = pa.csv.read_csv(
+            path, convert_options=pa.csv.ConvertOptions(column_types={"id": text, "merge_into_id": text})
+        ).select(["id", "merge_into_id"])
+    except (pa.ArrowInvalid, KeyError, OSError) as error:
+        raise CorruptError(f"{path} is not a list of merged ids ({error})", "Fetch it again") from error
+    prefix = r"^https://openalex\.org/"
+    for number, name in enumerate(table.column_names):
+        table = table.set_column(number, name, pc.replace_substring_regex(table.column(name), prefix, ""))
+    return table

@@ -53,22 +53,22 @@ class Tally:
             self.examples.append(f"{reason}: {self._path.name}:{line}: {text}")
 
     def cut(self, text: str | None) -> str | None:
-        """Return the text without what is beyond the longest that is kept, and count it if there is any."""
+        """Return the text, cut at the length that is kept; cut texts are counted."""
         if text is None or len(text) <= self._max_text:
             return text
         self.noted["text_cut"] += 1
         return text[: self._max_text]
 
     def pass_over(self, reason: str) -> None:
-        """Count one record that is not kept for a reason that is usual in the release and needs no example."""
+        """Count one record that is dropped for a reason that is usual in the release; no example is shown."""
         self.read += 1
         self.dropped[reason] += 1
 
     def counts(self) -> dict[str, Any]:
         """Return what was counted since the last call, as arguments of a batch, and start anew."""
-        found = {"read": self.read, "dropped": self.dropped, "noted": +self.noted, "examples": self.examples}
+        counts = {"read": self.read, "dropped": self.dropped, "noted": +self.noted, "examples": self.examples}
         self._restart()
-        return found
+        return counts
 
 
 def read_records(

@@ -100,11 +100,11 @@ COMMON = (
 
 def all_options() -> dict[str, list[tuple[str, Option]]]:
     """Return the options of all sources by name, each with the sources that have it."""
-    found: dict[str, list[tuple[str, Option]]] = {}
+    options: dict[str, list[tuple[str, Option]]] = {}
     for name, source in SOURCES.items():
         for option in (*source.options, *COMMON):
-            found.setdefault(option.name, []).append((name, option))
-    return found
+            options.setdefault(option.name, []).append((name, option))
+    return options
 
 
 def open_release(source: str, folder: Path | None, given: Mapping[str, Any]) -> Release | JoinedRelease:
@@ -120,10 +120,10 @@ def open_release(source: str, folder: Path | None, given: Mapping[str, Any]) -> 
     """
     if source not in SOURCES:
         raise InputError(f"there is no source {source!r}", nearest(source, SOURCES))
-    found = SOURCES[source]
-    if found.has_folder and folder is None:
+    kind = SOURCES[source]
+    if kind.has_folder and folder is None:
         raise InputError(f"source {source} needs the folder of the release", "Give it with --input")
-    options = {option.name: option for option in (*found.options, *COMMON)}
+    options = {option.name: option for option in (*kind.options, *COMMON)}
     values = {name: option.default for name, option in options.items() if option.default is not None}
     for name, text in given.items():
         if text is None or text is False:
@@ -135,9 +135,9 @@ def open_release(source: str, folder: Path | None, given: Mapping[str, Any]) -> 
             values[name] = parse(text) if parse else text
         except ValueError as error:
             raise InputError(f"{_flag(name)} {text!r} is not valid ({error})", options[name].help) from error
-    module, _, opener = found.opener.partition(":")
+    module, _, opener = kind.opener.partition(":")
     release = getattr(importlib.import_module(f"pipeline.sources.{module}"), opener)
-    opened: Release | JoinedRelease = release(folder, **values) if found.has_folder else release(**values)
+    opened: Release | JoinedRelease = release(folder, **values) if kind.has_folder else release(**values)
     return opened
 
 

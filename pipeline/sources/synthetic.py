@@ -262,13 +262,13 @@ def _cite(
     n = len(topic)
     wanted = np.clip(np.rint(_REFERENCES * np.exp(0.45 * rng.standard_normal(n))), 1, 200).astype(np.int64)
     citing = np.repeat(np.arange(n), wanted)
-    own = topic[citing]
+    topics = topic[citing]
     kind, pick = rng.random((2, len(citing)))
     now = np.where(kind > 1 - _LATER, 1.0, when[citing])
-    first = np.concatenate([[0], last])[field_of[own]]
-    near = first + (pick * (last[field_of[own]] - first)).astype(np.int64)
+    first = np.concatenate([[0], last])[field_of[topics]]
+    near = first + (pick * (last[field_of[topics]] - first)).astype(np.int64)
     anywhere = (pick * len(field_of)).astype(np.int64)
-    target = np.select([kind < _ANYWHERE, kind < _ANYWHERE + _NEAR], [anywhere, near], own)
+    target = np.select([kind < _ANYWHERE, kind < _ANYWHERE + _NEAR], [anywhere, near], topics)
 
     # Rows are in order of topic and date, so the papers of a topic in a period are a range of rows.
     position = topic + when
@@ -304,7 +304,7 @@ def _texts(
     subjects = rng.integers(_SUBJECTS, size=(len(field_of), 3)) + _SUBJECTS * field_of[:, None]
     subjects[:, 2] = rng.integers(_SUBJECTS * len(MAG_FIELDS), size=len(field_of))
     chosen = subjects[topic[:, None], rng.integers(3, size=(n, _OWN))]
-    own = _SUBJECT_START + chosen * _SUBJECT + _zipf(rng.random((n, _OWN)), _SUBJECT)
+    own_words = _SUBJECT_START + chosen * _SUBJECT + _zipf(rng.random((n, _OWN)), _SUBJECT)
     words = pa.concat_arrays([_vocabulary(seed), _forms(_made_up(rng, n * _COINED, 3))])
     references = np.diff(indptr)
 
@@ -321,7 +321,7 @@ def _texts(
                 _zipf(pick, len(FUNCTION_WORDS)),
                 _GENERAL_START + _zipf(pick, _GENERAL),
                 _FIELD_START + field_of[topic[owner]] * _FIELD + _zipf(pick, _FIELD),
-                own[owner, _zipf(pick, _OWN)],
+                own_words[owner, _zipf(pick, _OWN)],
             ],
             coined,
         )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from pipeline.core.text import Keys
-from pipeline.sources.base import PaperBatch, QuerySet
+from pipeline.sources.base import AnyRelease, PaperBatch
 
 BATCH_EDGES = 262_144
 """Citations of one batch, about."""
@@ -18,7 +18,7 @@ BATCH_EDGES = 262_144
 
 @dataclass
 class Abstracts:
-    """Some abstracts, and what was read for them.
+    """Abstracts, and counts of the records read for them.
 
     Attributes:
         keys: uint64 ``[n]``, :func:`pipeline.core.text.id_key` of each abstract's paper.
@@ -39,7 +39,7 @@ class Abstracts:
 
 @dataclass
 class Citations:
-    """Some citations, and what was read for them.
+    """Citations, and counts of the records read for them.
 
     Attributes:
         citing: uint64 ``[n]``, :func:`pipeline.core.text.id_key` of the citing papers.
@@ -59,35 +59,14 @@ class Citations:
 
 
 @runtime_checkable
-class JoinedRelease(Protocol):
-    """A release in several tables. Instances travel to worker processes by pickling.
+class JoinedRelease(AnyRelease, Protocol):
+    """A release in several tables; its parts are those of all tables.
 
     Of several abstracts of one paper the first counts, in the order of the parts.
     """
-
-    @property
-    def allow_empty(self) -> bool:
-        """See :class:`pipeline.sources.base.Limits`."""
-
-    @property
-    def max_text(self) -> int:
-        """See :class:`pipeline.sources.base.Limits`."""
-
-    @property
-    def source(self) -> str:
-        """Name of the source, such as ``s2ag``."""
-
-    def identity(self) -> Mapping[str, Any]:
-        """Return what decides the content, as plain data."""
-
-    def parts(self) -> Sequence[str]:
-        """Return the names of all tables' parts, in the release's order; each is read on its own, in any process."""
 
     def read_table(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
         """Yield what one part holds: papers (with what abstracts and references they bring), abstracts, citations."""
 
     def joined_bytes(self) -> int:
         """Return roughly the bytes of memory of all tables together; it decides the number of partitions."""
-
-    def queries(self) -> QuerySet | None:
-        """Return the queries the release brings, if any."""

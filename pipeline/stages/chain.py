@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
-from pipeline.core.errors import InputError, LackError, nearest
+from pipeline.core.errors import InputError, InsufficientDataError, nearest
 from pipeline.core.task import Task
 from pipeline.retrieve.engines import EXACT_ENGINES
 from pipeline.retrieve.indexes import KINDS, IndexSettings, parse_settings
@@ -73,7 +73,7 @@ def evaluations(
     missing_positives: str = "ignore",
     measure_engine: str = "numpy",
     allow_unknown: bool = False,
-    left_out: Callable[[LackError], None] | None = None,
+    left_out: Callable[[InsufficientDataError], None] | None = None,
 ) -> list[Evaluation]:
     """Return an evaluation for each pool and system, pool by pool.
 
@@ -98,7 +98,7 @@ def evaluations(
     Raises:
         InputError: there is no such engine or nothing to search by it, no tuning of a pool for which one is required,
             or a measure is deeper than the rankings.
-        LackError: a weighted sum has no validation queries.
+        InsufficientDataError: a weighted sum has no validation queries.
     """
     index = parse_settings(engine)
     if index is None and engine not in ENGINES:
@@ -114,7 +114,7 @@ def evaluations(
         try:
             evaluation = make.evaluation(pool, system)
             found += [each for each in (evaluation.exact, evaluation) if each is not None]
-        except LackError as error:
+        except InsufficientDataError as error:
             if left_out is None:
                 raise
             left_out(error)
@@ -244,7 +244,7 @@ class _Evaluations:
                 return other
         if found := validation_task(pool):
             return found
-        raise LackError(
+        raise InsufficientDataError(
             f"there are no validation queries for {system.name} on {pool.slug}",
             "Fuse by rank instead, rrf(...), or give --year and a number of --queries",
         )

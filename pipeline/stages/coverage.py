@@ -51,7 +51,7 @@ class PoolWithVectors:
         return dataclasses.replace(ranking, query=self.kept[ranking.query].astype(np.uint32))
 
 
-def covered(inputs: Inputs, missing: Missing | None, name: str) -> PoolWithVectors:
+def pool_with_vectors(inputs: Inputs, missing: Missing | None, name: str) -> PoolWithVectors:
     """Return what of a pool can be ranked.
 
     Raises:

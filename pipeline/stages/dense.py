@@ -41,7 +41,7 @@ from pipeline.retrieve.base import (
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.indexes import IndexSettings
 from pipeline.retrieve.topk import TopK, pack
-from pipeline.stages.coverage import SKIPPED, PoolWithVectors, covered
+from pipeline.stages.coverage import SKIPPED, PoolWithVectors, pool_with_vectors
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
 
@@ -111,7 +111,7 @@ class DenseSearch:
         planned = out.plan() or {}
         if any(map(out.done, planned)):
             return planned
-        pool = covered(inputs, self.missing, self.name)
+        pool = pool_with_vectors(inputs, self.missing, self.name)
         candidates = len(pool.candidates)
         most = MOST_UNITS if spread else -(-candidates // LOCAL_UNIT)
         count = max(1, min(most, len(pool.starts) - 1))
@@ -142,14 +142,14 @@ class DenseSearch:
         engines = ", ".join(sorted({fact["engine"] for fact in found}))
         pools = max((fact["pools_in_pass"] for fact in found), default=0)
         out.note(engine=engines, units=len(units), pools_in_pass=pools, **_encoders(inputs))
-        counts = covered(inputs, self.missing, self.name).counts
+        counts = pool_with_vectors(inputs, self.missing, self.name).counts
         return {**write_ranking(best.ranking(), pool, self.depth, out), **counts}
 
     def _passes(self, jobs: Sequence[Job], memory: int) -> list[list[_Part]]:
         """Group units: those of one pass have queries, shards and stores in common; their lists fit in memory/4."""
         alike: dict[tuple[object, ...], list[_Part]] = {}
         for job in jobs:
-            pool = covered(job.inputs, self.missing, self.name)
+            pool = pool_with_vectors(job.inputs, self.missing, self.name)
             stores = [job.inputs[role].path.parent for role in ("paper", "query") if role in job.inputs]
             for unit in job.units:
                 part = _Part(job, pool, unit, _candidates(pool, unit))
@@ -238,7 +238,7 @@ def approximate_ranking_task(
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.ann import ApproximateEngine, recall
 
-        opened, store = covered(inputs, model.missing, model.name), store_of(inputs["paper"])
+        opened, store = pool_with_vectors(inputs, model.missing, model.name), store_of(inputs["paper"])
         size = block_rows(store.dimension, resources.memory)
         queries = _matrix(store_of(inputs.get("query", inputs["paper"])), opened.query_rows, size)
         with Progress(len(opened.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:

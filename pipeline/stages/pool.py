@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, LackError
+from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
@@ -27,7 +27,7 @@ from pipeline.stages.search import slug_of
 
 
 @dataclass(frozen=True)
-class Drawing:
+class PoolBuilder:
     """The work of a pool.
 
     Attributes:
@@ -61,18 +61,18 @@ def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Pat
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
     if config.split == "validation":
         inputs["test"] = pool_task(corpus, dataclasses.replace(config, split="test", sample=1), exclude)
-    drawing = Drawing(config, tuple(exclude), read_ids(exclude))
+    builder = PoolBuilder(config, tuple(exclude), read_ids(exclude))
     version = 2 if config.queries_are == "texts" else 1
-    return Task("pool", version, POOLS, f"{slug_of(corpus)}-{config.slug}", config, inputs, drawing)
+    return Task("pool", version, POOLS, f"{slug_of(corpus)}-{config.slug}", config, inputs, builder)
 
 
 def validation_task(pool: Task) -> Task | None:
     """Return the task of the validation pool that belongs to a test pool; None where no queries are left for one."""
-    drawing = pool.run
-    if not isinstance(drawing, Drawing) or drawing.config.queries_are == "texts" or drawing.config.queries == "all":
+    builder = pool.run
+    if not isinstance(builder, PoolBuilder) or builder.config.queries_are == "texts" or builder.config.queries == "all":
         return None
-    config = dataclasses.replace(drawing.config, split="validation", sample=1)
-    return pool_task(pool.inputs["corpus"], config, drawing.exclude)
+    config = dataclasses.replace(builder.config, split="validation", sample=1)
+    return pool_task(pool.inputs["corpus"], config, builder.exclude)
 
 
 def exclusions(paths: Sequence[Path]) -> tuple[tuple[str, str], ...]:
@@ -87,18 +87,18 @@ def check_pool(task: Task) -> None:
         check_queries(Corpus(corpus), config)
 
 
-def explained(error: LackError, pools: Sequence[Task]) -> LackError:
+def explained(error: InsufficientDataError, pools: Sequence[Task]) -> InsufficientDataError:
     """Return an error about some pools of one corpus with the settings nearest to theirs that it has papers for."""
     pools = [pool for pool in pools if pool.config.split == "validation"] or pools
     first = pools[0]
-    corpus, drawing = first.inputs["corpus"], first.run
-    if not isinstance(corpus, Artifact) or not isinstance(drawing, Drawing) or first.config.queries_are == "texts":
+    corpus, builder = first.inputs["corpus"], first.run
+    if not isinstance(corpus, Artifact) or not isinstance(builder, PoolBuilder) or first.config.queries_are == "texts":
         return error
     opened, config = Corpus(corpus), first.config
     fields, sizes = (tuple(dict.fromkeys(getattr(pool.config, name) for pool in pools)) for name in ("field", "size"))
     for free in ({"queries", "size"}, {"year", "queries", "size"}):
         held_out = config.split == "validation"
-        if found := largest(opened, config, fields, sizes, free, drawing.ids, held_out=held_out):
+        if found := largest(opened, config, fields, sizes, free, builder.ids, held_out=held_out):
             found = ({} if config.year == SETTINGS["year"].default else {"year": config.year}) | found
             error.instead = {SETTINGS[name].option: SETTINGS[name].typed(value) for name, value in found.items()}
             break

@@ -10,9 +10,9 @@ import numpy as np
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import canonical
+from pipeline.core.runner import Step
 from pipeline.core.task import Task
 from pipeline.core.workspace import POOLS
-from pipeline.runner import Step
 
 _RATES = {
     "pool": (2e-6, 4.0),

@@ -13,7 +13,7 @@ from pipeline.corpus.pools import table
 
 
 @dataclass(frozen=True)
-class GivenPool(PoolConfig):
+class ExternalPoolConfig(PoolConfig):
     """Settings of a pool that is given. Inherited settings that draw queries and candidates have no effect."""
 
     year: int | None = None

@@ -13,9 +13,9 @@ from pipeline.core import files, provenance
 from pipeline.core.config import canonical, file_name
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.progress import say
+from pipeline.core.runner import Step
 from pipeline.core.workspace import CORPORA, REPORTS, find_corpus_folder, name_study_corpus
 from pipeline.exchange.frames import as_csv
-from pipeline.runner import Step
 from pipeline.scores.figures import FORMATS, drawing, save
 from pipeline.scores.page.index import write_index, write_page
 from pipeline.scores.page.parts import Chart, Image, Page, TablePart

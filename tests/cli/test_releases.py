@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.corpus.test_join import random_tables
-from tests.fetch.server import KEY, Datasets, serving
+from tests.sources.server import KEY, Datasets, serving
 
 
 def test_s2ag_is_fetched_built_and_described(tmp_path: Path) -> None:

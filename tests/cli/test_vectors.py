@@ -13,7 +13,7 @@ from pipeline.core.workspace import VECTORS
 from pipeline.encode.store import VectorStore
 from tests.cli.run import flags, mdcr, mdcr_json
 from tests.corpus.test_join import random_tables
-from tests.fetch.server import KEY, Datasets, serving
+from tests.sources.server import KEY, Datasets, serving
 
 POOL = flags("--size all --queries 5 --samples 1")
 

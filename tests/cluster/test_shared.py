@@ -11,11 +11,11 @@ import pytest
 from pipeline.cluster.resume import resume, wait_until_visible
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.core.units import Slice
 from pipeline.core.workdir import Workdir
 from pipeline.encode import registry
-from pipeline.runner import Runner
 from pipeline.stages.embed import embed_tasks, store_of
 from tests.builders import made_up_paper, make_corpus, make_pool
 from tests.cluster.stale import stale_view

@@ -15,10 +15,10 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.units import Assignment, Slice, divide, run_assignment
 from pipeline.core.workdir import Workdir
-from pipeline.runner import Runner
 
 HERE = Resources(memory=2**30, workers=2, device="cpu")
 

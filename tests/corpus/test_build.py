@@ -13,11 +13,11 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus import build, extract, graph, merge, order
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus
-from pipeline.runner import Runner
 from pipeline.sources import papers as buffer
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.stages.corpus import corpus_task

@@ -10,10 +10,10 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus import deduplicate
 from pipeline.corpus.duplicates import DuplicatesConfig, find_duplicates, groups
 from pipeline.corpus.reader import Corpus
-from pipeline.runner import Runner
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.stages.corpus import corpus_task, without_duplicates_task
 from tests.corpus.oracle import papers_of

@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.runner import Runner
 from pipeline.sources.base import Release
 from pipeline.sources.openalex import OpenAlex
 from pipeline.sources.s2ag import S2ag

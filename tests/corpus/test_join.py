@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus import join
 from pipeline.corpus.partition import PartitionWriter, partition_of, read_partition
-from pipeline.runner import Runner
 from pipeline.sources.base import RAW_PAPERS
 from pipeline.sources.s2ag import S2ag
 from pipeline.stages.corpus import corpus_task

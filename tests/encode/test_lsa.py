@@ -13,10 +13,10 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import registry
 from pipeline.encode.lsa import LsaEncoder
-from pipeline.runner import Runner
 from pipeline.stages.fit import fit_task
 from tests.builders import made_up_paper, make_corpus
 

@@ -17,11 +17,11 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import precomputed, registry
 from pipeline.encode.export import export_vectors, open_vectors
 from pipeline.encode.vectorfiles import VectorFile
-from pipeline.runner import Runner
 from pipeline.stages import imported
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of

@@ -11,10 +11,10 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.encode.spec import Storage
 from pipeline.encode.store import VectorStore, write_rows, write_shard
-from pipeline.runner import Runner
 
 Vectors = Mapping[int, Sequence[Sequence[float]]]
 """Vectors of each row."""

@@ -17,6 +17,7 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
@@ -26,7 +27,6 @@ from pipeline.exchange.rankings import run_dict, to_ranx, write_ranking
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import parse_measures
-from pipeline.runner import Runner
 from pipeline.sources.beir import Beir
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.pool import pool_task

@@ -154,7 +154,7 @@ def test_compiled_ranx_gives_the_same_bits_on_any_number_of_threads() -> None:
 
 def test_average_precision_from_ranks_is_the_same_measure() -> None:
     qrels, run = inputs(*random_case(9, queries=30, rows=40, depth=20, positives=10, score_levels=9))
-    found = Hits.of(qrels, run).found
+    found = Hits.of(qrels, run).retrieved
     ranks = np.zeros((len(qrels.rows), 2), np.int64)
     ranks[qrels.offsets[found.query] + found.nth() - 1, 0] = found.rank
     values = average_precision(ranks, qrels.offsets)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Rows, Text
 from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
 from pipeline.retrieve.bm25 import grid
@@ -23,7 +24,6 @@ from pipeline.retrieve.bm25.collection import Collection, QueryTerms
 from pipeline.retrieve.bm25.forward_index import Block, ForwardIndex
 from pipeline.retrieve.bm25.search import search
 from pipeline.retrieve.lucene import LuceneIndex, build_index
-from pipeline.runner import Runner
 from pipeline.stages.bm25 import index_of, terms_tasks
 from tests.builders import make_corpus, make_pool
 from tests.shared import real

@@ -48,13 +48,13 @@ def test_fixed_sum_is_a_sum() -> None:
 def test_estimates_are_within_a_bound_that_is_not_far_too_wide(name: str, metric: Metric, low: bool) -> None:
     case = make_case(name, dimension=100, candidates=400)
     queries, vectors = (each.astype(np.float32) for each in (case.queries, case.vectors))
-    space = ScoreBounds(queries, pair_norms(queries), metric, vectors[:100], case.rows, low=low)
-    points = space.place(torch.from_numpy(vectors), case.rows)
-    products = (space.points @ points.points.T).float().numpy()
+    bounds = ScoreBounds(queries, pair_norms(queries), metric, vectors[:100], case.rows, low=low)
+    points = bounds.place(torch.from_numpy(vectors), case.rows)
+    products = (bounds.points @ points.points.T).float().numpy()
     estimates = (products + points.bias.numpy()).astype(float)
-    bound = space.length[:, None] * points.spread.numpy() + points.extra.numpy() + space.loss * np.abs(products)
+    bound = bounds.length[:, None] * points.spread.numpy() + points.extra.numpy() + bounds.loss * np.abs(products)
     exact = np.array([_exact(q, vectors.astype(float), metric) for q in queries.astype(float)])
-    off = np.abs(estimates - (exact - space.shift[:, None]) / space.scale)
+    off = np.abs(estimates - (exact - bounds.shift[:, None]) / bounds.scale)
     assert (off <= bound).all()
     if low and name in ("random", "zeros", "half precision"):
         assert off.max() > 0.05 * bound.max()

@@ -9,12 +9,12 @@ from typing import Any
 from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, POOL_QUERIES, RANKING
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, RANKINGS, TUNINGS
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.runner import Runner
 from pipeline.stages.score import score_task
 from pipeline.stages.search import RECORDED
 from tests.builders import make_corpus, make_pool

@@ -14,11 +14,11 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.schema import SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
-from pipeline.runner import Runner
 from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose, load
 from pipeline.scores.labels import labelled

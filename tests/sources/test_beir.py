@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Corpus
-from pipeline.runner import Runner
 from pipeline.sources.beir import Beir
 from pipeline.stages.corpus import corpus_task
 

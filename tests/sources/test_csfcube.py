@@ -10,10 +10,10 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.aspire import split_sentences
 from pipeline.encode.sentences import SentencesEncoder
-from pipeline.runner import Runner
 from pipeline.sources.csfcube import Csfcube
 from pipeline.stages.corpus import corpus_task
 from tests.encode.stub import StubEncoder

@@ -13,12 +13,12 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Corpus
-from pipeline.runner import Runner
 from pipeline.sources import papers
 from pipeline.sources.beir import Beir
 from pipeline.sources.collection import Collection
-from pipeline.sources.openalex_layout import Layout, read_manifest
+from pipeline.sources.openalex_files import Layout, read_manifest
 from pipeline.sources.registry import open_release
 from pipeline.stages.corpus import corpus_task
 from tests.releases import (

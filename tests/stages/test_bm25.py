@@ -12,10 +12,10 @@ from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.core.workdir import Workdir
 from pipeline.retrieve.bm25 import forward_index
-from pipeline.runner import Runner
 from pipeline.stages.bm25 import bm25_ranking_task, index_of, lucene_task, stored_terms_tasks, terms_tasks
 from tests.builders import make_corpus, make_pool
 from tests.retrieve.bm25 import pairs_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.units import Assignment, Slice, run_assignment
-from pipeline.runner import Runner
 from pipeline.sources.synthetic import Synthetic
 from pipeline.stages.corpus import corpus_task
 

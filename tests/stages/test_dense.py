@@ -11,10 +11,10 @@ import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.core.units import Assignment, Slice, run_here
 from pipeline.encode import registry
-from pipeline.runner import Runner
 from pipeline.stages import dense
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks

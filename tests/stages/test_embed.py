@@ -11,6 +11,7 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.core.workspace import VECTORS
 from pipeline.corpus.pool import Pool
@@ -19,7 +20,6 @@ from pipeline.encode import kinds, registry, shards
 from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.spec import Model
 from pipeline.encode.store import VectorStore
-from pipeline.runner import Runner
 from pipeline.stages.embed import embed_tasks, store_folder, store_of, stored_tasks
 from tests.builders import make_corpus, make_pool
 from tests.encode.stub import StubEncoder, StubSpec, stub, unit_vector

@@ -13,12 +13,12 @@ from pipeline.cli.main import main
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import kinds, registry
 from pipeline.encode.probe import Probe
 from pipeline.encode.spec import TransformerSpec
-from pipeline.runner import Runner
 from pipeline.stages.embed import CorpusTexts, describe_stores, embed_tasks, query_model, store_of, stored_tasks
 from pipeline.stages.plan import plan, sample_texts
 from pipeline.stages.systems import Dense, parse_systems

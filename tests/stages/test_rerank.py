@@ -14,13 +14,13 @@ import sentence_transformers
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.core.units import Slice
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
 from pipeline.encode.base import Encoded
-from pipeline.runner import Runner
 from pipeline.stages import rerank
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks

@@ -14,6 +14,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.schema import RANKING, SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
@@ -21,7 +22,6 @@ from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.measure.engines import ENGINES
 from pipeline.measure.measures import DEFAULT
-from pipeline.runner import Runner
 from pipeline.sources.beir import Beir
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.pool import pool_task

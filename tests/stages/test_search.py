@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
@@ -23,7 +24,6 @@ from pipeline.encode.base import Encoded
 from pipeline.retrieve.base import Metric
 from pipeline.retrieve.canonical import brute_force, brute_force_groups
 from pipeline.retrieve.indexes import IndexSettings
-from pipeline.runner import Runner
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from tests.builders import make_corpus, make_pool

@@ -14,9 +14,9 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.runner import Runner
 from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
 from pipeline.stages.chain import Evaluation, evaluations
 from pipeline.stages.pool import pool_task

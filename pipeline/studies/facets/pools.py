@@ -24,7 +24,7 @@ from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.sources.csfcube import query_id
-from pipeline.studies.pools import GivenPool, write_pool
+from pipeline.studies.pools import ExternalPoolConfig, write_pool
 
 FACET, WHOLE = "facet", "whole"
 """What is asked: the query's sentences of the facet, or the whole paper."""
@@ -33,7 +33,7 @@ _QUERIES: Mapping[str, Literal["papers", "texts"]] = {FACET: "texts", WHOLE: "pa
 
 
 @dataclass(frozen=True)
-class FacetPool(GivenPool):
+class FacetPool(ExternalPoolConfig):
     """Settings of the pools of one facet.
 
     Attributes:

@@ -91,9 +91,9 @@ def benchmark_task(corpus: Artifact, parts: Sequence[FieldRankings], config: Ben
 def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkConfig, out: Workdir) -> Counts:
     corpus = Corpus(inputs["corpus"])
     pools = {place: Pool(inputs["/".join(place)], corpus) for place in places}
-    drawer = drawer_of(corpus, pools.values(), config.drawing)
+    sampler = sampler_of(corpus, pools.values(), config.drawing)
     tops = {
-        place: {name: drawer.top_negatives(inputs["/".join([*place, name])], pool) for name in config.systems}
+        place: {name: sampler.top_negatives(inputs["/".join([*place, name])], pool) for name in config.systems}
         for place, pool in pools.items()
     }
     tested = [own for (split, _), own in tops.items() if split == "test"]
@@ -108,7 +108,7 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
             for place in (place for place in places if place[0] == split):
                 pool, own = pools[place], {name: tops[place][name] for name in chosen}
                 kept = np.ones(len(pool.query_rows), bool) if split == "test" else ~np.isin(pool.query_rows, test_rows)
-                every = drawer.draw(pool, split, own, drawer.most_cited(place[1]))
+                every = sampler.draw(pool, split, own, sampler.most_cited(place[1]))
                 drawn = list(itertools.compress(every, kept))
                 ids = itertools.compress(pool.query_ids(), kept)
                 lists[place[1]] = dict(zip(ids, _named(corpus, drawn), strict=True))
@@ -128,8 +128,8 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
     }
 
 
-def drawer_of(corpus: Corpus, pools: Iterable[Pool], drawing: SamplingConfig) -> CandidateSampler:
-    """Return the drawer for pools, which have one query year and one prefilter."""
+def sampler_of(corpus: Corpus, pools: Iterable[Pool], drawing: SamplingConfig) -> CandidateSampler:
+    """Return the sampler for pools, which have one query year and one prefilter."""
     configs = [pool.artifact.manifest.config for pool in pools]
     return CandidateSampler(corpus, PrefilterConfig(**configs[0]["prefilter"]), configs[0]["year"], drawing)
 

@@ -86,7 +86,7 @@ class CandidateSampler:
         self._prefiltered = np.flatnonzero(prefilter(attributes, rules)[0] & in_time)
 
     def redrawn(self, redraw: int) -> CandidateSampler:
-        """Return the drawer of another draw of the negatives."""
+        """Return the sampler of another draw of the negatives."""
         other = copy.copy(self)
         other._drawing = replace(self._drawing, redraw=redraw)
         return other

@@ -27,7 +27,7 @@ from pipeline.measure.statistics import Floats, paired_permutation
 from pipeline.retrieve.base import Ranking
 from pipeline.scores.page.browse import Typed
 from pipeline.studies.mdcr.layout import TRUE, candidates_of
-from pipeline.studies.pools import GivenPool, write_pool
+from pipeline.studies.pools import ExternalPoolConfig, write_pool
 
 Places = npt.NDArray[np.int64]
 OfField = Mapping[str, Mapping[str, Sequence[str]]]
@@ -57,7 +57,7 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class ListsConfig(GivenPool):
+class ListsConfig(ExternalPoolConfig):
     """Settings of a pool of lists: their digest, and how many candidates the longest one has."""
 
     lists: str = ""

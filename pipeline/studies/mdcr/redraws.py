@@ -17,7 +17,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.studies.mdcr.build import FieldRankings, drawer_of
+from pipeline.studies.mdcr.build import FieldRankings, sampler_of
 from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM, SamplingConfig
 from pipeline.studies.mdcr.layout import TRUE
 from pipeline.studies.mdcr.lists import ListsConfig, write_lists_pool
@@ -59,12 +59,12 @@ def draws_pool_task(corpus: Artifact, part: FieldRankings, drawing: SamplingConf
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened = Corpus(inputs["corpus"])
         pool = Pool(inputs["pool"], opened)
-        drawer = drawer_of(opened, [pool], drawing)
-        tops = {name: drawer.top_negatives(inputs[name], pool) for name in part.rankings}
-        popular = drawer.most_cited(part.field)
+        sampler = sampler_of(opened, [pool], drawing)
+        tops = {name: sampler.top_negatives(inputs[name], pool) for name in part.rankings}
+        popular = sampler.most_cited(part.field)
         query, row, types = [], [], []
         for each in wanted:
-            found = drawer.redrawn(each.redraw).draw(pool, part.split, {n: tops[n] for n in each.systems}, popular)
+            found = sampler.redrawn(each.redraw).draw(pool, part.split, {n: tops[n] for n in each.systems}, popular)
             for number, by_type in enumerate(found):
                 for name, rows in by_type.items():
                     if name != TRUE or each is wanted[0]:

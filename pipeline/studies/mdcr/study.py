@@ -12,7 +12,7 @@ import polars as pl
 from pipeline.api import Workspace, selection
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
-from pipeline.core.errors import InputError, LackError
+from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
@@ -136,7 +136,7 @@ def field_pools(
             if not workspace.runner.published(val):
                 _check(opened, test.config, val.config)
             found[field] = {"val": val, "test": test}
-        except LackError as error:
+        except InsufficientDataError as error:
             left_out[field] = error.what
     return found, left_out
 
@@ -145,7 +145,7 @@ def _check(corpus: Corpus, test: PoolConfig, val: PoolConfig) -> None:
     """Choose the queries of both splits.
 
     Raises:
-        LackError: there are too few.
+        InsufficientDataError: there are too few.
     """
     kept = prefilter(corpus.attributes, test.prefilter)[0]
     rows = choose_queries(corpus, test, kept, np.empty(0, np.int64)).rows

@@ -17,13 +17,13 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.reader import Corpus
 from pipeline.studies.neighbours.corpus import TITLE, Members, Rows, drawn
-from pipeline.studies.pools import GivenPool, write_pool
+from pipeline.studies.pools import ExternalPoolConfig, write_pool
 
 Kind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
 
 
 @dataclass(frozen=True)
-class NeighbourPoolConfig(GivenPool):
+class NeighbourPoolConfig(ExternalPoolConfig):
     """Settings of a pool of a corpus of neighbours.
 
     Attributes:

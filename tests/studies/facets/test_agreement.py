@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.runner import Runner
 from pipeline.sources.csfcube import Csfcube
 from pipeline.stages.corpus import corpus_task
 from pipeline.studies.facets.agreement import agreement, by_citation, citations, rank_correlation

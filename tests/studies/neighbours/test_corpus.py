@@ -9,9 +9,9 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.runner import Runner
 from pipeline.studies.neighbours.corpus import Members, NeighboursConfig, neighbours_task
 from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.neighbours.pools import NeighbourPoolConfig, pool_task

@@ -8,10 +8,10 @@ import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.registry import resolve
-from pipeline.runner import Runner
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.studies.neighbours.corpus import Members

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
-from pipeline.runner import Runner
+from pipeline.core.runner import Runner
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.embed import store_of
 from pipeline.studies.scirepeval import steps

@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from pipeline.core.errors import InputError, StageError
-from pipeline.fetch import openalex
-from pipeline.fetch.openalex import OpenAlexCatalogue, list_objects
-from pipeline.fetch.release import RECORD, fetch_release
-from pipeline.fetch.remote import ATTEMPTS, Remote, ask
+from pipeline.sources import openalex_files
+from pipeline.sources.download import RECORD, fetch_release
+from pipeline.sources.openalex_files import OpenAlexCatalogue, list_objects
+from pipeline.sources.remote import ATTEMPTS, Remote, ask
 from tests.cli.run import flags, mdcr
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -96,7 +96,7 @@ def test_a_repeated_token_ends_a_listing(server: Server, session: httpx.Client) 
 
 
 def test_a_listing_without_an_end_ends(server: Server, session: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openalex, "_PAGES", 20)
+    monkeypatch.setattr(openalex_files, "_PAGES", 20)
     server.answer = lambda request: send(request, 200, listing(f"t{len(server.requests)}", "a.gz"))
     with pytest.raises(StageError, match="lists data/ on more than 20 pages"):
         list(list_objects(session, server.address, "data/"))

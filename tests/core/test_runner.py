@@ -21,9 +21,9 @@ from pipeline.core.manifest import Counts
 from pipeline.core.progress import say
 from pipeline.core.publish import _acquire
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
-from pipeline.runner import Runner
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def test_an_error_publishes_nothing_and_leaves_no_litter(tmp_path: Path) -> None
 SCRIPT = """
 import sys
 from pathlib import Path
-from tests.test_runner import letters, runner
+from tests.core.test_runner import letters, runner
 runner(Path(sys.argv[1])).make(letters("abcdefgh", letters("xyz", pause=0.05), pause=0.05))
 """
 
@@ -223,7 +223,7 @@ runner(Path(sys.argv[1])).make(letters("abcdefgh", letters("xyz", pause=0.05), p
 GROUP = """
 import sys
 from pathlib import Path
-from tests.test_runner import letters, runner, together
+from tests.core.test_runner import letters, runner, together
 inner = letters("xyz", pause=0.03)
 runner(Path(sys.argv[1])).make_all([together(text, inner, pause=0.03) for text in ("abc", "def", "ghi")])
 """

@@ -115,7 +115,7 @@ def ask(
 
 
 def refuse_hopeless(url: str, error: Exception) -> None:
-    """Raise an error if no later attempt can succeed.
+    """Raise an error where further attempts cannot succeed.
 
     Raises:
         StageError: the host has no address.
@@ -134,7 +134,7 @@ def refuse_hopeless(url: str, error: Exception) -> None:
 
 
 def say_wait(url: str, problem: str, seconds: float) -> None:
-    """Say that the next attempt waits, and why."""
+    """Print why and how long the next attempt waits."""
     if seconds:
         say(f"{bare(url)}: {problem}; the next attempt is in {span(seconds)}")
 
@@ -149,7 +149,7 @@ def _redirected(session: httpx.Client, request: httpx.Request, private: Mapping[
         finally:
             answer.close()
         if answer.next_request is None:
-            headers = httpx.Headers([each for each in answer.headers.multi_items() if each[0] != "content-encoding"])
+            headers = httpx.Headers([item for item in answer.headers.multi_items() if item[0] != "content-encoding"])
             return httpx.Response(answer.status_code, headers=headers, content=body, request=request)
         request = answer.next_request
         if _origin(request.url) != origin:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from pipeline.fetch.remote import client
+from pipeline.sources.remote import client
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub: the published files of SciRepEval."""
+"""SciRepEval (Singh et al. 2023): the published files on the Hugging Face hub; its study reads them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from pipeline.core.errors import InputError, StageError, nearest
-from pipeline.fetch.remote import Remote, plain_name
+from pipeline.sources.remote import Remote, plain_name
 
 REPOSITORIES = {"scirepeval": "evaluation", "scirepeval_test": r"train|test(_hard|_soft)?(_qrel)?|(reviewer_)?metadata"}
 """Data sets of the organisation ``allenai``, and the splits that an evaluation reads."""
@@ -21,7 +21,7 @@ class SciRepEvalCatalogue:
 
     Args:
         configurations: which to fetch; empty: all.
-        train: whether the training splits of the texts belong to them, which leak checks read.
+        train: also fetch the training splits of the texts, which leak checks read.
         endpoint: address of the hub; None: its own, or that of ``HF_ENDPOINT``.
 
     Raises:
@@ -47,18 +47,19 @@ class SciRepEvalCatalogue:
                         f"FOLDER/{dataset}, for each of {' and '.join(REPOSITORIES)}; then "
                         "mdcr study scirepeval --input FOLDER",
                     ) from error
-                found = [(each, kept[1]) for each in info.siblings or () if (kept := wanted.fullmatch(each.rfilename))]
-                if found:
+                listed = [(file, m[1]) for file in info.siblings or () if (m := wanted.fullmatch(file.rfilename))]
+                if listed:
                     break
             commits.append(str(info.sha))
-            offered |= {configuration for _, configuration in found}
-            for each, configuration in found:
+            offered |= {configuration for _, configuration in listed}
+            for file, configuration in listed:
                 if not configurations or configuration in configurations:
+                    name = file.rfilename
                     url = hf_hub_url(
-                        f"allenai/{dataset}", each.rfilename, repo_type="dataset", revision=info.sha, endpoint=endpoint
+                        f"allenai/{dataset}", name, repo_type="dataset", revision=info.sha, endpoint=endpoint
                     )
-                    sha256 = each.lfs.sha256 if each.lfs else None
-                    self._files.append(Remote(f"{dataset}/{each.rfilename}", url, each.size, sha256=sha256))
+                    sha256 = file.lfs.sha256 if file.lfs else None
+                    self._files.append(Remote(f"{dataset}/{name}", url, file.size, sha256=sha256))
         for name in configurations:
             if name not in offered:
                 raise InputError(f"the hub has no configuration {name!r} of SciRepEval", nearest(name, offered))

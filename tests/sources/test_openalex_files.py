@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import InputError, StageError
-from pipeline.fetch.openalex import OpenAlexCatalogue, list_objects
-from pipeline.fetch.release import fetch_release
+from pipeline.sources.download import fetch_release
 from pipeline.sources.openalex import OpenAlex
+from pipeline.sources.openalex_files import OpenAlexCatalogue, list_objects
 
 
 def sleepless(_: float) -> None:

@@ -122,7 +122,7 @@ class Runner:
         return run_slice(tasks[0].units, jobs, self.resources, part) if tasks[0].units else 0
 
     def _make(self, tasks: Sequence[Task]) -> None:
-        """Build or repair what needs it of some tasks that are made together."""
+        """Build missing artifacts and repair damaged ones, of tasks that are made together."""
         needed = [task for task in tasks if self._damage(task) != [] or self._unfinished(task)]
         inputs = {task.id: self._inputs(task) for task in (tasks if self.repair else needed)}
         with ExitStack() as stack:
@@ -264,12 +264,12 @@ class Runner:
 
 def with_inputs(tasks: Iterable[Task]) -> list[Task]:
     """Return tasks and the tasks that make their inputs, each once, inputs first."""
-    found: dict[str, Task] = {}
+    tasks_by_id: dict[str, Task] = {}
     for task in tasks:
-        inputs = (each for each in task.reads.values() if isinstance(each, Task))
-        for each in [*with_inputs(inputs), task]:
-            found.setdefault(each.id, each)
-    return list(found.values())
+        inputs = with_inputs(source for source in task.reads.values() if isinstance(source, Task))
+        for needed in (*inputs, task):
+            tasks_by_id.setdefault(needed.id, needed)
+    return list(tasks_by_id.values())
 
 
 def _add_to_group(groups: list[list[Task]], task: Task) -> None:

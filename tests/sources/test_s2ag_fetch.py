@@ -15,11 +15,10 @@ import httpx
 import pytest
 
 from pipeline.core.errors import CorruptError, InputError, StageError
-from pipeline.fetch.release import fetch_release
-from pipeline.fetch.remote import Remote
-from pipeline.fetch.s2ag import S2agCatalogue
-from pipeline.sources.s2ag import S2ag
-from tests.fetch.server import KEY, Datasets, serving
+from pipeline.sources.download import fetch_release
+from pipeline.sources.remote import Remote
+from pipeline.sources.s2ag import S2ag, S2agCatalogue
+from tests.sources.server import KEY, Datasets, serving
 
 PAPERS = "20260917_1_papers.gz"
 

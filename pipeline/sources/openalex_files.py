@@ -1,0 +1,304 @@
+"""Files of an OpenAlex snapshot: their layout on disk, the manifest, and the public bucket they are fetched from."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+from urllib.parse import quote, urlencode
+
+import httpx
+import msgspec
+
+from pipeline.core.errors import CorruptError, InputError, StageError, nearest
+from pipeline.core.text import integer
+from pipeline.sources.base import find_files, refuse_unfinished, require_files
+from pipeline.sources.remote import Remote, Wait, ask, bare, plain_name
+
+_PLACES = ("data/parquet/works", "data/jsonl/works", "data/works", "legacy-data/works")
+_MERGED = ("data/merged_ids/works", "legacy-data/merged_ids/works")
+_LEVELS = ("data", "legacy-data", "jsonl", "parquet", "works")
+_MANIFESTS = ("manifest.json", "manifest")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One copy of the works on disk.
+
+    Attributes:
+        works: folder of ``updated_date=*/part_*``.
+        suffix: ``.gz`` (JSON lines) or ``.parquet``.
+        merged: CSV files of merged ids; none in the layout of 2026.
+    """
+
+    works: Path
+    suffix: str
+    merged: tuple[Path, ...]
+
+    @classmethod
+    def find(cls, folder: Path) -> Layout:
+        """Find the works below ``folder``: the snapshot's root, or the folder of any of its formats.
+
+        Raises:
+            InputError: there is none, or more than one copy.
+        """
+        places = {folder / place.removeprefix(above) for place in _PLACES for above in ("", "data/", "legacy-data/")}
+        copies = [
+            (place, suffix)
+            for place in (folder, *sorted(places))
+            for suffix in (".gz", ".parquet")
+            if next(place.glob(f"updated_date=*/[!.]*{suffix}"), None)
+        ]
+        if not copies:
+            find_files(folder, [f"{place}/updated_date=*/part_*" for place in _PLACES], "OpenAlex works")
+        if len(copies) > 1:
+            listed = " and ".join(f"{place} ({suffix})" for place, suffix in copies)
+            raise InputError(f"{folder} holds the works twice: {listed}", "Give one of the two with --input")
+        works, suffix = copies[0]
+        roots = [folder]
+        while roots[-1].name in _LEVELS:
+            roots.append(roots[-1].parent)
+        refuse_unfinished(roots[-1])
+        merged = {path for root in roots for place in _MERGED for path in (root / place).glob("[!.]*.csv*")}
+        require_files(merged)
+        return cls(works, suffix, tuple(sorted(merged, key=lambda path: path.name)))
+
+    def files(self) -> list[Path]:
+        """Return the files of works.
+
+        Raises:
+            CorruptError: one that the manifest lists is not there, or has another size.
+        """
+        paths = find_files(self.works, (f"updated_date=*/*{self.suffix}",), "OpenAlex works")
+        listed = self.manifest
+        missing = [name for name in listed if not (self.works / name).is_file()]
+        if missing:
+            raise CorruptError(
+                f"{self.works} lacks {len(missing)} of the {len(listed)} files of its manifest, first {missing[0]}",
+                "Fetch the rest, or remove the manifest to build from the files that are there",
+            )
+        for name, entry in listed.items():
+            size = (self.works / name).stat().st_size
+            if entry.bytes is not None and size != entry.bytes:
+                raise CorruptError(
+                    f"{self.works / name} has {size:,} bytes, its manifest says {entry.bytes:,}", "Fetch it again"
+                )
+        return paths
+
+    @functools.cached_property
+    def manifest(self) -> dict[str, Listed]:
+        """What the manifest says of each file, by path below ``works``; empty where there is none."""
+        for name in _MANIFESTS:
+            path = self.works / name
+            if path.is_file():
+                return read_manifest(path.read_bytes(), str(path))
+        return {}
+
+
+class Listed(NamedTuple):
+    """What a manifest says of one file."""
+
+    bytes: int | None
+    records: int | None
+    sha256: str | None
+
+
+class _Meta(msgspec.Struct):
+    content_length: int | None = None
+    record_count: int | None = None
+    sha256: str | None = None
+
+
+class _Entry(msgspec.Struct):
+    url: str
+    meta: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Manifest(msgspec.Struct):
+    files: list[_Entry] | None = None
+    entries: list[_Entry] | None = None
+
+
+def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
+    """Return the files of works that a manifest lists, by path below the folder of works.
+
+    Both kinds are read: ``entries`` (until 2025) and ``files`` (since 2026), with paths or ``s3://`` addresses.
+
+    Raises:
+        CorruptError: it is not a manifest.
+    """
+    try:
+        manifest = msgspec.json.decode(text, type=_Manifest)
+        entries = manifest.entries if manifest.files is None else manifest.files
+        if entries is None:
+            raise msgspec.ValidationError("it lists no files")
+        return {
+            entry.url.rpartition("works/")[2]: Listed(
+                entry.meta.content_length, entry.meta.record_count, entry.meta.sha256
+            )
+            for entry in entries
+        }
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptError(f"{where} is not a manifest of OpenAlex works ({error!r})", "Fetch it again") from error
+
+
+ENDPOINT = "https://openalex.s3.amazonaws.com"
+
+_PAGES = 10_000
+"""Pages of the longest listing that is read, ten million objects."""
+
+_NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
+
+FORMATS = {
+    "jsonl": (("data/jsonl/works/",), ()),
+    "parquet": (("data/parquet/works/",), ()),
+    "legacy": (
+        ("legacy-data/works/", "data/works/"),
+        ("legacy-data/merged_ids/works/", "data/merged_ids/works/"),
+    ),
+}
+"""By format: folders of works and of merged ids in the bucket; the first that exists counts. The layout until 2025
+(``legacy``) moved in 2026; later ones have no merged ids."""
+
+
+@dataclass(frozen=True)
+class S3Object:
+    """One object of a listing."""
+
+    key: str
+    bytes: int
+    etag: str
+    modified: str
+
+
+def list_objects(
+    session: httpx.Client, bucket: str, prefix: str, *, page: int = 1_000, wait: Wait = time.sleep
+) -> Iterator[S3Object]:
+    """Yield the objects below a prefix, page after page (ListObjectsV2).
+
+    Args:
+        session: the HTTP client.
+        bucket: address of the bucket.
+        prefix: start of their keys.
+        page: objects a request.
+        wait: sleeps between attempts.
+
+    Raises:
+        StageError: the answer is not a listing.
+    """
+    query = {"list-type": "2", "prefix": prefix, "max-keys": str(page)}
+    tokens = set[str]()
+    where = bare(bucket)
+    for _ in range(_PAGES):
+        answer = ask(session, f"{bucket}/?{urlencode(query)}", wait=wait)
+        if answer.status_code != 200:
+            raise StageError(f"{where} does not list {prefix} (HTTP {answer.status_code})", "Check --endpoint")
+        try:
+            root = ET.fromstring(answer.content)  # noqa: S314  # expat refuses entity bombs since 2.4.1
+            if not root.tag.endswith("ListBucketResult"):
+                raise ValueError(root.tag)
+            for entry in root.iter(f"{_NAMESPACE}Contents"):
+                key, size, etag, modified = (
+                    entry.findtext(f"{_NAMESPACE}{name}", "") for name in ("Key", "Size", "ETag", "LastModified")
+                )
+                yield S3Object(key, integer(size), etag, modified)
+        except (ET.ParseError, ValueError) as error:
+            raise StageError(
+                f"{where} did not answer with a listing of {prefix} ({error})", "Check --endpoint"
+            ) from error
+        token = root.findtext(f"{_NAMESPACE}NextContinuationToken")
+        if not token:
+            return
+        if token in tokens:
+            raise StageError(f"{where} repeats a page of its listing of {prefix}", "Check --endpoint")
+        tokens.add(token)
+        query["continuation-token"] = token
+    raise StageError(f"{where} lists {prefix} on more than {_PAGES:,} pages", "Check --endpoint")
+
+
+class OpenAlexCatalogue:
+    """One format of the snapshot in the bucket; the bucket has one snapshot at a time.
+
+    Args:
+        session: the HTTP client.
+        kind: one of :data:`FORMATS`.
+        endpoint: address of the bucket.
+        wait: sleeps between attempts.
+
+    Raises:
+        InputError: the format is unknown or not in the bucket.
+    """
+
+    def __init__(
+        self,
+        session: httpx.Client,
+        kind: str,
+        endpoint: str = ENDPOINT,
+        wait: Wait = time.sleep,
+    ) -> None:
+        if kind not in FORMATS:
+            raise InputError(f"there is no format {kind!r} of the snapshot", nearest(kind, FORMATS))
+        self._session, self._endpoint, self._wait, self._format = session, endpoint.rstrip("/"), wait, kind
+        self._lock = threading.Lock()
+        works, merged = FORMATS[kind]
+        self._works = self._first(works)
+        if not self._works:
+            raise InputError(f"{bare(endpoint)} holds no {kind} works", f"Choose another of {', '.join(FORMATS)}")
+        self._merged = self._first(merged)
+
+    @property
+    def name(self) -> str:
+        """Name of the snapshot: its format and the date of its newest file."""
+        return plain_name(f"openalex-{self._format}-{max(file.modified for file in self._works)[:10]}")
+
+    def files(self) -> list[Remote]:
+        """Return the files of works, their manifest and the merged ids, under their names in the bucket."""
+        manifests = [file for file in self._works if PurePosixPath(file.key).name in _MANIFESTS]
+        listed = {name: entry for manifest in manifests for name, entry in self._manifest(manifest).items()}
+        remotes = [self._remote(file) for file in (*self._merged, *self._works)]
+        return [
+            replace(remote, sha256=listed[name].sha256)
+            if (name := remote.name.rpartition("works/")[2]) in listed
+            else remote
+            for remote in remotes
+        ]
+
+    def renewed(self, remote: Remote) -> Remote:
+        """Return the file if it is unchanged.
+
+        Raises:
+            InputError: the snapshot was replaced by the next one.
+        """
+        with self._lock:
+            stored = list(list_objects(self._session, self._endpoint, remote.name, wait=self._wait))
+        if (remote.name, remote.bytes) not in [(file.key, file.bytes) for file in stored]:
+            raise InputError(
+                f"{remote.name} is not in the bucket any more: the snapshot was replaced while it was being fetched",
+                "Run the same command again: it fetches the new one, into a folder of its own",
+            )
+        return remote
+
+    def _first(self, prefixes: tuple[str, ...]) -> list[S3Object]:
+        for prefix in prefixes:
+            stored = list_objects(self._session, self._endpoint, prefix, wait=self._wait)
+            kept = [file for file in stored if re.search(r"(\.gz|\.parquet|/manifest|/manifest\.json)$", file.key)]
+            if any(file.key.endswith((".gz", ".parquet")) for file in kept):
+                return kept
+        return []
+
+    def _remote(self, stored: S3Object) -> Remote:
+        tag = stored.etag.strip('"')
+        md5 = tag if re.fullmatch(r"[0-9a-f]{32}", tag) else None
+        return Remote(stored.key, f"{self._endpoint}/{quote(stored.key)}", stored.bytes, md5)
+
+    def _manifest(self, stored: S3Object) -> dict[str, Listed]:
+        answer = ask(self._session, f"{self._endpoint}/{quote(stored.key)}", wait=self._wait)
+        if answer.status_code != 200:
+            raise StageError(f"{stored.key} cannot be read (HTTP {answer.status_code})", "Try again later")
+        return read_manifest(answer.content, stored.key)
