@@ -6,15 +6,16 @@
     name    = [ label "=" ] ( base | word "(" names ")" ) [ ":" option { "," option } ]
     option  = key "=" value
 
-A base is any other text: ``scincl``, ``hf:org/name``, ``bm25:tuned``, ``run:FILE``, a path. A folder is a base, whatever
-its name holds. After a name with options, ``word=text`` is a further option, unless the text is itself a system or holds
-a colon or a slash: then it labels the next system. Options that name files (:attr:`pipeline.encode.kinds.Kind.places`)
-are always options.
+A base is any other text: ``scincl``, ``hf:org/name``, ``bm25:tuned``, ``run:FILE``, a path. The name of a folder is a
+base, whatever it holds. After a name with options, ``word=text`` is a further option, unless the text is a system or
+holds a colon or a slash: then ``word`` is the label of the next system. A setting that names a file
+(:attr:`pipeline.encode.kinds.Kind.places`) is always an option.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 import tomllib
@@ -70,9 +71,8 @@ class Name:
 
     def map(self, change: Callable[[Name], Name]) -> Name:
         """Return the name with each part changed, and then changed itself."""
-        return change(
-            self if self.parts is None else replace(self, parts=tuple(part.map(change) for part in self.parts))
-        )
+        parts = None if self.parts is None else tuple(part.map(change) for part in self.parts)
+        return change(replace(self, parts=parts))
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Name:
@@ -109,7 +109,7 @@ def one(text: str) -> Name:
 
 def is_name(text: str) -> bool:
     """Whether a text is a system without options and label: an entry, a folder, or a word with parentheses."""
-    return re.match(r"\w+\(", text) is not None or text in known() or Path(text).is_dir()
+    return re.match(r"\w+\(", text) is not None or text in known() or os.path.isdir(text)
 
 
 def shown(name: Name) -> Name:
@@ -141,22 +141,23 @@ def _file() -> dict[str, Mapping[str, Any]]:
     return table
 
 
+def _depths(text: str) -> Iterator[tuple[int, str, int]]:
+    """Yield each place, its character and the number of parentheses that are open after it."""
+    depths = itertools.accumulate((character == "(") - (character == ")") for character in text)
+    return zip(itertools.count(), text, depths, strict=False)
+
+
 def _pieces(text: str) -> list[str]:
     """Split at the commas outside parentheses."""
-    pieces, depth = [""], 0
-    for character in text:
-        depth += (character == "(") - (character == ")")
-        if character == "," and depth == 0:
-            pieces.append("")
-        else:
-            pieces[-1] += character
-    return [piece.strip() for piece in pieces if piece.strip()]
+    commas = (place for place, character, depth in _depths(text) if character == "," and depth == 0)
+    pieces = (text[start + 1 : end].strip() for start, end in itertools.pairwise((-1, *commas, len(text))))
+    return [piece for piece in pieces if piece]
 
 
 def _name(piece: str) -> Name:
     labelled = re.fullmatch(r"([A-Za-z][\w.+-]*)\s*=\s*(.+)", piece)
-    label, text = ("", piece) if labelled is None or Path(piece).is_dir() else labelled.groups()
-    if text.startswith(RUN) or Path(text).is_dir():
+    label, text = ("", piece) if labelled is None or os.path.isdir(piece) else labelled.groups()
+    if text.startswith(RUN) or os.path.isdir(text):
         return Name(text, label=label)
     end = _end_of_parts(text)
     option = re.fullmatch(r"(.*?):(\w+)\s*=(.*)", text[end:])
@@ -170,12 +171,8 @@ def _name(piece: str) -> Name:
 
 def _end_of_parts(text: str) -> int:
     """Return where the parentheses end that follow the first word, 0 without any."""
-    depth = 0
-    for place, character in enumerate(text if re.match(r"\w+\(", text) else ""):
-        depth += (character == "(") - (character == ")")
-        if character == ")" and depth == 0:
-            return place + 1
-    return 0
+    called = text if re.match(r"\w+\(", text) else ""
+    return next((place + 1 for place, character, depth in _depths(called) if character == ")" and depth == 0), 0)
 
 
 def _option(piece: str) -> tuple[str, str] | None:
@@ -199,7 +196,7 @@ def _without_folders(name: Name) -> Name:
 def _is_place(text: str) -> bool:
     if text in known():
         return False
-    return text.startswith(("/", "~", "./", "../")) or text in (".", "..") or Path(text).is_dir()
+    return text.startswith(("/", "~", "./", "../")) or text in (".", "..") or os.path.isdir(text)
 
 
 def _last(place: str) -> str:

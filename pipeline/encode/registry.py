@@ -16,7 +16,7 @@ from pipeline.core.progress import say
 from pipeline.encode import hub, kinds, lock
 from pipeline.encode import names as grammar
 from pipeline.encode.names import Name
-from pipeline.encode.spec import CrossModel, MeanSpec, Model
+from pipeline.encode.spec import CrossModel, MeanSpec, Model, VectorsSpec
 
 _REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
 _NO_OPTION = ("checkpoint", "content", "dense", "folder", "hub", "kind", "package", "place")
@@ -146,6 +146,7 @@ def kind_of(text: str) -> str:
         InputError: there is no such model.
     """
     typed = _one(text)
+    _options(typed)
     kind: str = "mean" if typed.parts is not None else _entry(typed.base).get("kind", "transformer")
     return kind
 
@@ -175,8 +176,8 @@ def as_printed(figure: float) -> str:
 
 
 def shown(text: str) -> str:
-    """Return an encoder's name as tables show it (:func:`pipeline.encode.names.shown`)."""
-    return str(grammar.shown(_one(text)))
+    """Return names as tables show them (:func:`pipeline.encode.names.shown`)."""
+    return ",".join(str(grammar.shown(name)) for name in grammar.parse(text))
 
 
 def _named(base: str, options: Mapping[str, str]) -> str:
@@ -190,11 +191,9 @@ def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
         shown["adapter"] = _digest(model.adapter)
     if base.startswith(grammar.HUB):
         hub_id = base.removeprefix(grammar.HUB)
-        plain = (
-            name for name, each in grammar.entries().items() if each.get("hub") == hub_id and "adapter" not in each
-        )
-        base = next(plain, base)
-    elif kinds.find(model.spec.kind).made_elsewhere:
+        entries = grammar.entries().items()
+        base = next((name for name, entry in entries if entry.get("hub") == hub_id and "adapter" not in entry), base)
+    elif isinstance(model.spec, VectorsSpec):
         base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
         shown.pop("queries", None)
     elif base not in grammar.entries() and model.checkpoint:

@@ -40,20 +40,20 @@ class Evaluation:
     """One system on one pool.
 
     Attributes:
-        embed: tasks that embed the pool's papers and query texts; empty for BM25.
-        index: tasks that index the pool; empty for encoders.
         ranking: the task that ranks.
         scores: the tasks that score: the default measures, then each further measure alone.
         system: what is scored, as tables call it.
+        embed: tasks that embed the pool's papers and query texts; empty for BM25.
+        index: tasks that index the pool; empty for encoders.
         tuning: where the parameters of BM25 come from, if they were tuned.
         exact: the evaluation by exact search, where this one is approximate.
     """
 
-    embed: tuple[Task, ...]
-    index: tuple[Task, ...]
     ranking: Task
     scores: tuple[Task, ...]
     system: Name
+    embed: tuple[Task, ...] = ()
+    index: tuple[Task, ...] = ()
     tuning: Tuning | None = None
     exact: Evaluation | None = None
 
@@ -230,9 +230,8 @@ class _Evaluations:
         first = self.evaluation(pool, system.first)
         first = first.exact or first
         ranking = rerank_task(self.corpus, pool, first.ranking, system.model, head=system.head)
-        return self._scored(
-            pool, ranking, system.of(first.system), embed=first.embed, index=first.index, tuning=first.tuning
-        )
+        made = {"embed": first.embed, "index": first.index, "tuning": first.tuning}
+        return self._scored(pool, ranking, system.of(first.system), **made)
 
     def _validation_of(self, pool: Task, system: Fused) -> Task:
         """Return the validation pool of the same field and size, on which the weights of a sum are chosen."""
@@ -253,29 +252,11 @@ class _Evaluations:
             "Fuse by rank instead, rrf(...), or give --year and a number of --queries",
         )
 
-    def _scored(
-        self,
-        pool: Task,
-        ranking: Task,
-        system: Name,
-        *,
-        embed: tuple[Task, ...] = (),
-        index: tuple[Task, ...] = (),
-        tuning: Tuning | None = None,
-        exact: Evaluation | None = None,
-    ) -> Evaluation:
-        sample, measures = int(canonical(pool.config)["sample"]), self.measures
-        scores = score_tasks(
-            ranking,
-            pool,
-            self.corpus,
-            system=system,
-            sample=sample,
-            depth=self.depth,
-            measures=measures,
-            **self.scoring,
-        )
-        return Evaluation(embed, index, ranking, scores, system, tuning, exact)
+    def _scored(self, pool: Task, ranking: Task, system: Name, **made: Any) -> Evaluation:
+        options: dict[str, Any] = {"sample": int(canonical(pool.config)["sample"]), **self.scoring}
+        corpus, depth, measures = self.corpus, self.depth, self.measures
+        scores = score_tasks(ranking, pool, corpus, system=system, depth=depth, measures=measures, **options)
+        return Evaluation(ranking, scores, system, **made)
 
 
 def _as_in(evaluation: Evaluation, system: Bm25 | Dense | ImportedRun) -> Bm25 | Dense | ImportedRun:

@@ -19,10 +19,8 @@ from pipeline.core.manifest import Manifest
 from pipeline.encode import kinds, names, registry
 from pipeline.encode.names import Name
 from pipeline.encode.spec import CrossModel, Model
+from pipeline.retrieve.fusion import Method
 from pipeline.retrieve.indexes import KINDS as INDEXES
-
-Method = Literal["rrf", "wsum"]
-"""How systems are fused (:mod:`pipeline.retrieve.fusion`)."""
 
 DEFAULT_K1, DEFAULT_B = 0.9, 0.4
 """BM25 as Anserini sets it."""
@@ -350,7 +348,7 @@ def _bm25(name: Name) -> Bm25:
             values[key] = float(value)
         except ValueError:
             raise InputError(
-                f"{f'{key}={value}'!r} in {str(name)!r} is not a parameter",
+                f"{(f'{key}={value}' if value else key)!r} in {str(name)!r} is not a parameter",
                 f"Write bm25, {TUNED} or bm25:k1=1.2,b=0.75",
             ) from None
     if unknown := values.keys() - {"k1", "b"}:

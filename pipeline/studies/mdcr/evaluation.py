@@ -30,7 +30,8 @@ from pipeline.stages.chain import evaluations
 from pipeline.stages.corpus import task_of
 from pipeline.stages.score import score_task
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
-from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems, parts_of, weighted
+from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems, parts_of
+from pipeline.stages.systems import weighted as weighted
 from pipeline.stages.tune import tunings_for
 from pipeline.studies.common import made
 from pipeline.studies.mdcr.layout import Lists as Content
