@@ -17,6 +17,7 @@ from pipeline.core.manifest import Manifest
 from pipeline.core.workspace import SCORES
 from pipeline.encode import kinds
 from pipeline.encode.names import Name, one, parse
+from pipeline.encode.registry import published as published_figures
 from pipeline.stages.systems import fused_names, means, parse_systems, stored_names, stored_system, uses
 from tests.cli.run import flags, mdcr, mdcr_json
 
@@ -85,6 +86,7 @@ def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.Mo
 def test_parts_of_a_mean_may_have_options_that_name_files() -> None:
     (mean,) = parse("mean(scincl:compute=bfloat16,adapter=org/x,specter)")
     assert list(map(str, mean.parts or ())) == ["scincl:compute=bfloat16,adapter=org/x", "specter"]
+    assert published_figures(str(mean)) == published_figures("mean(lsa:dimension=8,storage=float16,lsa)") == {}
 
 
 @pytest.mark.parametrize(
