@@ -18,7 +18,7 @@ from pipeline.core.workspace import corpus_names, find_corpus
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import hub, lock, registry
-from pipeline.stages.systems import encoder_names, parse_precision, system_names
+from pipeline.stages.systems import encoder_names, parse_precision, uses
 
 _HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
 
@@ -104,7 +104,7 @@ def plan(options: argparse.Namespace) -> None:
     precision = parse_precision(options.precision)
     known = corpus_names(runner.root, studies=False)
     corpus = find_corpus(runner.root, options.corpus) if options.corpus or len(known) == 1 else None
-    sums = any(name.split("=")[-1].startswith("wsum(") for name in system_names(options.model))
+    sums = uses(options.model, "wsum")
     sizes = [_papers(pools, len(Corpus(corpus)) if corpus else None) for pools in _pools(options, corpus, sums=sums)]
     names = encoder_names(options.model)
     if not names:

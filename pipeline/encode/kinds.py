@@ -58,6 +58,8 @@ class Kind:
         models: entries it adds to those of ``models.toml``, by name.
         accelerated: whether it uses GPUs, one process each.
         made_elsewhere: whether its vectors come from a file, so that there is nothing to load.
+        contextual: whether its vectors are of sentences, each read in its whole text.
+        places: settings that name a file, a folder, another model or a branch.
     """
 
     name: str
@@ -68,11 +70,17 @@ class Kind:
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     accelerated: bool = False
     made_elsewhere: bool = False
+    contextual: bool = False
+    places: tuple[str, ...] = ()
 
     @property
     def loads_alone(self) -> bool:
         """Whether a model of this kind is loaded without an artifact, so that it can be part of another."""
         return self.fit is None and not self.made_elsewhere
+
+    def takes(self, setting: str) -> bool:
+        """Whether a setting, such as the precision ``compute``, is part of the specification."""
+        return any(each.name == setting for each in dataclasses.fields(self.spec))
 
 
 _kinds: dict[str, Kind] = {}
@@ -301,10 +309,13 @@ def _load_vectors(model: Model, _fit: Artifact | None, _resources: Resources) ->
     raise InputError(f"{model.name} must be an encoder, got vectors made elsewhere", "Name the encoder itself")
 
 
-register(Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer, accelerated=True))
-register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True))
+_WEIGHTS = ("adapter", "adapter_revision", "revision")
+register(
+    Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer, accelerated=True, places=_WEIGHTS)
+)
+register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True, contextual=True))
 register(Kind("mean", MeanSpec, _resolve_mean, _load_mean, accelerated=True))
 register(_fitted("lsa", LsaSpec, "LsaEncoder"))
-register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, made_elsewhere=True))
+register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, made_elsewhere=True, places=("queries",)))
 register(_fitted("words", WordsSpec, "WordsEncoder"))
-register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_sentences, accelerated=True))
+register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_sentences, accelerated=True, places=("encoder",)))

@@ -5,23 +5,20 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
-import os
 import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.encode import hub, kinds, lock
+from pipeline.encode import names as grammar
+from pipeline.encode.names import Name
 from pipeline.encode.spec import CrossModel, MeanSpec, Model, VectorsSpec
 
 _REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
-_HUB_PREFIX, _VECTORS_PREFIX = "hf:", "vectors:"
-CROSS_PREFIX = "cross:"
 _NO_OPTION = ("checkpoint", "content", "dense", "folder", "hub", "kind", "package", "place")
 """Settings of an entry that a user cannot override."""
 
@@ -57,10 +54,10 @@ class Listing:
 
 def names() -> list[str]:
     """Return the names of all entries."""
-    return list(_entries())
+    return list(grammar.entries())
 
 
-def resolve(text: str, precision: str | None = None, template: str | None = None) -> Model:
+def resolve(text: str | Name, precision: str | None = None, template: str | None = None) -> Model:
     """Return the encoder a user means.
 
     Args:
@@ -74,21 +71,21 @@ def resolve(text: str, precision: str | None = None, template: str | None = None
         InputError: there is no such model, the folder holds no model, or an option is invalid.
         StageError: it has to be looked up on the hub, which cannot be reached.
     """
-    averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
-    if averaged:
-        return _mean(split_names(averaged[1]), _split(f"mean{averaged[2] or ''}")[1], precision, template)
-    base, options = _split(text)
+    typed = _one(text)
+    base, options = typed.base, _options(typed)
+    if typed.parts is not None:
+        return _mean(typed.parts, options, precision, template)
     entry = _entry(base)
     if "parts" in entry:
         compute, template = options.pop("compute", precision), options.pop("template", template)
-        model = _mean(entry["parts"], options, compute, template)
+        model = _mean(tuple(map(Name, entry["parts"])), options, compute, template)
         shown = options | ({"compute": compute} if compute not in (None, "float32") else {})
         shown |= {"template": template} if template else {}
         return dataclasses.replace(model, name=_named(base, shown), stem="")
     query = entry.pop("query", "")
     kind = kinds.find(entry.pop("kind", "transformer"))
     for key, value in (("compute", precision), ("template", template)):
-        if value is not None and any(field.name == key for field in dataclasses.fields(kind.spec)):
+        if value is not None and kind.takes(key):
             options.setdefault(key, value)
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
     name = base + (":" if differing else "") + ",".join(f"{key}={differing[key]}" for key in sorted(differing))
@@ -111,7 +108,7 @@ def _say_once(line: str) -> None:
     say(line)
 
 
-def resolve_cross_encoder(text: str, precision: str | None = None) -> CrossModel:
+def resolve_cross_encoder(text: str | Name, precision: str | None = None) -> CrossModel:
     """Return the cross-encoder a user means.
 
     Args:
@@ -123,7 +120,8 @@ def resolve_cross_encoder(text: str, precision: str | None = None) -> CrossModel
         InputError: there is no such model, it cannot rank, or an option is invalid.
         StageError: it has to be looked up on the hub, which cannot be reached.
     """
-    base, options = _split(text.removeprefix(CROSS_PREFIX))
+    typed = _one(text)
+    base, options = typed.base.removeprefix(grammar.CROSS), _options(typed)
     wrong = options.keys() - {"compute", "max_length", "revision"}
     if wrong:
         raise InputError(f"a cross-encoder has no option {min(wrong)!r}", "Give compute, max_length or revision")
@@ -135,7 +133,7 @@ def resolve_cross_encoder(text: str, precision: str | None = None) -> CrossModel
         raise InputError(f"cross:{base} must name a model of the hub or a folder", "Write cross:ORGANISATION/NAME")
     if precision not in (None, "float32"):
         options.setdefault("compute", precision)
-    model = kinds.resolve_cross_encoder(_named(f"{CROSS_PREFIX}{base}", options), {**place, **options})
+    model = kinds.resolve_cross_encoder(_named(f"{grammar.CROSS}{base}", options), {**place, **options})
     spec = model.spec
     _say_once(f"{model.name}: title-space-abstract, max_length={spec.max_length}, activation={spec.activation}")
     return model
@@ -147,16 +145,16 @@ def kind_of(text: str) -> str:
     Raises:
         InputError: there is no such model.
     """
-    kind: str = "mean" if text.startswith("mean(") else _entry(_split(text)[0]).get("kind", "transformer")
+    typed = _one(text)
+    _options(typed)
+    kind: str = "mean" if typed.parts is not None else _entry(typed.base).get("kind", "transformer")
     return kind
 
 
 def part_names(text: str) -> list[str]:
     """Return the encoders whose mean a name stands for, else the name itself."""
-    averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
-    if averaged:
-        return _joined(split_names(averaged[1]))
-    return list(_entry(_split(text)[0]).get("parts", [text]))
+    typed = _one(text)
+    return list(_entry(typed.base).get("parts", [text]) if typed.parts is None else map(str, typed.parts))
 
 
 def published(text: str) -> Mapping[str, float]:
@@ -164,13 +162,12 @@ def published(text: str) -> Mapping[str, float]:
 
     The precision of computing and storing is ignored; any other option makes another system.
     """
-    for name, entry in _entries().items():
+    for name, entry in grammar.entries().items():
         if text == f"mean({','.join(entry.get('parts', ()))})":
             return _reference().get(name, {})
-    if re.fullmatch(r"(rrf|wsum|rerank)\(.*\)", text):
-        return {}
-    base, options = _split(text)
-    return {} if set(options) - {"compute", "storage"} else _reference().get(base, {})
+    (typed, *others) = grammar.parse(text) or [Name("")]
+    plain = not others and not typed.label and {key for key, _ in typed.options} <= {"compute", "storage"}
+    return _reference().get(typed.base, {}) if plain and typed.parts is None else {}
 
 
 def as_printed(figure: float) -> str:
@@ -179,46 +176,8 @@ def as_printed(figure: float) -> str:
 
 
 def shown(text: str) -> str:
-    """Return an encoder's name with each path in it cut to the name of its folder or file, as tables show it.
-
-    Where that is the name of a known model, the folder around it stays too.
-    """
-    averaged = re.fullmatch(r"mean\((.*)\)(:.*)?", text)
-    if averaged:
-        return f"mean({','.join(map(shown, _joined(split_names(averaged[1]))))}){averaged[2] or ''}"
-    base, options = _split(text)
-    prefix = next(each for each in (_VECTORS_PREFIX, CROSS_PREFIX, _HUB_PREFIX, "") if base.startswith(each))
-    plain = base.removeprefix(prefix)
-    places = [value for value in options.values() if _is_place(value)]
-    bare = prefix == "" and "/" in plain
-    if prefix == _VECTORS_PREFIX or bare or (prefix != _HUB_PREFIX and _is_place(plain)):
-        places.append(plain)
-    for place in places:
-        text = re.sub(rf"(?<![^:=,]){re.escape(place)}(?=[:,]|$)", lambda _, place=place: _last(place), text)  # type: ignore[misc]
-    return text
-
-
-def _is_place(text: str) -> bool:
-    if text in (*_entries(), "bm25"):
-        return False
-    return text.startswith(("/", "~", "./", "../")) or text in (".", "..") or Path(text).is_dir()
-
-
-def _last(place: str) -> str:
-    parts = Path(os.path.abspath(Path(place).expanduser())).parts[-2:]
-    return "/".join(parts) if parts[-1] in (*_entries(), "bm25") else parts[-1]
-
-
-def split_names(text: str) -> list[str]:
-    """Split names at the commas outside parentheses."""
-    pieces, depth = [""], 0
-    for character in text:
-        depth += (character == "(") - (character == ")")
-        if character == "," and depth == 0:
-            pieces.append("")
-        else:
-            pieces[-1] += character
-    return [piece.strip() for piece in pieces if piece.strip()]
+    """Return names as tables show them (:func:`pipeline.encode.names.shown`)."""
+    return ",".join(str(grammar.shown(name)) for name in grammar.parse(text))
 
 
 def _named(base: str, options: Mapping[str, str]) -> str:
@@ -230,14 +189,14 @@ def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
     shown = dict(options)
     if model.adapter and not model.adapter.hub:
         shown["adapter"] = _digest(model.adapter)
-    if base.startswith(_HUB_PREFIX):
-        hub_id = base.removeprefix(_HUB_PREFIX)
-        plain = (name for name, each in _entries().items() if each.get("hub") == hub_id and "adapter" not in each)
-        base = next(plain, base)
+    if base.startswith(grammar.HUB):
+        hub_id = base.removeprefix(grammar.HUB)
+        entries = grammar.entries().items()
+        base = next((name for name, entry in entries if entry.get("hub") == hub_id and "adapter" not in entry), base)
     elif isinstance(model.spec, VectorsSpec):
         base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
         shown.pop("queries", None)
-    elif base not in _entries() and model.checkpoint:
+    elif base not in grammar.entries() and model.checkpoint:
         base = _digest(model.checkpoint)
     return _named(base, shown)
 
@@ -246,14 +205,16 @@ def _digest(checkpoint: hub.Checkpoint) -> str:
     return f"local-{checkpoint.revision.removeprefix('sha256:')[:8]}"
 
 
-def _mean(names: list[str], options: dict[str, str], precision: str | None, template: str | None) -> Model:
-    joined = _joined(names)
-    parts = tuple(resolve(name, precision, template) for name in joined)
+def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None, template: str | None) -> Model:
+    typed = f"mean({','.join(map(str, names))})"
+    if any(name.label for name in names):
+        raise InputError(f"{typed} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
+    parts = tuple(resolve(name, precision, template) for name in names)
     distances = {part.distance for part in parts}
     unfit = any(part.several or not kinds.find(part.spec.kind).loads_alone for part in parts)
     if len(parts) < 2 or len(distances) != 1 or unfit:
         raise InputError(
-            f"mean({','.join(joined)}) must average transformers with one vector a paper and one distance",
+            f"{typed} must average transformers with one vector a paper and one distance",
             "Write mean(specter2,specter2_ctrl)",
         )
     spec = kinds.build_spec(MeanSpec, {**options, "parts": tuple(part.spec for part in parts)})
@@ -264,21 +225,10 @@ def _mean(names: list[str], options: dict[str, str], precision: str | None, temp
     return Model(name, spec, parts[0].distance, parts=parts, query=query, stem=stem)
 
 
-def _joined(names: list[str]) -> list[str]:
-    """Join names that were split at a comma between two options of one of them."""
-    joined: list[str] = []
-    for name in names:
-        if joined and re.fullmatch(r"\w+\s*=[^:/()]*|queries\s*=.*", name):
-            joined[-1] += f",{name}"
-        else:
-            joined.append(name)
-    return joined
-
-
 def repositories() -> list[tuple[str, str]]:
     """Return (hub id, branch, tag or commit) of every model and adapter of ``models.toml``."""
     found = set()
-    for entry in _entries().values():
+    for entry in grammar.entries().values():
         for hub_key, revision_key in (("hub", "revision"), ("adapter", "adapter_revision")):
             if hub_key in entry:
                 found.add((entry[hub_key], entry.get(revision_key, "main")))
@@ -287,8 +237,8 @@ def repositories() -> list[tuple[str, str]]:
 
 def listings() -> list[Listing]:
     """Return every entry and what is on this machine, without using the network."""
-    found = {name: _listing(name, _locked(entry)) for name, entry in _entries().items()}
-    for name, entry in _entries().items():
+    found = {name: _listing(name, _locked(entry)) for name, entry in grammar.entries().items()}
+    for name, entry in grammar.entries().items():
         if "parts" in entry:
             parts = [found[part] for part in entry["parts"]]
             found[name] = dataclasses.replace(
@@ -333,21 +283,6 @@ def _whole(checkpoint: hub.Checkpoint | None) -> bool:
     return checkpoint is not None and bool(hub.weights(checkpoint.folder, checkpoint.layout))
 
 
-def _entries() -> dict[str, Mapping[str, Any]]:
-    entries = dict(_file())
-    for kind in kinds.registered():
-        entries |= {name: {"kind": kind.name, **entry} for name, entry in kind.models.items()}
-    return entries
-
-
-@functools.cache
-def _file() -> dict[str, Mapping[str, Any]]:
-    table = tomllib.loads(Path(__file__).with_name("models.toml").read_text(encoding="utf-8"))
-    for name, entry in table.items():
-        table[name] = table[entry.pop("like")] | entry if "like" in entry else entry
-    return table
-
-
 @functools.cache
 def _reference() -> dict[str, dict[str, float]]:
     """Return the published figures by system; empty in an installation without the reference tables."""
@@ -361,15 +296,15 @@ def _reference() -> dict[str, dict[str, float]]:
 
 
 def _entry(base: str) -> dict[str, Any]:
-    entries = _entries()
+    entries = grammar.entries()
     if base in entries:
         return _locked(entries[base])
-    if base.startswith(_HUB_PREFIX):
-        hub_id = base.removeprefix(_HUB_PREFIX)
+    if base.startswith(grammar.HUB):
+        hub_id = base.removeprefix(grammar.HUB)
         known = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
         return {key: value for key, value in _locked(next(known, {"hub": hub_id})).items() if key != "package"}
-    if base.startswith(_VECTORS_PREFIX):
-        place = base.removeprefix(_VECTORS_PREFIX)
+    if base.startswith(grammar.VECTORS):
+        place = base.removeprefix(grammar.VECTORS)
         return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}
     folder = Path(base).expanduser()
     if folder.is_dir():
@@ -391,13 +326,18 @@ def _locked(entry: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _split(text: str) -> tuple[str, dict[str, str]]:
-    match = re.fullmatch(r"(.+?):(\w+\s*=.*)", text)
-    if match is None or Path(text).is_dir():
-        return text, {}
-    base, options = match[1], dict[str, str]()
-    for piece, key, value in pairs(match[2]):
-        if not key or not value or key in _NO_OPTION:
-            raise InputError(f"{piece!r} in {text!r} is not an option", f"Write it like {base}:compute=bfloat16")
-        options[key] = value
-    return base, options
+def _one(text: str | Name) -> Name:
+    typed = grammar.one(text) if isinstance(text, str) else text
+    if typed.label or (typed.parts is not None and typed.base != "mean"):
+        raise InputError(f"there is no model {str(typed)!r}", "Name an encoder, such as scincl or mean(scincl,specter)")
+    return typed
+
+
+def _options(typed: Name) -> dict[str, str]:
+    for key, value in typed.options:
+        if not value or key in _NO_OPTION:
+            raise InputError(
+                f"{f'{key}={value}'!r} in {str(typed)!r} is not an option",
+                f"Write it like {typed.base}:compute=bfloat16",
+            )
+    return dict(typed.options)

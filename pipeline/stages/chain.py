@@ -12,6 +12,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, InsufficientDataError, nearest
 from pipeline.core.task import Task
+from pipeline.encode.names import Name
 from pipeline.retrieve.engines import EXACT_ENGINES
 from pipeline.retrieve.indexes import KINDS, IndexSettings, parse_settings
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
@@ -23,7 +24,7 @@ from pipeline.stages.pool import validation_task
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.search import DEFAULT_DEPTH
-from pipeline.stages.systems import Bm25, Dense, Fused, ImportedRun, Reranked, System, parts_of
+from pipeline.stages.systems import TUNED, Bm25, Dense, Fused, ImportedRun, Reranked, System, parts_of
 from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
@@ -39,18 +40,20 @@ class Evaluation:
     """One system on one pool.
 
     Attributes:
-        embed: tasks that embed the pool's papers and query texts; empty for BM25.
-        index: tasks that index the pool; empty for encoders.
         ranking: the task that ranks.
         scores: the tasks that score: the default measures, then each further measure alone.
+        system: what is scored, as tables call it.
+        embed: tasks that embed the pool's papers and query texts; empty for BM25.
+        index: tasks that index the pool; empty for encoders.
         tuning: where the parameters of BM25 come from, if they were tuned.
         exact: the evaluation by exact search, where this one is approximate.
     """
 
-    embed: tuple[Task, ...]
-    index: tuple[Task, ...]
     ranking: Task
     scores: tuple[Task, ...]
+    system: Name
+    embed: tuple[Task, ...] = ()
+    index: tuple[Task, ...] = ()
     tuning: Tuning | None = None
     exact: Evaluation | None = None
 
@@ -169,13 +172,13 @@ class _Evaluations:
         lucene = self.bm25_engine == "lucene"
         index: Mapping[str, Task] = {"lucene": lucene_task(corpus, pool)} if lucene else terms_tasks(corpus, pool)
         ranking = bm25_ranking_task(corpus, pool, index, k1=system.k1, b=system.b, depth=depth, tuning=origin)
-        return Evaluation((), tuple(index.values()), ranking, self._score(ranking, pool, system.name), tuning)
+        return self._scored(pool, ranking, system.title, index=tuple(index.values()), tuning=tuning)
 
     def _dense(self, pool: Task, system: Dense) -> Evaluation:
         model, index = system.model, self.index
         vectors = embed_tasks(self.corpus, pool, model)
         ranking = dense_ranking_task(self.corpus, pool, vectors, model, depth=self.depth, engine=self.engine)
-        exact = Evaluation(tuple(vectors.values()), (), ranking, self._score(ranking, pool, system.name))
+        exact = self._scored(pool, ranking, system.title, embed=tuple(vectors.values()))
         if index is None:
             return exact
         if model.several:
@@ -183,13 +186,14 @@ class _Evaluations:
                 f"{system.name} has several vectors a paper, which {index.kind} cannot search", "--engine exact"
             )
         found = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
-        return Evaluation(exact.embed, (), found, self._score(found, pool, f"{system.name}@{index.name}"), exact=exact)
+        title = dataclasses.replace(system.title, index=index.name)
+        return self._scored(pool, found, title, embed=exact.embed, exact=exact)
 
     def _imported(self, pool: Task, system: ImportedRun) -> Evaluation:
         ranking = import_task(
             self.corpus, pool, system.path, name=system.name, depth=self.depth, allow_unknown=self.allow_unknown
         )
-        return Evaluation((), (), ranking, self._score(ranking, pool, system.name))
+        return self._scored(pool, ranking, system.title)
 
     def _fused(self, pool: Task, system: Fused) -> Evaluation:
         if system.method == "wsum" and any(isinstance(part, ImportedRun) for part in system.parts):
@@ -199,8 +203,7 @@ class _Evaluations:
             )
         parts = [self.evaluation(pool, part) for part in system.parts]
         each = list(zip(parts, system.parts, strict=True))
-        names = ["bm25:tuned" if evaluation.tuning else part.name for evaluation, part in each]
-        keys = tuple("bm25:tuned" if evaluation.tuning else part.key for evaluation, part in each)
+        keys = tuple(TUNED if evaluation.tuning else part.key for evaluation, part in each)
         weights = None
         if system.method == "wsum":
             held_out = self._validation_of(pool, system)
@@ -212,12 +215,13 @@ class _Evaluations:
         ranking = fusion_task(
             self.corpus, pool, rankings, method=system.method, parts=keys, depth=self.depth, weights=weights
         )
-        return Evaluation(
-            tuple(task for part in parts for task in part.embed),
-            tuple(task for part in parts for task in part.index),
+        return self._scored(
+            pool,
             ranking,
-            self._score(ranking, pool, system.label or f"{system.method}({','.join(names)})"),
-            next((part.tuning for part in parts if part.tuning is not None), None),
+            system.of(dataclasses.replace(part.system, index="") for part in parts),
+            embed=tuple(task for part in parts for task in part.embed),
+            index=tuple(task for part in parts for task in part.index),
+            tuning=next((part.tuning for part in parts if part.tuning is not None), None),
         )
 
     def _reranked(self, pool: Task, system: Reranked) -> Evaluation:
@@ -226,9 +230,8 @@ class _Evaluations:
         first = self.evaluation(pool, system.first)
         first = first.exact or first
         ranking = rerank_task(self.corpus, pool, first.ranking, system.model, head=system.head)
-        own = canonical(first.scores[0].config)["system"]
-        scores = self._score(ranking, pool, system.named(own))
-        return dataclasses.replace(first, ranking=ranking, scores=scores)
+        made = {"embed": first.embed, "index": first.index, "tuning": first.tuning}
+        return self._scored(pool, ranking, system.of(first.system), **made)
 
     def _validation_of(self, pool: Task, system: Fused) -> Task:
         """Return the validation pool of the same field and size, on which the weights of a sum are chosen."""
@@ -249,18 +252,11 @@ class _Evaluations:
             "Fuse by rank instead, rrf(...), or give --year and a number of --queries",
         )
 
-    def _score(self, ranking: Task, pool: Task, system: str) -> tuple[Task, ...]:
-        sample = int(canonical(pool.config)["sample"])
-        return score_tasks(
-            ranking,
-            pool,
-            self.corpus,
-            system=system,
-            sample=sample,
-            depth=self.depth,
-            measures=self.measures,
-            **self.scoring,
-        )
+    def _scored(self, pool: Task, ranking: Task, system: Name, **made: Any) -> Evaluation:
+        options: dict[str, Any] = {"sample": int(canonical(pool.config)["sample"]), **self.scoring}
+        corpus, depth, measures = self.corpus, self.depth, self.measures
+        scores = score_tasks(ranking, pool, corpus, system=system, depth=depth, measures=measures, **options)
+        return Evaluation(ranking, scores, system, **made)
 
 
 def _as_in(evaluation: Evaluation, system: Bm25 | Dense | ImportedRun) -> Bm25 | Dense | ImportedRun:

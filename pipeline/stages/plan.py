@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -13,7 +12,7 @@ from pipeline.core.errors import StageError
 from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.encode import kinds, registry
+from pipeline.encode import kinds, names, registry
 from pipeline.encode.spec import AspireSpec, Precision, TransformerSpec
 from pipeline.sources.synthetic import Synthetic
 
@@ -40,7 +39,7 @@ def sample_texts(corpus: Artifact | None, seed: int = 13) -> list[Text]:
 
 
 def plan(
-    names: Sequence[str],
+    encoders: Sequence[str],
     precision: str | None,
     papers: Sequence[int],
     texts: Sequence[Text],
@@ -53,10 +52,10 @@ def plan(
     """
     from pipeline.encode.probe import probe, probe_stand_in
 
-    for name in names:
+    for name in encoders:
         try:
             model = registry.resolve(name, precision)
-            if not isinstance(model.spec, TransformerSpec | AspireSpec) and not model.parts:
+            if not kinds.find(model.spec.kind).accelerated:
                 note = "vectors made elsewhere" if model.place else "fitted on the corpus: minutes, not hours"
                 yield {"model": name, "note": f"{note}; not probed"}
                 continue
@@ -80,7 +79,8 @@ def plan(
 
 
 def _stand_in_spec(name: str, precision: str | None) -> TransformerSpec | AspireSpec:
-    asked = re.search(r"\bcompute\s*=\s*(\w+)", name)
-    compute = cast("Precision", kinds.checked_choice("compute", asked[1] if asked else precision or "float32"))
-    aspire = registry.kind_of(name) == "aspire"
-    return AspireSpec("", "", compute=compute) if aspire else TransformerSpec("", "", compute=compute)
+    """Return the specification of an encoder whose weights are not here: its own, or that of a transformer."""
+    asked = dict(names.one(name).options).get("compute", precision or "float32")
+    kind = kinds.find(registry.kind_of(name))
+    spec: type[TransformerSpec | AspireSpec] = kind.spec if kind.takes("checkpoint") else TransformerSpec
+    return spec("", "", compute=cast("Precision", kinds.checked_choice("compute", asked)))

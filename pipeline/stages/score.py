@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import file_name
+from pipeline.core.config import canonical, file_name
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Counts
 from pipeline.core.order import tied_share
@@ -19,6 +19,7 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import SCORES as FOLDER
 from pipeline.corpus.pool import Pool
+from pipeline.encode.names import Name
 from pipeline.measure.candidates import check_candidates
 from pipeline.measure.engines import check_engine, evaluate
 from pipeline.measure.inputs import Qrels, Run, column, select
@@ -55,7 +56,7 @@ def score_tasks(
     pool: Task | Artifact,
     corpus: Artifact,
     *,
-    system: str,
+    system: str | Name,
     sample: int,
     depth: int,
     measures: tuple[str, ...] = (),
@@ -82,7 +83,7 @@ def score_task(
     pool: Task | Artifact,
     corpus: Artifact,
     *,
-    system: str,
+    system: str | Name,
     sample: int,
     measures: tuple[str, ...],
     missing_positives: str = "ignore",
@@ -92,6 +93,8 @@ def score_task(
 
     Its artifact is ``scores.arrow``: measure by measure, a row for each query that has a positive. A query without
     results scores 0 and is counted; a query without a positive cannot be scored and is counted.
+
+    ``system`` is recorded as data; a text is a name without parts.
 
     The order and spelling of measures do not matter, and every engine gives the same values.
 
@@ -103,7 +106,8 @@ def score_task(
     check_engine(engine)
     _check_missing_positives(missing_positives, pool)
     parsed = sorted(parse_measures(measures), key=lambda measure: measure.order)
-    config = ScoreConfig(system, sample, tuple(map(str, parsed)), missing_positives)
+    name = Name(system) if isinstance(system, str) else system
+    config = ScoreConfig(name.title, sample, tuple(map(str, parsed)), missing_positives)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened = open_pool(inputs)
@@ -121,7 +125,7 @@ def score_task(
         settings = inputs["ranking"].manifest.config
         parameters = [f"{name}={settings[name]:g}" for name in _PARAMETERS if name in settings]
         parameters += without_vectors(inputs["ranking"].manifest.counts)
-        out.note(corpus=inputs["corpus"].name, parameters=", ".join(parameters))
+        out.note(corpus=inputs["corpus"].name, parameters=", ".join(parameters), system=canonical(name))
         return {
             "queries": len(scored),
             "queries_without_positive": queries - len(scored),
@@ -134,7 +138,7 @@ def score_task(
         }
 
     inputs: dict[str, Task | Artifact] = {"ranking": ranking, "pool": pool, "corpus": corpus}
-    return Task("score", 1, FOLDER, f"{_folder_name(system)}-{slug_of(pool)}", config, inputs, run)
+    return Task("score", 1, FOLDER, f"{_folder_name(name.title)}-{slug_of(pool)}", config, inputs, run)
 
 
 def _check_missing_positives(text: str, pool: Task | Artifact) -> None:

@@ -1,40 +1,52 @@
-"""The systems users name.
+"""The systems that names stand for (:mod:`pipeline.encode.names` is their grammar).
 
 ``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``vectors:FILE``,
 ``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``, ``rerank(bm25,cross:org/name,100)``, ``run:FILE``; with a label of the
-user's own, ``mine=/path/to/model``.
+user's own, ``mine=/path/to/model``. Scores keep the name of their system as data; :func:`stored_system` reads it.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
-from pipeline.encode import registry
+from pipeline.core.manifest import Manifest
+from pipeline.encode import kinds, names, registry
+from pipeline.encode.names import Name
 from pipeline.encode.spec import CrossModel, Model
-
-Method = Literal["rrf", "wsum"]
-"""How systems are fused (:mod:`pipeline.retrieve.fusion`)."""
+from pipeline.retrieve.fusion import Method
+from pipeline.retrieve.indexes import KINDS as INDEXES
 
 DEFAULT_K1, DEFAULT_B = 0.9, 0.4
 """BM25 as Anserini sets it."""
 
 _RERANK = "Write rerank(bm25,cross:ORGANISATION/NAME,100)"
 
-_FUSED = r"(rrf|wsum)\((.*)\)"
+TUNED = "bm25:tuned"
+"""BM25 with the parameters of ``mdcr tune``, which differ between pools."""
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
+class _Named:
+    @property
+    def title(self) -> Name:
+        """What the system is called in tables: without folders, with labels."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """The same as text."""
+        return self.title.title
+
+
 @dataclass(frozen=True)
-class Bm25:
+class Bm25(_Named):
     """BM25 (Medić & Šnajder 2022, appendix A).
 
     Attributes:
@@ -48,11 +60,12 @@ class Bm25:
     tuning: Literal["none", "any", "required"] = "none"
 
     @property
-    def name(self) -> str:
-        """As users write it; tuned parameters, which differ between pools, are ``bm25:tuned``."""
+    def title(self) -> Name:
+        """As users write it; tuned parameters are :data:`TUNED`."""
         if self.tuning == "required":
-            return "bm25:tuned"
-        return "bm25" if (self.k1, self.b) == (DEFAULT_K1, DEFAULT_B) else f"bm25:k1={self.k1:g},b={self.b:g}"
+            return Name(TUNED)
+        usual = (self.k1, self.b) == (DEFAULT_K1, DEFAULT_B)
+        return Name("bm25", options=() if usual else (("k1", f"{self.k1:g}"), ("b", f"{self.b:g}")))
 
     @property
     def key(self) -> str:
@@ -61,16 +74,16 @@ class Bm25:
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(_Named):
     """An article encoder with exact search of its vectors; ``label`` is its name in tables, empty for the model's."""
 
     model: Model
     label: str = ""
 
     @property
-    def name(self) -> str:
-        """Its label, or the model as users write it, without the folders that a path leads through."""
-        return self.label or registry.shown(self.model.name)
+    def title(self) -> Name:
+        """The model as users write it, without the folders that a path leads through."""
+        return replace(names.shown(names.one(self.model.name)), label=self.label)
 
     @property
     def key(self) -> str:
@@ -79,16 +92,17 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class ImportedRun:
+class ImportedRun(_Named):
     """A run of the pool that another tool made; ``label`` is its name in tables, empty for the file's."""
 
     path: Path
     label: str = ""
 
     @property
-    def name(self) -> str:
-        """Its label, or the name of the file without endings: ``theirs.trec.gz`` is ``theirs``."""
-        return self.label or self.path.name.removesuffix(".gz").rpartition(".")[0] or self.path.name
+    def title(self) -> Name:
+        """The file; its label is its name without endings where it has none: ``theirs.trec.gz`` is ``theirs``."""
+        file = self.path.name
+        return Name(names.RUN + file, label=self.label or file.removesuffix(".gz").rpartition(".")[0] or file)
 
     @property
     def key(self) -> str:
@@ -97,7 +111,7 @@ class ImportedRun:
 
 
 @dataclass(frozen=True)
-class Fused:
+class Fused(_Named):
     """Several systems fused by reciprocal rank, or by a weighted sum with weights chosen on validation queries."""
 
     method: Method
@@ -105,13 +119,17 @@ class Fused:
     label: str = ""
 
     @property
-    def name(self) -> str:
-        """Its label, or as users write it with the labels of its parts."""
-        return self.label or f"{self.method}({','.join(part.name for part in self.parts)})"
+    def title(self) -> Name:
+        """As users write it with the labels of its parts."""
+        return self.of([part.title for part in self.parts])
+
+    def of(self, parts: Iterable[Name]) -> Name:
+        """Return what it is called with other names of its parts."""
+        return Name(self.method, tuple(parts), label=self.label)
 
 
 @dataclass(frozen=True)
-class Reranked:
+class Reranked(_Named):
     """A system whose first entries of every query a cross-encoder orders anew.
 
     Attributes:
@@ -127,13 +145,14 @@ class Reranked:
     label: str = ""
 
     @property
-    def name(self) -> str:
-        """Its label, or as users write it."""
-        return self.named(self.first.name)
+    def title(self) -> Name:
+        """As users write it."""
+        return self.of(self.first.title)
 
-    def named(self, first: str) -> str:
-        """Return the name with another name for the system that ranks first."""
-        return self.label or f"rerank({first},{registry.shown(self.model.name)},{self.head})"
+    def of(self, first: Name) -> Name:
+        """Return what it is called with another name of the system that ranks first."""
+        model = names.shown(names.one(self.model.name))
+        return Name("rerank", (first, model, Name(str(self.head))), label=self.label)
 
 
 System = Bm25 | Dense | Fused | ImportedRun | Reranked
@@ -145,21 +164,21 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
     ``precision`` is of the encoders, None for each model's own; ``runs`` are run files, which are systems too.
     """
     compute = parse_precision(precision)
-    systems = [*(_parse(name, compute) for name in system_names(text)), *map(_imported, runs)]
+    typed = names.parse(text)
+    systems = [*(_system(name, compute) for name in typed), *map(_imported, runs)]
     if not systems:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
     files = {os.path.realpath(system.path): system.name for system in systems if isinstance(system, ImportedRun)}
     for name, count in Counter(files.values()).items():
         if count > 1:
             raise InputError(f"runs must have different names, got {count} named {name!r}", "Rename the files")
-    names = system_names(text)
     computing = any(isinstance(system, Reranked) for system in systems) or any(
-        hasattr(part.spec, "compute") for model in encoders(systems) for part in (model, *model.parts)
+        kinds.find(part.spec.kind).takes("compute") for model in encoders(systems) for part in (model, *model.parts)
     )
     if precision is not None and not computing:
         raise InputError(f"--precision {precision} must go with an encoder that computes", "Leave it out")
-    for label in [_labelled(name)[0] for name in names]:
-        if label and sum(_labelled(name)[0] == label for name in set(names)) > 1:
+    for label, count in Counter(name.label for name in set(typed)).items():
+        if label and count > 1:
             raise InputError(f"the label {label} must name one system, got several", "Give each its own label")
     by_name: dict[tuple[str, str | None], System] = {}
     for system in systems:
@@ -186,45 +205,77 @@ def parse_precision(text: str | None) -> str | None:
 
 
 def system_names(text: str) -> list[str]:
-    """Split ``--model`` at the commas between systems, not at those in parentheses or between parameters."""
-    names: list[str] = []
-    for piece in registry.split_names(text):
-        if names and _is_option(piece) and re.search(r":\w+\s*=", names[-1]):
-            names[-1] += f",{piece}"
-        else:
-            names.append(piece)
-    return names
+    """Return each system of ``--model`` as typed."""
+    return list(map(str, names.parse(text)))
 
 
 def stored_names(text: str) -> tuple[str, ...]:
     """Return the names under which the scores of systems are stored: labels, and BM25's parameters spelled once."""
-    return tuple(_labelled(name)[0] or _stored_name(name) for name in system_names(text))
+    return tuple(_stored(name).title for name in names.parse(text))
 
 
-def _stored_name(name: str) -> str:
-    if fused := re.fullmatch(_FUSED, name):
-        return f"{fused[1]}({','.join(stored_names(fused[2]))})"
-    if name.startswith("rerank(") and len(parts := system_names(name.removeprefix("rerank(").removesuffix(")"))) == 3:
-        return f"rerank({','.join(stored_names(parts[0]))},{registry.shown(parts[1])},{parts[2]})"
-    if name.startswith(("bm25", "run:")):
-        return _parse(name, None).name
-    return registry.shown(name)
+def _stored(name: Name) -> Name:
+    if name.parts is not None and not name.label:
+        return replace(name, parts=tuple(map(_stored, name.parts)))
+    return name if name.label else _system(name, None).title if _ranks_alone(name) else names.shown(name)
+
+
+def _ranks_alone(name: Name) -> bool:
+    """Whether a name is of a system without an encoder."""
+    return name.base == "bm25" or name.base.startswith(("bm25:", names.RUN))
+
+
+def uses(text: str, base: str) -> bool:
+    """Whether a system of ``--model`` is, or has a part of, a base such as ``wsum`` or :data:`TUNED`."""
+    return any(inner.base == base for name in names.parse(text) for inner in name.walk())
 
 
 def encoder_names(text: str) -> list[str]:
     """Return the encoders of the systems in ``--model``, as typed, each once; weights need not be on this machine."""
-    names: list[str] = []
-    for name in (_labelled(each)[1] for each in system_names(text)):
-        inside = re.fullmatch(r"(?:rrf|wsum|rerank)\((.*)\)", name)
-        if inside:
-            parts = system_names(inside[1])
-            names += encoder_names(",".join(parts[:1] if name.startswith("rerank(") else parts))
-        else:
-            names += [name] * (name.partition(":")[0] not in ("bm25", "run"))
-    for name in names:
+    typed = [str(name) for system in names.parse(text) for name in _encoder_names(system)]
+    for name in typed:
         for part in registry.part_names(name):
             registry.kind_of(part)
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(typed))
+
+
+def _encoder_names(name: Name) -> list[Name]:
+    if name.parts is not None and name.base in (*get_args(Method), "rerank"):
+        ranking = name.parts[:1] if name.base == "rerank" else name.parts
+        return [inner for part in ranking for inner in _encoder_names(part)]
+    return [] if _ranks_alone(name) else [replace(name, label="")]
+
+
+def stored_system(scores: Manifest) -> Name:
+    """Return the system of some scores; those of earlier versions have it as text alone."""
+    if "system" in scores.provenance:
+        return Name.of(scores.provenance["system"])
+    text = str(scores.config["system"])
+    plain, _, index = text.rpartition("@")
+    if index.partition(":")[0] not in INDEXES:
+        plain, index = text, ""
+    (*others, name) = names.parse(plain) or [Name(plain)]
+    return replace(Name(plain) if others or name.label else name, index=index)
+
+
+def means(system: Name, name: str) -> bool:
+    """Whether a user's name means a system: ``bm25`` is also a tuned one, ``lsa`` also ``lsa@ivf``."""
+    exact = replace(system, index="")
+    untuned = exact.map(lambda part: replace(part, base="bm25") if part.base == TUNED else part)
+    return name in (system.title, exact.title, untuned.title)
+
+
+def fused_names(text: str) -> list[str]:
+    """Return the names in tables of the systems that a fused one joins; empty for any other system."""
+    first, *others = names.parse(text) or [Name("")]
+    fused = not others and first.base in get_args(Method) and not first.label
+    return [part.title for part in first.parts or ()] if fused else []
+
+
+def weighted(system: System) -> bool:
+    """Whether weights of a system are chosen on validation queries."""
+    fused = system.first if isinstance(system, Reranked) else system
+    return isinstance(fused, Fused) and fused.method == "wsum"
 
 
 def encoders(systems: Iterable[System]) -> list[Model]:
@@ -238,96 +289,71 @@ def parts_of(systems: Iterable[System]) -> list[Bm25 | Dense | ImportedRun]:
     return [part for system in first for part in (system.parts if isinstance(system, Fused) else (system,))]
 
 
-def _is_option(piece: str) -> bool:
-    """Whether a piece between commas is an option of the system before it, not a system with a label."""
-    found = re.fullmatch(r"(\w+)\s*=([^:/]*)", piece)
-    return piece.startswith(("adapter=", "queries=")) or (found is not None and not _is_system(found[2].strip()))
-
-
-def _is_system(text: str) -> bool:
-    return (
-        bool(re.match(r"(mean|rrf|wsum|rerank)\(", text)) or text in ("bm25", *registry.names()) or Path(text).is_dir()
-    )
-
-
-def _labelled(text: str) -> tuple[str, str]:
-    """Split ``mine=/path/to/model`` into label and system; the label is empty where there is none."""
-    found = re.fullmatch(r"([A-Za-z][\w.+-]*)\s*=\s*(.+)", text)
-    return ("", text) if found is None or Path(text).is_dir() else (found[1], found[2])
-
-
-def _parse(name: str, precision: str | None) -> System:
-    label, plain = _labelled(name)
-    if label:
-        if _is_system(label):
-            raise InputError(f"the label {label} is the name of another system", "Choose another label")
-        system = _parse(plain, precision)
+def _system(name: Name, precision: str | None) -> System:
+    if name.label:
+        if names.is_name(name.label):
+            raise InputError(f"the label {name.label} is the name of another system", "Choose another label")
+        plain = replace(name, label="")
+        system = _system(plain, precision)
         if isinstance(system, Bm25):
-            raise InputError(f"{name} must label an encoder or a fusion; BM25 is named by its parameters", plain)
-        return replace(system, label=label)
-    parts = registry.split_names(name[len("mean(") :].rpartition(")")[0]) if name.startswith("mean(") else []
-    if any(_labelled(part)[0] and not _is_option(part) for part in parts):
-        raise InputError(f"{name} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
-    if fused := re.fullmatch(_FUSED, name):
-        return _parse_fused(fused[1], fused[2], precision)
-    if name.startswith("rerank("):
-        return _parse_reranked(name, precision)
-    if name in ("bm25", "bm25:tuned"):
-        return Bm25(tuning="any" if name == "bm25" else "required")
-    if name.startswith("bm25:"):
-        return _parse_bm25(name)
-    if name.startswith("run:"):
-        return _imported(Path(name.removeprefix("run:")))
-    return Dense(registry.resolve(name, precision))
+            raise InputError(f"{name} must label an encoder or a fusion; BM25 is named by its parameters", str(plain))
+        return replace(system, label=name.label)
+    if name.parts is not None and not name.options:
+        if name.base in get_args(Method):
+            return _fused(name, name.parts, precision)
+        if name.base == "rerank":
+            return _reranked(name, name.parts, precision)
+    if name.base.startswith(names.RUN):
+        return _imported(Path(name.base.removeprefix(names.RUN)))
+    return _bm25(name) if name.parts is None and _ranks_alone(name) else Dense(registry.resolve(name, precision))
 
 
 def _imported(path: Path) -> ImportedRun:
-    found = ImportedRun(path)
-    if found.name == "bm25" or found.name in registry.names():
+    run = ImportedRun(path)
+    if run.name in names.known():
         raise InputError(f"the run {path} must have a name of its own, got that of a system", "Rename the file")
-    return found
+    return run
 
 
-def _parse_reranked(name: str, precision: str | None) -> Reranked:
-    parts = system_names(name.removeprefix("rerank(").removesuffix(")"))
-    if len(parts) != 3 or not name.endswith(")") or not parts[1].startswith(registry.CROSS_PREFIX):
+def _reranked(name: Name, parts: Sequence[Name], precision: str | None) -> Reranked:
+    if len(parts) != 3 or not parts[1].base.startswith(names.CROSS):
         raise InputError(f"{name} must name a system, a cross-encoder and a number", _RERANK)
-    if not parts[2].isdecimal() or int(parts[2]) < 1:
-        raise InputError(f"{name} must rerank a whole number of entries, got {parts[2]!r}", _RERANK)
-    first = _parse(parts[0], precision)
+    head = str(parts[2])
+    if not head.isdecimal() or int(head) < 1:
+        raise InputError(f"{name} must rerank a whole number of entries, got {head!r}", _RERANK)
+    first = _system(parts[0], precision)
     if isinstance(first, Reranked):
         raise InputError(f"{name} reranks what is reranked already", "Name the system itself")
-    return Reranked(
-        first,
-        registry.resolve_cross_encoder(parts[1], precision),
-        int(parts[2]),
-    )
+    return Reranked(first, registry.resolve_cross_encoder(parts[1], precision), int(head))
 
 
-def _parse_fused(method: str, inside: str, precision: str | None) -> Fused:
-    parts = [_parse(name, precision) for name in system_names(inside)]
+def _fused(name: Name, inside: Sequence[Name], precision: str | None) -> Fused:
+    parts = [_system(part, precision) for part in inside]
     if len(parts) < 2:
-        raise InputError(f"{method}({inside}) fuses {len(parts)} systems", f"Name two or more: {method}(bm25,scincl)")
+        raise InputError(f"{name} fuses {len(parts)} systems", f"Name two or more: {name.base}(bm25,scincl)")
     if len({part.key if isinstance(part, Bm25 | Dense) else part.name for part in parts}) < len(parts):
-        raise InputError(f"{method}({inside}) names a system twice", "Name each once")
+        raise InputError(f"{name} names a system twice", "Name each once")
     plain = tuple(part for part in parts if not isinstance(part, Fused | Reranked))
     if len(plain) < len(parts):
-        raise InputError(f"{method}({inside}) fuses what is fused already or reranked", "Name the systems themselves")
-    return Fused("rrf" if method == "rrf" else "wsum", plain)
+        raise InputError(f"{name} fuses what is fused already or reranked", "Name the systems themselves")
+    return Fused("rrf" if name.base == "rrf" else "wsum", plain)
 
 
-def _parse_bm25(name: str) -> Bm25:
+def _bm25(name: Name) -> Bm25:
+    if not name.options and name.base in ("bm25", TUNED):
+        return Bm25(tuning="any" if name.base == "bm25" else "required")
     values = {"k1": DEFAULT_K1, "b": DEFAULT_B}
-    for piece, key, value in pairs(name.removeprefix("bm25:")):
+    for key, value in name.options if name.base == "bm25" else [(name.base.partition(":")[2], "")]:
         try:
             values[key] = float(value)
         except ValueError:
             raise InputError(
-                f"{piece!r} in {name!r} is not a parameter", "Write bm25, bm25:tuned or bm25:k1=1.2,b=0.75"
+                f"{(f'{key}={value}' if value else key)!r} in {str(name)!r} is not a parameter",
+                f"Write bm25, {TUNED} or bm25:k1=1.2,b=0.75",
             ) from None
     if unknown := values.keys() - {"k1", "b"}:
         raise InputError(f"BM25 has no parameter {min(unknown)!r}", "Write bm25:k1=1.2,b=0.75")
     bm25 = Bm25(values["k1"], values["b"])
     if not (0 <= bm25.k1 < float("inf") and 0 <= bm25.b <= 1):
-        raise InputError(f"{name!r} is out of range", "k1 is at least 0, b between 0 and 1")
+        raise InputError(f"{str(name)!r} is out of range", "k1 is at least 0, b between 0 and 1")
     return bm25

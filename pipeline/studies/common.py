@@ -16,7 +16,7 @@ from pipeline.scores.page.parts import Chart
 from pipeline.scores.tables import Column, Table, TableRow
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import parse_systems
+from pipeline.stages.systems import TUNED, parse_systems, uses
 from pipeline.stages.tune import tune_task
 from pipeline.studies.base import StudyFigure
 
@@ -31,7 +31,7 @@ def evaluation_batches(
 
     ``settings`` are those of :meth:`pipeline.api.Workspace.evaluations`.
     """
-    if "bm25:tuned" in systems:
+    if uses(systems, TUNED):
         yield tuning_tasks(workspace, corpus, selection)
     found = evaluations(workspace, corpus, selection, systems, **settings)
     yield [score for evaluation in found for score in evaluation.scores]

@@ -11,7 +11,7 @@ from pipeline.core.artifact import published
 from pipeline.core.errors import InputError
 from pipeline.core.workspace import RANKINGS, SCORES, VECTORS, WEIGHTS
 from pipeline.encode import registry
-from pipeline.stages.systems import encoder_names, parse_systems, stored_names, system_names
+from pipeline.stages.systems import encoder_names, parse_systems, stored_names
 from tests.cli.run import flags, mdcr, mdcr_json
 from tests.encode.tiny import save_adapter, save_bert, save_cross_encoder, save_in_cache
 
@@ -22,19 +22,6 @@ POOL = flags("--size 900 --queries 20 --samples 1 --measures map")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     one = save_bert(tmp_path_factory.mktemp("models") / "one")
     return one, shutil.copytree(one, one.with_name("two"))
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("lsa:dimension=8,storage=float16,mine=lsa,b=bm25", ["lsa:dimension=8,storage=float16", "mine=lsa", "b=bm25"]),
-        ("mine=/a/b:compute=bfloat16,storage=float16,lsa", ["mine=/a/b:compute=bfloat16,storage=float16", "lsa"]),
-        ("bm25:k1=1,b=0.5,x=hf:a/b,y=rrf(bm25,z=/c)", ["bm25:k1=1,b=0.5", "x=hf:a/b", "y=rrf(bm25,z=/c)"]),
-        ("specter2:compute=bfloat16,adapter=/a/b", ["specter2:compute=bfloat16,adapter=/a/b"]),
-    ],
-)
-def test_systems_with_labels_are_split(text: str, names: list[str]) -> None:
-    assert system_names(text) == names
 
 
 def test_labels_name_systems_and_parts() -> None:

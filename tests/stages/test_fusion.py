@@ -9,7 +9,7 @@ import pytest
 from pipeline.core.artifact import published
 from pipeline.core.errors import InputError
 from pipeline.core.workspace import POOLS, RANKINGS, WEIGHTS
-from pipeline.stages.systems import Fused, encoders, parse_systems, system_names
+from pipeline.stages.systems import Fused, encoders, parse_systems
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 pytestmark = pytest.mark.xdist_group("fusion")
@@ -19,10 +19,6 @@ POOL = flags("--year 2019 --size 900 --queries 20 --samples 2")
 
 
 def test_names_with_commas_inside_parentheses() -> None:
-    text = "bm25:k1=1.2,b=0.75, rrf(bm25:k1=2,b=0.5,lsa),wsum(bm25,lsa:dimension=8), mean(a,b)"
-    assert system_names(text) == [
-        "bm25:k1=1.2,b=0.75", "rrf(bm25:k1=2,b=0.5,lsa)", "wsum(bm25,lsa:dimension=8)", "mean(a,b)",
-    ]  # fmt: skip
     rrf, wsum, lsa = parse_systems("rrf(bm25:k1=2,b=0.5,lsa),wsum(bm25,lsa),lsa")
     assert isinstance(rrf, Fused)
     assert (rrf.method, rrf.name) == ("rrf", "rrf(bm25:k1=2,b=0.5,lsa)")

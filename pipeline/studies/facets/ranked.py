@@ -7,7 +7,6 @@ first.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -25,13 +24,15 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
+from pipeline.encode import kinds
+from pipeline.encode.names import parse
 from pipeline.encode.spec import Model
 from pipeline.retrieve.base import MAX_DEPTH, Ranking
 from pipeline.retrieve.canonical import canonical_scores
 from pipeline.sources.csfcube import FACETS
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
-from pipeline.stages.systems import Dense, parse_systems, system_names
+from pipeline.stages.systems import Dense, parse_systems
 from pipeline.studies.facets.collection import Collection
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task, ranked_rows, without_text
 
@@ -94,14 +95,15 @@ def rankings(
     """
     found = []
     for facet, (form, names) in itertools.product(facets, systems.items()):
-        for name in system_names(names):
-            pool = facet_pool_task(corpus, facet, form, relevant)
-            transport = re.fullmatch(r"ot\((.+)\)", name)
-            system = None if name == "tfidf" else parse_systems(transport[1] if transport else name)[0]
+        for typed in parse(names):
+            pool, name = facet_pool_task(corpus, facet, form, relevant), str(typed)
+            transport = typed.base == "ot" and bool(typed.parts)
+            inside = ",".join(map(str, typed.parts or ())) if transport else name
+            system = None if name == "tfidf" else parse_systems(inside)[0]
             model = system.model if isinstance(system, Dense) else None
             if system is None:
                 ranking = _tfidf_task(corpus, pool, depth or MAX_DEPTH)
-            elif model is not None and model.spec.kind == "aspire" and form == FACET:
+            elif model is not None and kinds.find(model.spec.kind).contextual and form == FACET:
                 # It reads the facet's sentences in their abstract, so its queries are papers.
                 pool = facet_pool_task(corpus, facet, WHOLE, relevant)
                 method: Method = "transport" if transport else "best pair"
@@ -112,7 +114,7 @@ def rankings(
                 ranking = sentences_task(corpus, pool, model, "transport", depth=depth or MAX_DEPTH)
             else:
                 (evaluation,) = workspace.evaluations(pool, [name], depth=depth or MAX_DEPTH)
-                name, ranking = evaluation.scores[0].config.system, evaluation.ranking
+                name, ranking = evaluation.system.title, evaluation.ranking
                 if depth is None:
                     ranking = _completed_task(corpus, pool, ranking)
             found.append(FacetRanking(name, form, facet, pool, ranking))

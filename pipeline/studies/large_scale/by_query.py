@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,10 +10,10 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.config import format_count
-from pipeline.encode import registry
 from pipeline.measure.statistics import Floats
 from pipeline.scores.average import AVERAGE, Average, Key, Setup
 from pipeline.scores.tables import Column, Table, TableRow
+from pipeline.stages.systems import fused_names
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.large_scale import curve
@@ -151,9 +150,8 @@ def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
     """Yield what each fused system gains over its parts in MAP."""
     rows = []
     for (setup, system, measure), each in averages.items():
-        inside = re.fullmatch(r"(?:rrf|wsum)\((.*)\)", system)
-        names = registry.split_names(inside[1]) if inside else []
-        parts = [averages[key] for name in names if (key := (setup, name.strip(), measure)) in averages]
+        names = fused_names(system)
+        parts = [averages[key] for name in names if (key := (setup, name, measure)) in averages]
         if measure != "map" or len(parts) < 2 or len(parts) < len(names):
             continue
         best = max(parts, key=lambda part: part.values.mean())

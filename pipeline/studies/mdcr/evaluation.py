@@ -29,7 +29,7 @@ from pipeline.stages.chain import evaluations
 from pipeline.stages.corpus import task_of
 from pipeline.stages.score import score_task
 from pipeline.stages.search import RECORDED, open_pool, read_ranking, slug_of, write_ranking
-from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems
+from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems, parts_of, weighted
 from pipeline.stages.tune import tunings_for
 from pipeline.studies.common import made
 from pipeline.studies.mdcr.layout import Lists as Content
@@ -66,13 +66,6 @@ def corpus_task(folder: Path, split: str) -> Task:
 def benchmark_pools(corpus: Artifact, split: str, lists: Content) -> list[Task]:
     """Return the pool of each field."""
     return [lists_pool_task(corpus, field, split, queries) for field, queries in lists.items()]
-
-
-def weighted(system: System) -> bool:
-    """Whether weights of a system are chosen on validation queries."""
-    if isinstance(system, Reranked):
-        return weighted(system.first)
-    return isinstance(system, Fused) and system.method == "wsum"
 
 
 def validation_pools(workspace: Workspace, folder: Path, tested: Content) -> dict[str, Task]:
@@ -126,11 +119,9 @@ def rank(
             if index != "field" and isinstance(system, Bm25):
                 ranking = own_index_task(corpus, pool, pools if index == "corpus" else [], system, depth)
             complete = complete_task(corpus, pool, ranking, system)
-            name = evaluation.scores[0].config.system
-            scored = score_task(complete, pool, corpus, system=name, sample=1, measures=MEASURES)
-            found.append(
-                RankedLists(pool.config.field, name, pool, complete, dataclasses.replace(scored, folder=SCORES))
-            )
+            scored = score_task(complete, pool, corpus, system=evaluation.system, sample=1, measures=MEASURES)
+            score = dataclasses.replace(scored, folder=SCORES)
+            found.append(RankedLists(pool.config.field, evaluation.system.title, pool, complete, score))
     return found
 
 
@@ -203,7 +194,7 @@ def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -
         InputError: once run: another system has no score of a pair; the message names it.
     """
     depth = DEPTH if pool.config.longest < DEPTH else 0
-    config = CompleteConfig("last" if _only_bm25(system) else "error", depth)
+    config = CompleteConfig("last" if all(isinstance(part, Bm25) for part in parts_of([system])) else "error", depth)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened, found = open_pool(inputs), read_ranking(inputs["ranking"])
@@ -227,12 +218,6 @@ def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "ranking": ranking}
     return Task("complete", 1, RANKINGS, f"complete-{ranking.slug}", config, inputs, run)
-
-
-def _only_bm25(system: System) -> bool:
-    if isinstance(system, Reranked):
-        return _only_bm25(system.first)
-    return all(isinstance(part, Bm25) for part in (system.parts if isinstance(system, Fused) else (system,)))
 
 
 def _own_rows(pool: Pool) -> list[np.ndarray]:

@@ -26,7 +26,7 @@ from pipeline.scores.store import ScoredRun, opened_pool, runs_of_artifacts
 from pipeline.scores.store import values as scores_of
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, build_tables, label_of, shown
-from pipeline.stages.systems import parse_systems
+from pipeline.stages.systems import parse_systems, weighted
 from pipeline.studies.base import RECIPES, Study, StudyResult, StudyTable
 from pipeline.studies.common import check_baseline, made, table_of
 from pipeline.studies.mdcr.evaluation import (
@@ -38,7 +38,6 @@ from pipeline.studies.mdcr.evaluation import (
     opened,
     rank,
     validation_pools,
-    weighted,
 )
 from pipeline.studies.mdcr.layout import file_names, read_lists
 from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists, p_value

@@ -21,13 +21,13 @@ from pipeline.corpus.prefilter import prefilter
 from pipeline.corpus.queries import choose_queries
 from pipeline.corpus.reader import Corpus
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import parse_systems, stored_names
+from pipeline.stages.systems import parse_systems, stored_names, weighted
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import table_of
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, benchmark_task
 from pipeline.studies.mdcr.candidates import SamplingConfig
 from pipeline.studies.mdcr.datasheet import datasheet
-from pipeline.studies.mdcr.evaluation import BY_RANK, weighted
+from pipeline.studies.mdcr.evaluation import BY_RANK
 from pipeline.studies.mdcr.layout import SPLITS
 
 

@@ -24,7 +24,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
-from pipeline.encode import registry
+from pipeline.encode import names, registry
 from pipeline.encode.spec import Model, Role, TransformerSpec
 from pipeline.encode.store import VectorStore
 from pipeline.sources.base import Limits, PaperBatch, QuerySet, fingerprint
@@ -140,7 +140,8 @@ def alone(name: str) -> Encoders:
     """Return one encoder for all texts, ad-hoc queries too, whatever encodes those otherwise."""
     own = registry.resolve(name, template=_TEMPLATE)
     prefix = own.spec.paper_prefix.strip() if isinstance(own.spec, TransformerSpec) else ""
-    query = f"{name}{',' if ':' in name else ':'}query_prefix={prefix}" if prefix else ""
+    typed = names.one(name)
+    query = str(dataclasses.replace(typed, options=(*typed.options, ("query_prefix", prefix)))) if prefix else ""
     return dict.fromkeys(FORMATS, dataclasses.replace(own, query=query, passage_prefix=None))
 
 

@@ -14,9 +14,9 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
-from pipeline.encode import registry
 from pipeline.scores.page.parts import Chart
 from pipeline.stages.corpus import corpus_task
+from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, made
 from pipeline.studies.recipe import KEPT
@@ -80,7 +80,7 @@ class Recipe:
     @property
     def names(self) -> list[str]:
         """Names of the systems."""
-        return registry.split_names(self.systems)
+        return system_names(self.systems)
 
     @property
     def compared(self) -> str:
