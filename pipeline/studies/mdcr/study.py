@@ -181,7 +181,7 @@ def findings(workspace: Workspace, recipe: Recipe) -> Findings:
 
 NEEDS = (
     "Its recipe is the paper's, on S2ORC: mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER. On a corpus of "
-    "yours: --corpus NAME, and for a small one --recipe runs/recipes/mdcr_small.toml"
+    "yours: --corpus=NAME, and for a small one --recipe=runs/recipes/mdcr_small.toml"
 )
 
 STUDY = Study("mdcr", "build the MDCR benchmark", Recipe, batches, findings, needs=NEEDS)
