@@ -109,11 +109,14 @@ def given_json(path: Path) -> Any:
 
 def _repeated(found: Any) -> list[str]:
     """Return the keys that lead to the first key that is there twice, and that key; nothing without one."""
-    if isinstance(found, _Repeating):
-        return [found.key]
-    members = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
-    inner = (([str(key)], _repeated(value)) for key, value in members)
-    return next((key + below for key, below in inner if below), [])
+    left: list[tuple[list[str], Any]] = [([], found)]
+    while left:
+        above, value = left.pop()
+        if isinstance(value, _Repeating):
+            return [*above, value.key]
+        members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        left += reversed([([*above, str(key)], member) for key, member in members])
+    return []
 
 
 def write_arrow(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
