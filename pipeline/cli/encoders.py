@@ -110,7 +110,7 @@ def plan(options: argparse.Namespace) -> None:
     if not names:
         raise InputError(f"--model={options.model} names no encoder", "Name one, such as scincl")
     source = f"texts of {corpus.name}" if corpus else "texts of the synthetic release: no corpus was named"
-    say(f"probing {len(names)} encoders, {options.probe:g} seconds each, on {source}")
+    say(f"probing {', '.join(names)}, {options.probe:g} seconds each, on {source}")
     texts = stage.sample_texts(corpus)
     rows = list(stage.plan(names, precision, sizes, texts, runner.resources, options.probe))
     print_rows("plan", rows, options)

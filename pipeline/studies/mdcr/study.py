@@ -105,7 +105,7 @@ def field_rankings(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRank
     if not pools:
         raise InputError(
             f"a benchmark must have a field with enough papers, got none ({next(iter(left_out.values()), 'no field')})",
-            "Ask for fewer queries or another year",
+            "Ask for fewer queries or another --year; --recipe=runs/recipes/mdcr_small.toml is for small corpora",
         )
     parts = []
     for split, (field, of_split) in itertools.product(SPLITS, pools.items()):
