@@ -17,15 +17,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.java]
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 NEED_DATA = {
-    "neighbours": "--corpus",
-    "scirepeval": "mdcr fetch scirepeval",
-    "mdcr": "mdcr corpus --source s2orc2020",
-    "mdcr_eval": "curl ",
-    "mdcr_checks": "mdcr corpus --source s2orc2020",
+    "neighbours": "CORPUS",
+    "scirepeval": "make fetch SOURCE=scirepeval",
+    "mdcr": "make corpus SOURCE=s2orc2020 CORPUS=s2orc INPUT=FOLDER. On a corpus of yours: CORPUS=NAME",
+    "mdcr_eval": "curl --create-dirs",
+    "mdcr_checks": "make corpus SOURCE=s2orc2020",
     "facets": "git clone ",
-    "facet_pools": "--input",
+    "facet_pools": "INPUT",
 }
-"""What a study says that needs more than the demo: its one line has the command, or the option, that gives it."""
+"""What a study says that needs more than the demo: its one line has the command, or the variable, that gives it."""
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,9 @@ _FORMATS = "terminal (default), markdown, csv or latex"
 _PRECISION = "compute precision of encoders: fp32, fp16 or bf16 (default: the model's)"
 _FILES = "with commas: page, markdown, csv, latex, figures (default: all)"
 
+_WORD = "first word"
+"""Where a parser keeps the word behind the name of a command; no option has this name."""
+
 _CORPUS = "name of the corpus (default: the only one)"
 
 _ALL = "memory workers device repair dry-run verbose json"
@@ -52,7 +55,7 @@ class Parser(argparse.ArgumentParser):
             remedy = nearest(text, options_of) if text.startswith("-") else f"See mdcr {options.command} --help"
             raise InputError(f"mdcr {options.command} has no {what}", remedy)
         if word := command.word:
-            first = vars(options).pop("first_word")
+            first = vars(options).pop(_WORD)
             if command.required and first is None and getattr(options, word) is None:
                 raise InputError(f"--{word} must be given", f"Choose {command.required}")
             if first is not None and getattr(options, word) is not None:
@@ -69,7 +72,7 @@ class Parser(argparse.ArgumentParser):
     def add_word(self, name: str, about: str, *, required: bool = False) -> None:
         """Add an option that may be given as the first word."""
         self.word, self.required = name, about if required else ""
-        self.add_argument("first_word", nargs="?", metavar=name.upper(), help=about)
+        self.add_argument(_WORD, nargs="?", metavar=name.upper(), help=about)
         self.add_argument(f"--{name}", help="the same, as an option")
 
     def _commands(self) -> argparse._SubParsersAction[Parser]:

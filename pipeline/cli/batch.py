@@ -70,7 +70,7 @@ def _batch(options: argparse.Namespace) -> batch.Batch:
 
 def _stage(options: argparse.Namespace) -> str:
     if options.stage not in STAGES:
-        raise InputError(f"--stage {options.stage!r} cannot be submitted", nearest(options.stage, STAGES))
+        raise InputError(f"--stage={options.stage!r} cannot be submitted", nearest(options.stage, STAGES))
     if options.repair:
         raise InputError("--repair cannot be submitted", "Run the stage itself with --repair")
     return str(options.stage)

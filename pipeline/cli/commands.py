@@ -63,11 +63,11 @@ def corpus(options: argparse.Namespace) -> None:
     runner = read.runner(options)
     if options.engine not in ("local", "ray"):
         raise InputError(
-            f"--engine {options.engine!r} cannot build a corpus", nearest(options.engine, ("local", "ray"))
+            f"--engine={options.engine!r} cannot build a corpus", nearest(options.engine, ("local", "ray"))
         )
     name = options.corpus or options.source
     if options.duplicates == "keep" and options.duplicates_by:
-        raise InputError("--duplicates-by must go with --duplicates drop or merge", "Give both, or neither")
+        raise InputError("--duplicates-by must go with --duplicates=drop or merge", "Give both, or neither")
     rules = [rule.strip() for rule in (options.duplicates_by or "doi,title").split(",")]
     origin = {
         "name": name,

@@ -108,9 +108,9 @@ def plan(options: argparse.Namespace) -> None:
     sizes = [_papers(pools, len(Corpus(corpus)) if corpus else None) for pools in _pools(options, corpus, sums=sums)]
     names = encoder_names(options.model)
     if not names:
-        raise InputError(f"--model {options.model} names no encoder", "Name one, such as scincl")
+        raise InputError(f"--model={options.model} names no encoder", "Name one, such as scincl")
     source = f"texts of {corpus.name}" if corpus else "texts of the synthetic release: no corpus was named"
-    say(f"probing {len(names)} encoders, {options.probe:g} seconds each, on {source}")
+    say(f"probing {', '.join(names)}, {options.probe:g} seconds each, on {source}")
     texts = stage.sample_texts(corpus)
     rows = list(stage.plan(names, precision, sizes, texts, runner.resources, options.probe))
     print_rows("plan", rows, options)
@@ -138,7 +138,7 @@ def _papers(pools: Sequence[PoolConfig], whole: int | None) -> int:
     if "all" in draws or "all" in queries.values():
         if whole is None:
             raise InputError(
-                "--size all and --queries all must have a corpus", "Name one with --corpus, or give a number"
+                "--size=all and --queries=all must have a corpus", "Name one with --corpus, or give a number"
             )
         return whole
     counts = [int(count) for count in (*draws, *queries.values())]

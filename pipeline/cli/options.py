@@ -33,7 +33,7 @@ def runner(options: argparse.Namespace) -> Runner:
         cluster = ray_executor(options.ray_address or "auto")
         return Runner(options.root.resolve(), resources, repair=repair, executor=cluster)
     if getattr(options, "ray_address", None):
-        raise InputError("--ray-address must go with --engine ray", "Give both, or neither")
+        raise InputError("--ray-address must go with --engine=ray", "Give both, or neither")
     return Runner(options.root, resources, repair=repair)
 
 

@@ -93,7 +93,7 @@ def print_table(root: Path, options: argparse.Namespace) -> None:
     if options.check and (options.json or options.format or options.sort):
         raise InputError("--check cannot be combined with --json, --format or --sort", "It prints no table")
     if options.tolerance is not None and not options.check:
-        raise InputError("--tolerance must go with --check", "Name the golden table: --check CSV")
+        raise InputError("--tolerance must go with --check", "Name the golden table: --check=CSV")
     _checked_format(options)  # before scores are looked for
     reports = _reports(labelled(choose(stored(root), root, **choice_of(options))), options)
     if not options.check:

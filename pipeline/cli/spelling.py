@@ -15,11 +15,12 @@ from pipeline.cli.arguments import Parser
 
 def as_options(text: str) -> str:
     """Return a message with options of ``mdcr``."""
-    return re.sub(r"(?<!\S)(--[a-z-]+)=(?=\S)", r"\1 ", text)
+    return re.sub(r"(?<![^\s(])(--[a-z-]+)=(?=\S)", r"\1 ", text)
 
 
 def as_variables(text: str, commands: Mapping[str, Parser]) -> str:
-    """Return a message with goals and variables of ``make``."""
+    """Return a message with goals and variables of ``make``; options of other programs stay."""
+    options = {name for each in commands.values() for name in each._option_string_actions}
     flags = {name for each in commands.values() for name in flags_of(each)} | {"--help"}
     words = re.split(r"(\s)", text)
     command, joins = "", False
@@ -27,7 +28,7 @@ def as_variables(text: str, commands: Mapping[str, Parser]) -> str:
         bare = word.strip("(,.;:)")
         if place > 1 and words[place - 2] == "mdcr" and bare in commands and "--help" not in words[place:]:
             command, words[place - 2] = bare, "make"
-        elif re.fullmatch(r"--[a-z][a-z-]*(=\S+)?", bare):
+        elif bare.partition("=")[0] in options and bare.startswith("--"):
             name, _, value = bare.partition("=")
             value = "1" if name in flags else value
             joins = not value

@@ -25,12 +25,12 @@ def tune(options: argparse.Namespace) -> None:
     if Corpus(corpus).has_query_texts() and selected.is_default:
         raise InputError(
             f"{corpus.name} has its own queries, and none of them are for validation",
-            "Give --year to tune on citations, or fix the parameters: --model bm25:k1=1.2,b=0.75",
+            "Give --year to tune on citations, or fix the parameters: --model=bm25:k1=1.2,b=0.75",
         )
     if selected.given.get("queries") == "all":
         raise InputError(
             "the test set takes all queries, and none are left for validation",
-            "Give a number to both: --queries 200 here and in mdcr eval",
+            "Give a number to both: --queries=200 here and in mdcr eval",
         )
     tasks = [tune_task(corpus, pool) for pool in selected.pools(corpus)]
     made = make(runner, tasks, options, stores=True)

@@ -107,13 +107,16 @@ def given_json(path: Path) -> Any:
     return value
 
 
-def _repeated(value: Any) -> list[str]:
-    """Return the keys that lead to the first repeated key, and that key; empty if no key repeats."""
-    if isinstance(value, _Repeating):
-        return [value.key]
-    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    inner = (([str(key)], _repeated(value)) for key, value in members)
-    return next((key + below for key, below in inner if below), [])
+def _repeated(read: Any) -> list[str]:
+    """Return the keys that lead to the first key that is there twice, and that key; nothing without one."""
+    left: list[tuple[list[str], Any]] = [([], read)]
+    while left:
+        above, value = left.pop()
+        if isinstance(value, _Repeating):
+            return [*above, value.key]
+        members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        left += reversed([([*above, str(key)], member) for key, member in members])
+    return []
 
 
 def write_arrow(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:

@@ -82,7 +82,7 @@ class Resources:
         if memory is not None:
             limits["memory"] = parse_bytes(memory)
             if limits["memory"] < LEAST_MEMORY:
-                raise InputError(f"--memory {memory} is too little", f"Give {LEAST_MEMORY // 2**20}M or more")
+                raise InputError(f"--memory={memory} is too little", f"Give {LEAST_MEMORY // 2**20}M or more")
         if workers is not None:
             limits["workers"] = workers
             if workers < 1:

@@ -73,7 +73,7 @@ class Slice:
         """Read ``I/N`` with I from 0 to N-1."""
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if not match or int(match[1]) >= int(match[2]):
-            raise InputError(f"--slice {text!r} is not a slice", "Write I/N with I from 0 to N-1, such as 0/4")
+            raise InputError(f"--slice={text!r} is not a slice", "Write I/N with I from 0 to N-1, such as 0/4")
         return cls(int(match[1]), int(match[2]))
 
     def units(self, sizes: Mapping[str, int]) -> list[str]:

@@ -87,7 +87,7 @@ def find_corpus_folder(root: Path, name: str | None) -> Path:
         file = root / CORPORA / f"{name}.name"
         folder_name, _ = _named(root, name)
         if folder_name not in _published_names(root):
-            raise CorruptError(f"{file} names no corpus of this workspace", f"Run mdcr corpus again: --corpus {name}")
+            raise CorruptError(f"{file} names no corpus of this workspace", f"Run mdcr corpus again: --corpus={name}")
     if folder_name in _published_names(root):
         return root / CORPORA / folder_name
     raise InputError(f"there is no corpus {name!r} in {root / CORPORA}", nearest(name, names))

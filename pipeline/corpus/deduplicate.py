@@ -54,7 +54,7 @@ def write_without_duplicates(
         InputError: the corpus has judged queries; their judgements name papers by id.
     """
     if corpus.has_query_texts():
-        raise InputError("a corpus with judged queries keeps its duplicates", "Build it with --duplicates keep")
+        raise InputError("a corpus with judged queries keeps its duplicates", "Build it with --duplicates=keep")
     old = corpus.attributes
     duplicates = find_duplicates(old, config, resources.memory // 2)
     renumbering = _renumber(len(corpus), duplicates, config.action == "merge")

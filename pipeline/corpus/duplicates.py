@@ -35,7 +35,7 @@ class DuplicatesConfig:
 
     def __post_init__(self) -> None:
         if self.action not in ("drop", "merge"):
-            raise InputError(f"--duplicates {self.action!r} is unknown", "Choose keep, drop or merge")
+            raise InputError(f"--duplicates={self.action!r} is unknown", "Choose keep, drop or merge")
         for rule in self.rules:
             if rule not in RULES:
                 raise InputError(f"duplicates cannot be identified by {rule!r}", nearest(rule, RULES))

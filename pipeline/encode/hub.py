@@ -279,7 +279,7 @@ def _check(folder: Path, layout: Layout) -> None:
             f"{folder} holds a model without tokenizer (none of {', '.join(_TOKENIZER)})",
             "Save the tokenizer beside it: tokenizer.save_pretrained(folder)",
         )
-    shape.read(folder / layout.config, {})
+    shape.read(folder / layout.config, {ADAPTER: shape.ADAPTER, FUSION: shape.FUSION}.get(layout, {}))
 
 
 def _has_tokenizer(folder: Path, layout: Layout) -> bool:

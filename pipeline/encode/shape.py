@@ -82,7 +82,10 @@ SENTENCE_TRANSFORMERS = {
 INDEX = {"weight_map": {"*": str}}
 """Which file holds each tensor of sharded weights."""
 
-FUSION = {"adapter_names": ([str], str, None), "name": ([str], str)}
+ADAPTER = {"config": dict, "name": str}
+"""``adapter_config.json``; a configuration that is text or a number would be opened as a file."""
+
+FUSION = {"adapter_names": ([str], str, None), "name": ([str], str), "config": dict}
 """``adapter_fusion_config.json``."""
 
 

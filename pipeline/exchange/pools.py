@@ -169,7 +169,7 @@ def _checked(text: str) -> str:
     if _UNFIT.search(text):
         raise InputError(
             f"an id in a BEIR folder must be without tabs, line ends and a leading quote, got {text!r}",
-            "Export it with --format trec or parquet",
+            "Export it with --format=trec or parquet",
         )
     return text
 

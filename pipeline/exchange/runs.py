@@ -287,7 +287,7 @@ def _refuse_unknown(entries: Entries, what: str, unknown: npt.NDArray[np.int64],
     shown = ", ".join(f"{ids[each]!r} ({entries.place(each)})" for each in unknown[:_SHOWN].tolist())
     raise InputError(
         f"{len(unknown):,} of {len(ids):,} entries name a {what} that {pool.artifact.name} does not have: {shown}",
-        "Select the pool that the run ranks (--size, --field, --samples 1), or leave them out with --allow-unknown",
+        "Select the pool that the run ranks (--size, --field, --samples=1), or leave them out with --allow-unknown",
     )
 
 

@@ -229,7 +229,7 @@ def check_depth(measures: Iterable[Measure], depth: int) -> None:
     deepest = max(measures, key=lambda measure: measure.cutoff or 0, default=None)
     if deepest is not None and (deepest.cutoff or 0) > depth:
         raise InputError(
-            f"{deepest} needs --depth {deepest.cutoff}, got {depth}", f"Rank deeper, or ask for @{depth} or less"
+            f"{deepest} needs --depth={deepest.cutoff}, got {depth}", f"Rank deeper, or ask for @{depth} or less"
         )
 
 

@@ -45,7 +45,7 @@ def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> npt.NDArray
     check_measurable(qrels, run)
     for measure in measures:
         if measure.share or measure.relevant > 1 or not MEASURES[measure.name].ranx:
-            raise InputError(f"the measure must be one of ranx's, got {measure}", "Leave out --measure-engine ranx")
+            raise InputError(f"the measure must be one of ranx's, got {measure}", "Leave out --measure-engine=ranx")
     values = np.zeros((len(measures), len(qrels.offsets) - 1))
     for members in _blocks(qrels, run):
         judged, ranked = _qrels_lists(qrels, members), _run_lists(run, members)

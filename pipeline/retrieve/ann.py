@@ -165,7 +165,7 @@ class ApproximateEngine:
         if size > resources.memory:
             raise InputError(
                 f"{self._settings.kind} holds {count:,} vectors twice, {size >> 20:,} MiB",
-                "Raise --memory, or use --engine exact, which streams them",
+                "Raise --memory, or use --engine=exact, which streams them",
             )
         search = Search(queries, metric, depth, [Subset(None, excluded)])
         rows = np.empty(count, np.uint32)
@@ -238,7 +238,7 @@ def built(settings: IndexSettings, vectors: Floats, metric: Metric, fetched: int
     except RuntimeError as error:  # Faiss raises nothing else
         raise InputError(
             f"{settings.kind} of {len(vectors):,} vectors cannot be built on GPU {gpu} ({error})",
-            "If memory is short, use --engine exact, which streams vectors, or ivf, which needs no GPU",
+            "If memory is short, use --engine=exact, which streams vectors, or ivf, which needs no GPU",
         ) from error
 
 
@@ -247,14 +247,14 @@ def _gpu(faiss: Any, settings: IndexSettings, fetched: int, device: str) -> int:
     gpu = gpu_of(device)
     if gpu is None:
         raise InputError(
-            f"{settings.kind} needs a GPU that Faiss can use (--device {device}: none)", "Use --engine ivf or hnsw"
+            f"{settings.kind} needs a GPU that Faiss can use (--device={device}: none)", "Use --engine=ivf or hnsw"
         )
     if settings.kind == "cagra" and not hasattr(faiss, "GpuIndexCagra"):
         raise InputError("this build of Faiss has no CAGRA", _replaced("faiss-gpu", "faiss-gpu-cuvs"))
     if fetched > GPU_LIMIT:
         raise InputError(
             f"{fetched:,} candidates a query (the depth and what is excluded) are more than Faiss finds on a GPU",
-            f"Choose a depth below {GPU_LIMIT:,}, or --engine exact",
+            f"Choose a depth below {GPU_LIMIT:,}, or --engine=exact",
         )
     return gpu
 
@@ -355,7 +355,7 @@ def gpu_of(name: str) -> int | None:
     Raises:
         InputError: there is no such device, or Faiss cannot use it.
     """
-    return gpu_number(name, gpus(), "Faiss", f"Choose --device cpu, or: {_replaced('faiss-cpu', 'faiss-gpu')}")
+    return gpu_number(name, gpus(), "Faiss", f"Choose --device=cpu, or: {_replaced('faiss-cpu', 'faiss-gpu')}")
 
 
 def _replaced(build: str, other: str) -> str:

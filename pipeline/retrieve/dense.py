@@ -212,7 +212,7 @@ def filter_on_device(
     except torch.OutOfMemoryError as error:
         raise InputError(
             f"the memory of {device} is too short for a block of candidates ({error})",
-            "Free it from other programs, lower --memory (blocks are smaller then), or choose --device cpu",
+            "Free it from other programs, lower --memory (blocks are smaller then), or choose --device=cpu",
         ) from error
 
 
@@ -264,7 +264,7 @@ def device_of(name: str, operations: float) -> torch.device:
     """Return the device of a name; ``auto`` is a GPU where there is one and the search is worth starting it."""
     if name == "auto" and operations < _GPU_PAYS:
         name = "cpu"
-    number = gpu_number(name, gpus(), "torch", "Choose --device cpu, or install torch for CUDA")
+    number = gpu_number(name, gpus(), "torch", "Choose --device=cpu, or install torch for CUDA")
     return torch.device("cpu") if number is None else torch.device("cuda", number)
 
 

@@ -218,7 +218,7 @@ class Search:
             if ((estimates < between[0] - slack) | (estimates > between[1] + slack)).any():
                 raise StageError(
                     "the fast pass is further from the exact scores than float32 arithmetic can be",
-                    "Unset NVIDIA_TF32_OVERRIDE and similar settings, or search with --device cpu",
+                    "Unset NVIDIA_TF32_OVERRIDE and similar settings, or search with --device=cpu",
                 )
         rounded = scores.astype(np.float32) + np.float32(0)
         self.best.add(owners, pack(rounded, block.rows[positions]), pools)

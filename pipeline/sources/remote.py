@@ -130,7 +130,7 @@ def refuse_hopeless(url: str, error: Exception) -> None:
             ) from error
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
-        raise InputError(f"{bare(url)!r} must be an address of HTTP", "Write --endpoint https://HOST/PATH") from error
+        raise InputError(f"{bare(url)!r} must be an address of HTTP", "Write --endpoint=https://HOST/PATH") from error
 
 
 def say_wait(url: str, problem: str, seconds: float) -> None:

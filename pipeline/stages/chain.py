@@ -128,7 +128,7 @@ def _check_used(systems: Sequence[System], engine: str, bm25_engine: str) -> Non
     """Refuse an engine that none of the systems searches by."""
     parts = parts_of(systems)
     if engine != "auto" and not any(isinstance(part, Dense) for part in parts):
-        raise InputError(f"--engine {engine} must have an encoder to search by", "Leave it out, or name an encoder")
+        raise InputError(f"--engine={engine} must have an encoder to search by", "Leave it out, or name an encoder")
     if bm25_engine != "postings" and not any(isinstance(part, Bm25) for part in parts):
         raise InputError(f"--bm25-engine {bm25_engine} must go with bm25", "Leave it out, or name bm25")
 
@@ -183,7 +183,7 @@ class _Evaluations:
             return exact
         if model.several:
             raise InputError(
-                f"{system.name} has several vectors a paper, which {index.kind} cannot search", "--engine exact"
+                f"{system.name} has several vectors a paper, which {index.kind} cannot search", "--engine=exact"
             )
         found = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
         title = dataclasses.replace(system.title, index=index.name)
@@ -238,7 +238,7 @@ class _Evaluations:
         own = canonical(pool.config)
         if own["split"] == "validation":
             raise InputError(
-                f"{system.name} is tuned on validation queries, which {pool.slug} holds", "Rank --split test"
+                f"{system.name} is tuned on validation queries, which {pool.slug} holds", "Rank --split=test"
             )
         same = ("field",) if "lists" in own else ("field", "size")  # lists of candidates have no size in common
         for other in self.validation:

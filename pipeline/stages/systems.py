@@ -176,7 +176,7 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
         kinds.find(part.spec.kind).takes("compute") for model in encoders(systems) for part in (model, *model.parts)
     )
     if precision is not None and not computing:
-        raise InputError(f"--precision {precision} must go with an encoder that computes", "Leave it out")
+        raise InputError(f"--precision={precision} must go with an encoder that computes", "Leave it out")
     for label, count in Counter(name.label for name in set(typed)).items():
         if label and count > 1:
             raise InputError(f"the label {label} must name one system, got several", "Give each its own label")
@@ -200,7 +200,7 @@ def parse_precision(text: str | None) -> str | None:
     if text is None or text in PRECISIONS.values():
         return text
     if text not in PRECISIONS:
-        raise InputError(f"--precision {text!r} is unknown", nearest(text, PRECISIONS))
+        raise InputError(f"--precision={text!r} is unknown", nearest(text, PRECISIONS))
     return PRECISIONS[text]
 
 

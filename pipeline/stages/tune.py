@@ -108,7 +108,7 @@ def tune_task(
     """
     settings = config_of(pool)
     if settings["split"] != "validation":
-        raise InputError(f"{pool.name} holds test queries", "Tune on validation queries: --split validation")
+        raise InputError(f"{pool.name} holds test queries", "Tune on validation queries: --split=validation")
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         opened = open_pool(inputs)

@@ -46,7 +46,7 @@ def check_baseline(baseline: str, systems: str) -> None:
     names = [each.name for each in parse_systems(systems)]
     if baseline.partition(" (")[0] not in names:
         raise InputError(
-            f"the baseline must be one of {', '.join(names)}, got {baseline!r}", f"Write --set baseline={names[0]}"
+            f"the baseline must be one of {', '.join(names)}, got {baseline!r}", f"Write --set=baseline={names[0]}"
         )
 
 

@@ -44,7 +44,7 @@ def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
         if value and each.name not in settings and each.metadata.get("systems") == "kept":
             raise InputError(
                 f"--model must replace all systems of a recipe, which cannot be done of {each.name}, got {value!r}",
-                f"Write --set {each.name}= to leave it out, or --set {each.name}={value} to keep it",
+                f"Write --set={each.name}= to leave it out, or --set={each.name}={value} to keep it",
             )
 
 
@@ -92,7 +92,7 @@ def with_settings(texts: list[str]) -> dict[str, Any]:
     for pair in (pair for text in texts for pair in re.split(r";\s*(?=\w+\s*=)", text)):
         name, equals, value = pair.strip().removesuffix(";").partition("=")
         if not equals:
-            raise InputError(f"--set must be name=value, got {pair!r}", "Write --set samples=1")
+            raise InputError(f"--set must be name=value, got {pair!r}", "Write --set=samples=1")
         try:
             found[name.strip()] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:

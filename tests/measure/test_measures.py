@@ -27,7 +27,7 @@ def test_default_measures_within_a_depth(depth: int, left_out: int) -> None:
 
 def test_a_measure_deeper_than_the_ranking_is_refused_with_the_depth_it_needs() -> None:
     check_depth(parse_measures("map,recall@500"), 500)
-    with pytest.raises(InputError, match=r"^recall@1000 needs --depth 1000, got 500\. Rank deeper, or ask for @500"):
+    with pytest.raises(InputError, match=r"^recall@1000 needs --depth[ =]1000, got 500\. Rank deeper, or ask for @500"):
         check_depth(parse_measures("ndcg@600,recall@1000,map"), 500)
 
 

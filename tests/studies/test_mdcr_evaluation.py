@@ -346,6 +346,10 @@ def test_recall_of_lists_that_fit_in_five_is_scored(
         ('{"Art": {"1": {"true": ["2"]}, "1": {"true": ["3"]}}}', "got '1' of 'Art' twice"),
         ('{"Art": {"1": {"true": ["2"], "true": ["3"]}}}', "got 'true' of 'Art', '1' twice"),
         ('{"Art": {"\\ud800": {"true": ["2"]}}}', "must be a JSON file"),
+        (
+            '{"Art": ' + "[" * 600 + '{"1": 2, "1": 3}' + "]" * 600 + "}",
+            "must have each key once, got '1' of 'Art', '0'",
+        ),
     ],
 )
 def test_bad_layouts_are_one_line(workspace: Path, folder: Path, tmp_path: Path, content: str, named: str) -> None:

@@ -51,7 +51,7 @@ class BenchmarkConfig:
         if unknown:
             raise InputError(
                 f"model_negatives must be among the systems, got {unknown[0]}",
-                f"Add it, or write --set model_negatives= for the {NEGATIVE_SYSTEMS} least alike",
+                f"Add it, or write --set=model_negatives= for the {NEGATIVE_SYSTEMS} least alike",
             )
         if not self.model_negatives and len(self.systems) < NEGATIVE_SYSTEMS:
             raise InputError(

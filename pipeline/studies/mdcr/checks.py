@@ -84,7 +84,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the tasks of the benchmark, then its large pools' scores and the rankings of all draws."""
     check_baseline(recipe.baseline, recipe.systems)
     if recipe.rebuilds < 1:
-        raise InputError(f"rebuilds must be at least 1, got {recipe.rebuilds}", "Write --set rebuilds=20")
+        raise InputError(f"rebuilds must be at least 1, got {recipe.rebuilds}", "Write --set=rebuilds=20")
     yield from study.batches(workspace, recipe)
     _, parts, wanted = _plan(workspace, recipe)
     yield [each for part in parts for each in _large(workspace, recipe, part)]

@@ -46,7 +46,7 @@ def read_scores(path: Path, lists: Lists) -> dict[str, float]:
         if key not in known:
             raise InputError(f"{path} must score pairs of the benchmark, got {key!r}", "Leave it out")
         if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) <= _LARGEST:
-            raise InputError(f"{path} must have a finite number for {key!r}, got {score!r}", "Correct it")
+            raise InputError(f"{path} must have a finite number for {key!r}, got {score!r:.80}", "Correct it")
     scores: dict[str, float] = content
     return scores
 

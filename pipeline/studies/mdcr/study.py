@@ -105,7 +105,7 @@ def field_rankings(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRank
     if not pools:
         raise InputError(
             f"a benchmark must have a field with enough papers, got none ({next(iter(left_out.values()), 'no field')})",
-            "Ask for fewer queries or another year",
+            "Ask for fewer queries or another --year; --recipe=runs/recipes/mdcr_small.toml is for small corpora",
         )
     parts = []
     for split, (field, of_split) in itertools.product(SPLITS, pools.items()):
@@ -181,7 +181,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 
 NEEDS = (
     "Its recipe is the paper's, on S2ORC: mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER. On a corpus of "
-    "yours: --corpus NAME, and for a small one --recipe runs/recipes/mdcr_small.toml"
+    "yours: --corpus=NAME, and for a small one --recipe=runs/recipes/mdcr_small.toml"
 )
 
 STUDY = Study("mdcr", "build the MDCR benchmark", Recipe, batches, results, needs=NEEDS)

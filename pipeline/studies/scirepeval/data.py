@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.rng import priorities, smallest
-from pipeline.core.text import id_keys, same_title_form
+from pipeline.core.text import id_keys, number, same_title_form
 from pipeline.studies.scirepeval import authors
-from pipeline.studies.scirepeval.layout import META, TEST, Doc, Folder, Keys, read_doc, rows
+from pipeline.studies.scirepeval.layout import META, TEST, Doc, Folder, Keys, decoded, read_doc, rows
 from pipeline.studies.scirepeval.tasks import Entry
 
 _SPLIT_SEED, _TEST_SHARE = 13, 3
@@ -82,7 +82,7 @@ def docs(entry: Entry, folder: Folder, split: str = "evaluation") -> Iterator[Do
     elif entry.kind == "reviewers" and sample:
         for name, content in _archive(sample).items():
             if "/papers/" in name:
-                paper = msgspec.json.decode(content)
+                paper = decoded(content, f"{name} of {sample}")
                 yield Doc(Path(name).stem, paper.get("title") or "", paper.get("abstract") or "")
     else:
         columns = ("doc_id", "corpus_id", "sha", "paper_id", *entry.fields, "query", "candidates", "pos", "neg")
@@ -151,7 +151,8 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
         groups = {str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in listed}
     elif entry.kind == "reviewers" and sample:
         held = {Path(name).stem: each for name, each in _archive(sample).items() if "/participants/" in name}
-        groups = {name: [each["paperId"] for each in msgspec.json.decode(held[name])["papers"]] for name in held}
+        profiles = {name: decoded(content, f"participant {name} of {sample}") for name, content in held.items()}
+        groups = {name: [paper["paperId"] for paper in profile["papers"]] for name, profile in profiles.items()}
     grades, *soft = (_grades(entry, _pairs(entry, folder, sample, split), counts) for split in entry.splits)
     for query, candidates in grades.items():
         if entry.format == "search" and query not in texts:
@@ -170,7 +171,7 @@ def _pairs(entry: Entry, folder: Folder, sample: Path | None, split: str) -> Ite
         for row in rows(folder.files(TEST, entry.test, split), ("query_id", "cand_id", "score")):
             yield str(row["query_id"]), str(row["cand_id"]), row["score"]
     elif entry.kind == "reviewers":
-        yield from ((query, paper, int(grade >= _RELEVANT[split])) for query, paper, grade in _rated(sample))
+        yield from ((query, paper, int(grade >= _RELEVANT[split])) for query, paper, grade in _rated(entry, sample))
     else:
         yield from _sample_pairs(entry, folder)
 
@@ -239,9 +240,9 @@ def _sample_rows(entry: Entry, folder: Folder) -> Iterator[dict[str, Any]]:
 
 
 def _sample_pairs(entry: Entry, folder: Folder) -> Iterator[tuple[str, str, Any]]:
-    for number, row in enumerate(_sample_rows(entry, folder)):
+    for place, row in enumerate(_sample_rows(entry, folder)):
         query = row["query"]
-        own = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(number)
+        own = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(place)
         for paper in row.get("candidates") or [{**row["pos"], "score": 1}, {**row["neg"], "score": 0}]:
             yield own, read_doc(paper, (), entry.name).id, paper["score"]
 
@@ -254,7 +255,7 @@ def _labels(entry: Entry, keys: Keys, part: Sequence[tuple[str, Any]], multi_hot
     values = []
     for paper, label in part:
         listed = _list(label) if entry.several_labels else (label,)
-        if listed is None or any(each is None or each == "" or each != each for each in listed):
+        if listed is None or any(_absent(each) for each in listed):
             raise InputError(f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r}", "")
         if multi_hot:
             listed = [f"{place:03}" for place, held in enumerate(listed) if held]  # sorted like the columns
@@ -263,9 +264,16 @@ def _labels(entry: Entry, keys: Keys, part: Sequence[tuple[str, Any]], multi_hot
     return Labels(found, tuple(values))
 
 
+def _absent(label: Any) -> bool:
+    return label is None or isinstance(label, list | dict) or label == "" or bool(label != label)
+
+
 def _list(label: Any) -> Sequence[Any] | None:
     if isinstance(label, str):
-        label = msgspec.json.decode(label)
+        try:
+            label = msgspec.json.decode(label)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
     return label if isinstance(label, list | tuple) else None
 
 
@@ -273,27 +281,30 @@ def _multi_hot(parts: Sequence[Sequence[tuple[str, Any]]]) -> bool:
     """Return whether lists of labels are rows of an indicator matrix: one length above 1, and only 0 and 1."""
     lists = [_list(label) or () for part in parts for _, label in part]
     lengths = {len(each) for each in lists}
-    return len(lengths) == 1 and lengths.pop() > 1 and {value for each in lists for value in each} <= {0, 1}
+    return len(lengths) == 1 and lengths.pop() > 1 and all(value in (0, 1) for each in lists for value in each)
 
 
 def _number(entry: Entry, place: str, value: Any) -> float:
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError(f"the label of {place} of task {entry.name} must be a number, got {value!r}", "Fetch it again")
-    return number
+        found = number(value) if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise InputError(
+            f"the label of {place} of task {entry.name} must be a number, got {value!r:.80}", "Fetch it again"
+        )
+    return found
 
 
-def _rated(path: Path) -> Iterator[tuple[str, str, int]]:
+def _rated(entry: Entry, path: Path) -> Iterator[tuple[str, str, int]]:
     """Yield (reviewer, paper, grade) of each rating of the gold standard."""
     table = next(content for name, content in _archive(path).items() if name.endswith("/evaluations.csv"))
     for row in csv.DictReader(io.StringIO(table.decode()), delimiter="\t"):
-        for number in range(1, _RATED + 1):
-            if row[f"Paper{number}"]:
-                grade = math.floor((float(row[f"Expertise{number}"]) - 1) * 3 / 4 + 0.5)
-                yield row["ParticipantID"], row[f"Paper{number}"], grade
+        reviewer = row["ParticipantID"]
+        for place in range(1, _RATED + 1):
+            if paper := row[f"Paper{place}"]:
+                expertise = _number(entry, f"reviewer {reviewer!r}, paper {paper!r}", row[f"Expertise{place}"])
+                yield reviewer, paper, math.floor((expertise - 1) * 3 / 4 + 0.5)
 
 
 @functools.lru_cache(maxsize=1)

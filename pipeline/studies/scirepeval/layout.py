@@ -129,9 +129,17 @@ def document(path: Path) -> Any:
     """Return what a JSON file holds, plain or gzip; another one is a CorruptError."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError) as error:
+        raise CorruptError(f"{path} cannot be read ({error})", "Fetch it again") from error
+    return decoded(content, str(path))
+
+
+def decoded(content: bytes | str, place: str) -> Any:
+    """Return the values of JSON; what is none is a CorruptError that names its place."""
+    try:
         return msgspec.json.decode(content)
-    except (OSError, EOFError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptError(f"{path} cannot be read as JSON ({error})", "Fetch it again") from error
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise CorruptError(f"{place} cannot be read as JSON ({error})", "Fetch it again") from error
 
 
 def _read(path: Path, needed: Sequence[str], optional: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:

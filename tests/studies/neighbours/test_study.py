@@ -141,7 +141,7 @@ def test_brittleness_stands_beside_quality(found: Any) -> None:
         (["--corpus", "absent"], "absent.jsonl.gz"),
         (["--set", "quality=absent.csv"], "absent.csv"),
         (["--set", "papers=-1"], "papers"),
-        (["--set", "candidates=some"], "candidates must be one of all, sampled, got 'some'"),
+        (["--set", "candidates=some"], "candidates must be all or sampled, got 'some'"),
         (["--set", "titles=0"], "titles must be a number from 1"),
     ],
 )

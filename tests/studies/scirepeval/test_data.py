@@ -164,6 +164,9 @@ LABELS = JUDGED.format("{}", "test")
     [
         ("cite_count", LABELS, [{"paper_id": "p42", "label": None}], "paper 'p42' of task cite_count must be a number"),
         ("cite_count", LABELS, [{"paper_id": "p42", "label": "NaN"}], "p42.*cite_count.*got 'NaN'"),
+        ("cite_count", LABELS, [{"paper_id": "p42", "label": "1_0"}], "p42.*cite_count.*got '1_0'"),
+        ("drsm", LABELS, [{"paper_id": "p42", "label": ["a"]}], "'p42' of task drsm must be given"),
+        ("fos", LABELS, [{"paper_id": "p42", "label": "[" * 10**5}], "'p42' of task fos must be given"),
         ("drsm", LABELS, [{"paper_id": "p999", "label": "a"}], "'p999' of task drsm must have a text"),
         ("drsm", LABELS, [{"paper_id": "p42", "label": None}], "'p42' of task drsm must be given"),
         ("drsm", LABELS, [{"id": "p42", "label": "a"}], "must have a column 'paper_id', got id, label"),
@@ -205,9 +208,10 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     signatures.write_text(json.dumps({"s0-0": {"paper_id": "p0", "author_info": {}}}))
     with pytest.raises(InputError, match="'s0-0' of task s2and must have a block"):
         authors.load(TASKS["s2and"], folder, Counter())
-    signatures.write_text("[")
-    with pytest.raises(InputError, match="cannot be read as JSON"):
-        authors.load(TASKS["s2and"], folder, Counter())
+    for text in ("[", "[" * 10**5):
+        signatures.write_text(text)
+        with pytest.raises(InputError, match="cannot be read as JSON"):
+            authors.load(TASKS["s2and"], folder, Counter())
 
 
 def test_stated_rules_are_counted(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_listing_and_bad_input(tmp_path: Path) -> None:
     assert {row["task"] for row in rows if row["files"] == "whole"} >= set(TASKS)
     assert len(rows) == 27
     for arguments, named in (
-        (["--input", str(tmp_path / "absent")], "must be a folder"),
+        (["--input", str(tmp_path / "absent")], "mdcr fetch scirepeval"),
         ([], "--input"),
         (["--input", str(folder), "--set", 'tasks=["mesh"]'], "mesh"),
         (["--input", str(folder), "--set", "baseline=bm25"], "baseline"),
