@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tests.builders import made_up_paper
 from tests.releases import s2orc_record, write_s2orc
 
 PAPERS = 600
+DATES = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d")
+"""When the pages were written, as the index of reports says."""
 TEMPORARY = (".partial", ".lock", ".tmp", ".repair", ".old", ".done")
 
 
@@ -33,12 +36,12 @@ def release(folder: Path, papers: int = PAPERS) -> Path:
 
 
 def contents(root: Path) -> dict[str, object]:
-    """Return the content of every file of a workspace, by path; of a manifest, what does not depend on the run."""
+    """Return the content of every file of a workspace, by path; of manifests and index, what does not depend on the run."""
     found: dict[str, object] = {}
     for path in sorted(root.rglob("*")):
         if path.is_file():
             name = path.relative_to(root).as_posix()
-            found[name] = stable(path) if path.name == "manifest.json" else path.read_bytes()
+            found[name] = stable(path) if path.name == "manifest.json" else DATES.sub(b"", path.read_bytes())
     return found
 
 
@@ -59,7 +62,7 @@ def shards(root: Path) -> dict[str, int]:
     found: dict[str, int] = {}
     for pattern in ("corpora/*/papers-*.arrow", "indexes/vectors/*/*/vectors-*.arrow"):
         for path in root.glob(pattern):
-            unfinished = path.parent.name.endswith(".partial")
+            unfinished = path.parent.name.endswith(".partial") and not (path.parent / "manifest.json").is_file()
             if not unfinished or (path.parent / f".{path.name}.done").is_file():
                 found[path.name] = path.stat().st_ino
     return found
