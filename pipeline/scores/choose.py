@@ -21,7 +21,7 @@ from pipeline.scores.labels import labelled
 from pipeline.scores.store import stored, values
 from pipeline.stages.pool import exclusions
 from pipeline.stages.selection import joined
-from pipeline.stages.systems import parse_precision, stored_names
+from pipeline.stages.systems import TUNED, means, parse_precision, stored_names, system_of
 
 _OF_SYSTEMS = ("depth", "precision", "engine", "missing_positives")
 
@@ -132,8 +132,7 @@ def option(name: str) -> str:
 
 def is_called(run: Settings, name: str) -> bool:
     """Whether a user's name means the system of a ranking: ``bm25`` is also a tuned one, ``lsa`` also ``lsa@ivf``."""
-    plain = run["system"].removesuffix(f"@{run['engine']}")
-    return name in (run["system"], plain, plain.replace("bm25:tuned", "bm25"))
+    return means(system_of(run["system"]), name)
 
 
 def _pool_settings(run: Settings) -> Settings:
@@ -220,7 +219,7 @@ def _ordered(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
         place = (run["field"] or "", run["size"], run["sample"])
         return (
             min(asked, default=0),
-            not run["system"].startswith("bm25"),
+            system_of(run["system"]).base not in ("bm25", TUNED),
             run["system"],
             -run["depth"],
             run["row"],

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -250,7 +251,12 @@ def stored_system(scores: Manifest) -> Name:
     """Return the system of some scores; those of earlier versions have it as text alone."""
     if "system" in scores.provenance:
         return Name.of(scores.provenance["system"])
-    text = str(scores.config["system"])
+    return system_of(str(scores.config["system"]))
+
+
+@cache
+def system_of(text: str) -> Name:
+    """Return the system that a name in tables is of; text that is no name is a system without parts."""
     plain, _, index = text.rpartition("@")
     if index.partition(":")[0] not in INDEXES:
         plain, index = text, ""

@@ -36,7 +36,7 @@ def release(folder: Path, papers: int = PAPERS) -> Path:
 
 
 def contents(root: Path) -> dict[str, object]:
-    """Return the content of every file of a workspace, by path; of manifests and index, what does not depend on the run."""
+    """Return the content of every file of a workspace, by path, without what depends on the run."""
     found: dict[str, object] = {}
     for path in sorted(root.rglob("*")):
         if path.is_file():
