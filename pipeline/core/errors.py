@@ -22,8 +22,8 @@ class MdcrError(Exception):
     """Base of every error this package raises on purpose.
 
     Args:
-        what: what went wrong, with value and place; one sentence without a full stop.
-        remedy: what the user can do; one sentence without a full stop.
+        what: what went wrong, with value and place; one sentence without a full stop, or a question.
+        remedy: what the user can do; one sentence without a full stop, or a question.
     """
 
     exit_code = 1
@@ -34,7 +34,8 @@ class MdcrError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return spelled(f"{self.what}. {self.remedy}." if self.remedy else f"{self.what}.")
+        ending = "" if self.remedy.endswith("?") else "."
+        return spelled(f"{self.what}. {self.remedy}{ending}" if self.remedy else f"{self.what}.")
 
 
 class InputError(MdcrError):
@@ -87,5 +88,5 @@ def nearest(value: str, known: Iterable[str]) -> str:
     by_fold = {choice.casefold(): choice for choice in choices}
     close = difflib.get_close_matches(value.casefold(), by_fold, n=1, cutoff=0.5)
     if close:
-        return f"Did you mean {by_fold[close[0]]!r}"
+        return f"Did you mean {by_fold[close[0]]!r}?"
     return "Choose one of: " + ", ".join(choices) if choices else "There is none yet"

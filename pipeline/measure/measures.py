@@ -253,7 +253,7 @@ def parse_measures(text: str | Iterable[str]) -> tuple[Measure, ...]:
     bad = [word for word, measure in parsed.items() if measure is None]
     if bad:
         listed = ", ".join(map(repr, bad))
-        raise InputError(f"unknown measure{'s' * (len(bad) > 1)} {listed}", ". ".join(_hint(word) for word in bad))
+        raise InputError(f"unknown measure{'s' * (len(bad) > 1)} {listed}", " ".join(_hint(word) for word in bad))
     if not words:
         raise InputError("no measure was named", f"Name some, such as {','.join(map(str, DEFAULT))}")
     return tuple(dict.fromkeys(measure for measure in parsed.values() if measure is not None))

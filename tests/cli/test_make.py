@@ -96,9 +96,9 @@ def test_variables_of_the_environment_do_not_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["eval", "FEILD=Medicine"], "there is no variable FEILD. Did you mean 'FIELD'."),
-        (["eval", "field=Medicine"], "there is no variable field. Did you mean 'FIELD'."),
-        (["eval", "YEA=2019"], "there is no variable YEA. Did you mean 'YEAR'."),
+        (["eval", "FEILD=Medicine"], "there is no variable FEILD. Did you mean 'FIELD'?"),
+        (["eval", "field=Medicine"], "there is no variable field. Did you mean 'FIELD'?"),
+        (["eval", "YEA=2019"], "there is no variable YEA. Did you mean 'YEAR'?"),
         (["check", "FEILD=Medicine"], "check takes no FEILD"),
         (["pool", "DRY_RUN=yes"], "DRY_RUN='yes' is not understood. Give 1, or leave it out."),
     ],

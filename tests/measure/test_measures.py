@@ -56,7 +56,7 @@ def test_what_is_printed_is_parsed(name: str, cutoff: int | None, number: int, s
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("ndgc@10,map,recal", "unknown measures 'ndgc@10', 'recal'. Did you mean 'ndcg'. Did you mean 'recall'."),
+        ("ndgc@10,map,recal", "unknown measures 'ndgc@10', 'recal'. Did you mean 'ndcg'? Did you mean 'recall'?"),
         ("map@0", "such as map@10"),
         ("p@-1", "such as precision@10"),
         ("ndcg@ten", "such as ndcg@10"),

@@ -304,10 +304,10 @@ def test_a_wide_table_shows_that_it_scrolls(page: Any) -> None:
     faded = "box => getComputedStyle(box).maskImage !== 'none'"
     assert not box.evaluate(faded)
     page.set_viewport_size({"width": 390, "height": 844})
-    page.wait_for_function("document.querySelector('#s3 .scroll').classList.contains('faded')")
+    page.locator("#s3 .scroll.faded").wait_for()
     assert box.evaluate(faded)
     box.evaluate("box => box.scrollTo(box.scrollWidth, 0)")
-    page.wait_for_function("!document.querySelector('#s3 .scroll').classList.contains('faded')")
+    page.locator("#s3 .scroll:not(.faded)").wait_for()
     assert not box.evaluate(faded)
 
 
