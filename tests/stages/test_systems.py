@@ -36,7 +36,9 @@ OPTIONS = st.lists(
     max_size=3,
 )
 LABELS = st.sampled_from(("", "", "mine", "x.y-z+1"))
-PLAIN = st.builds(Name, st.sampled_from(BASES), st.none(), OPTIONS.map(tuple), LABELS) | st.sampled_from((Name("100"), Name("7")))
+PLAIN = st.builds(Name, st.sampled_from(BASES), st.none(), OPTIONS.map(tuple), LABELS) | st.sampled_from(
+    (Name("100"), Name("7"))
+)
 NAMES = st.recursive(
     PLAIN,
     lambda inside: st.builds(
