@@ -134,7 +134,7 @@ def test_waiting_stuck_cancelled_and_unknown_jobs(slurm_host: SlurmHost, submit:
 
 
 def test_refusals_say_what_there_is(submit: Submit) -> None:
-    with pytest.raises(InputError, match=r"no partition 'gpus'. Did you mean 'gpu' \(partitions: gpu, main\)"):
+    with pytest.raises(InputError, match=r"no partition 'gpus'. Did you mean 'gpu'\? \(partitions: gpu, main\)"):
         submit("true", settings=SlurmSettings(partition="gpus"))
     with pytest.raises(InputError, match="Slurm refuses .*job.sh: .*not available"):
         submit("true", settings=SlurmSettings(gpus=1, gpu_type="h1"))
