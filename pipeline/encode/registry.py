@@ -312,7 +312,7 @@ def _entry(base: str) -> dict[str, Any]:
     if "/" in base or base.startswith("~"):
         raise InputError(f"there is no model folder {base!r}", "A model of the hub is written hf:ORGANISATION/NAME")
     raise InputError(
-        f"there is no model {base!r}", f"Give hf:ORGANISATION/NAME or a folder. {nearest(base, entries)}"
+        f"there is no model {base!r}", f"{nearest(base, entries).rstrip('?')}; or give hf:ORGANISATION/NAME or a folder"
     )
 
 

@@ -290,7 +290,9 @@ class S2agCatalogue:
                 known = [str(name) for name in listed.json()] if listed.status_code == 200 else []
             except (TypeError, ValueError):
                 known = []
-            raise InputError(f"there is no release {release!r}", f"Ask for latest. {nearest(release, known)}")
+            raise InputError(
+                f"there is no release {release!r}", f"{nearest(release, known).rstrip('?')}; or ask for latest"
+            )
         if answer.status_code != 200:
             raise StageError(
                 f"{bare(url)} answered HTTP {answer.status_code} ({self._message(answer)})", "Try again later"

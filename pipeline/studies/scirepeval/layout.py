@@ -120,7 +120,7 @@ def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] =
                 if column not in row:
                     raise InputError(
                         f"row {number} of {path} must have a column {column!r}, got {', '.join(sorted(row))}",
-                        f"Files of another version are not read. {nearest(column, row)}",
+                        f"{nearest(column, row).rstrip('?')}; files of another version are not read",
                     )
             yield row
 
