@@ -8,6 +8,7 @@ user's own, ``mine=/path/to/model``. Scores keep the name of their system as dat
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -34,11 +35,11 @@ TUNED = "bm25:tuned"
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
-class _Named:
+class _Named(ABC):
     @property
+    @abstractmethod
     def title(self) -> Name:
         """What the system is called in tables: without folders, with labels."""
-        raise NotImplementedError
 
     @property
     def name(self) -> str:
