@@ -123,7 +123,7 @@ class Collection(Limits):
         if keys and not with_id:
             wanted = self.columns["paper_id"]
             raise InputError(
-                f"no record of {path} has an id in {wanted!r}", f"{nearest(wanted, sorted(keys))}; use --columns"
+                f"no record of {path} has an id in {wanted!r}", f"{nearest(wanted, sorted(keys)).rstrip('?')}; use --columns"
             )
         papers.noted.update({f"column_never_found: {name}": 1 for name in mapped})
         yield papers.flush()
