@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.cluster.guard import check_not_running
+from pipeline.cluster.batch import check_not_running
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError, spell_as
 from pipeline.core.resources import Resources

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.cluster.states import TaskState, from_sacct, from_scontrol, numbers, spans
+from pipeline.cluster.slurm import TaskState, from_sacct, from_scontrol, numbers, spans
 
 SACCT = """\
 3|PENDING|0:0|00:00:00|None assigned|Dependency
