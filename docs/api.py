@@ -15,7 +15,7 @@ _LINK = r"\[([^\]]*)\]\(#[^)]*\)"
 MODULES = (
     "pipeline.api",
     "pipeline.stages.selection",
-    "pipeline.views",
+    "pipeline.exchange.views",
     "pipeline.scores.plot",
     "pipeline.scores.summary.summarise",
     "pipeline.scores.summary.SUMMARY",
