@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.encode.stub import stub
+
+__all__ = ["stub"]
