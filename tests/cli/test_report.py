@@ -90,7 +90,7 @@ def words(root: Path, name: str, value: str) -> list[str]:
 
 
 def options_of(command: str) -> set[str]:
-    return {text[2:] for text in parser()[1][command]._option_string_actions if text.startswith("--")}
+    return {text[2:] for text in parser()[1][command].options}
 
 
 @pytest.mark.parametrize("name", [name for name in CHOOSES if name != "measures"])
@@ -216,30 +216,6 @@ def test_folders_have_names_that_stay_and_tell_choices_apart(two: Path, tmp_path
     long = names("--model", "lsa,bm25", "--measures", "map,ndcg,recall@2,recall@30", *many)
     assert max(map(len, long)) <= 120
     assert long != names("--model", "lsa,bm25", "--measures", "map,ndcg,recall@30,recall@2", *many)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("show corpora --depth 10", "--depth has no effect on mdcr show corpora"),
-        ("show pools --model lsa", "--model has no effect on mdcr show pools"),
-        ("show measures --corpus tiny", "--corpus has no effect on mdcr show measures"),
-        ("show table --spot 4", "--spot has no effect on mdcr show table. It is of mdcr show vectors"),
-        ("show table --output x", "It is of mdcr show corpus"),
-        ("show --tolerance 0.1", "--tolerance must go with --check"),
-        ("show --check x.csv --json", "--check cannot be combined with --json"),
-        ("show --format csv --json", "--format cannot be combined with --json"),
-        ("report --format terminal", "--format of files must be markdown, csv, latex, figures, page, got 'terminal'"),
-        ("show --precision fp31", "--precision 'fp31' is unknown"),
-    ],
-)
-def test_an_option_without_effect_is_refused(two: Path, given: str, said: str) -> None:
-    assert said in one_line_error(mdcr(two, *flags(given)))
-
-
-@pytest.mark.parametrize("given", ["show --bm25-engine lucene", "report --measure-engine ranx", "show --ray-address x"])
-def test_an_option_that_decides_no_score_is_unknown(two: Path, given: str) -> None:
-    assert mdcr(two, *flags(given)).returncode == 2
 
 
 def test_pools_are_chosen_like_scores(root: Path) -> None:
