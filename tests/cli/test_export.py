@@ -13,8 +13,6 @@ from pipeline.core.artifact import published
 from pipeline.core.workspace import RANKINGS
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
-pytestmark = pytest.mark.xdist_group("export")
-
 POOL = flags("--corpus tiny --year 2019 --size 900 --queries 20 --samples 1")
 
 
@@ -44,10 +42,10 @@ def run_of(out: Path, system: str, ending: str) -> Path:
 def test_an_exported_run_scores_what_it_scored(root: Path, out: Path, tmp_path: Path, ending: str) -> None:
     mine = tmp_path / f"mine-{ending.replace('.', '-')}.{ending}"
     mine.write_bytes(run_of(out, "bm25", ending).read_bytes())
-    found = values(mdcr_json(root, "score", *POOL, "--model", "bm25", "--run", str(mine))["rows"])
-    own = {measure: value for (system, measure), value in found.items() if system == "bm25"}
-    assert own == {measure: value for (system, measure), value in found.items() if system != "bm25"}
-    assert len(own) >= 6
+    scored = values(mdcr_json(root, "score", *POOL, "--model", "bm25", "--run", str(mine))["rows"])
+    ours = {measure: value for (system, measure), value in scored.items() if system == "bm25"}
+    assert ours == {measure: value for (system, measure), value in scored.items() if system != "bm25"}
+    assert len(ours) >= 6
 
 
 def test_a_run_is_fused_and_shown_beside_ours(root: Path, out: Path, tmp_path: Path) -> None:
