@@ -1,4 +1,4 @@
-"""Uncertainty of means over queries: bootstrap intervals, paired permutation tests, Holm's correction.
+"""Uncertainty of figures over queries: bootstrap intervals, paired permutation tests, Holm's correction, correlations.
 
 Everything is seeded, vectorised over rows of values that share their queries, and independent of the number of threads:
 sums run in NumPy's own loops, in one order, never through BLAS.
@@ -6,7 +6,8 @@ sums run in NumPy's own loops, in one order, never through BLAS.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,16 @@ from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
 
 Floats = npt.NDArray[np.float64]
+
+Groups = Mapping[str, Floats]
+"""Values of each query by group (field, fold), float64 ``[rows, queries]``; the rows of all groups are the same.
+
+Groups are resampled independently, and their names decide the draws. Queries of one pool are one group."""
+
+Interval = tuple[float, float, float]
+"""Value, lower and upper end."""
+
+UNKNOWN: Interval = (np.nan, np.nan, np.nan)
 
 RESAMPLES = 1_000
 PERMUTATIONS = 10_000
@@ -187,6 +198,134 @@ def holm(p_values: npt.ArrayLike) -> Floats:
     adjusted = np.empty(len(raw))
     adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
     return adjusted
+
+
+class Means(NamedTuple):
+    """The mean over groups of each row, its bootstrap interval, and its resamples ``[rows, resamples]``.
+
+    All rows share the queries drawn.
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+    draws: Floats
+
+    def at(self, row: int) -> Interval:
+        """Return the mean of one row with its interval."""
+        return float(self.value[row]), float(self.low[row]), float(self.high[row])
+
+
+def mean_of_means(groups: Groups, seed: int, *, resamples: int = RESAMPLES, level: float = LEVEL) -> Means:
+    """Return the mean over groups of the mean over queries."""
+    values = list(groups.values())
+    draws = np.mean(
+        [bootstrap_means(group, seed=seed, item=name, resamples=resamples) for name, group in groups.items()], axis=0
+    )
+    means = np.mean([group.mean(axis=1) for group in values], axis=0)
+    return Means(means, *confidence_interval(draws, *values, level=level), draws)
+
+
+def interval(values: Floats, seed: int, item: str = "") -> Interval:
+    """Return the mean of some queries, float64 ``[queries]``, with its 95% interval; NaN where there is no query.
+
+    Queries whose value is NaN, which have no positive of a kind, are left out.
+    """
+    known = values[~np.isnan(values)]
+    return mean_of_means({item: known[None, :]}, seed).at(0) if known.size else UNKNOWN
+
+
+class Differences(NamedTuple):
+    """How two systems differ in each row: float64 ``[rows]``, and numbers of queries ``[rows]``.
+
+    Attributes:
+        value: mean over groups of the mean difference.
+        low: lower end of its bootstrap interval.
+        high: upper end.
+        p_value: of the paired permutation test, not corrected for several rows.
+        wins: queries on which the first is better.
+        ties: on which they are equal.
+        losses: on which the second is better.
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+    p_value: Floats
+    wins: npt.NDArray[np.int64]
+    ties: npt.NDArray[np.int64]
+    losses: npt.NDArray[np.int64]
+
+
+def paired_differences(
+    changes: Groups,
+    seed: int,
+    *,
+    signs: npt.ArrayLike = 1,
+    item: str | None = None,
+    resamples: int = RESAMPLES,
+    permutations: int = PERMUTATIONS,
+    level: float = LEVEL,
+) -> Differences:
+    """Return how two systems differ, from the differences of their values.
+
+    Args:
+        changes: value of the first system less that of the second.
+        seed: the user's seed.
+        signs: 1 where more is better, else -1; one for all rows, or int ``[rows]``.
+        item: what the queries of the test are of; None: the group.
+        resamples: of the bootstrap.
+        permutations: sign flips of the test.
+        level: of the interval.
+    """
+    means = mean_of_means(changes, seed, resamples=resamples, level=level)
+    gains = np.concatenate(list(changes.values()), axis=1) * np.reshape(signs, (-1, 1))
+    counts = ((gains > 0).sum(axis=1), (gains == 0).sum(axis=1), (gains < 0).sum(axis=1))
+    p_values = permutation_of_means(changes, seed, item=item, permutations=permutations)
+    return Differences(means.value, means.low, means.high, p_values, *counts)
+
+
+def permutation_of_means(
+    changes: Groups, seed: int, *, item: str | None = None, permutations: int = PERMUTATIONS
+) -> Floats:
+    """Return the p-value of each row's mean difference over groups by :func:`paired_permutation`, float64 ``[rows]``.
+
+    Signs are flipped query by query; a query weighs as much as its group has few.
+    """
+    if len(changes) == 1:
+        ((name, values),) = changes.items()
+        return paired_permutation(values, seed=seed, item=name if item is None else item, permutations=permutations)
+    weighted = np.concatenate([values / values.shape[1] for values in changes.values()], axis=1)
+    return paired_permutation(weighted, seed=seed, item="fields" if item is None else item, permutations=permutations)
+
+
+def percentiles(draws: Floats) -> tuple[float, float]:
+    """Return the 95% percentile interval of a statistic of each resample, which need not be a mean (F1, tau)."""
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def rank_correlation(first: Floats, second: Floats, seed: int, item: str = "", resamples: int = RESAMPLES) -> Interval:
+    """Return Spearman's correlation with its 95% percentile interval over queries; NaN where either is constant.
+
+    Queries with a NaN on either side are left out.
+    """
+    from scipy.stats import rankdata
+
+    known = ~(np.isnan(first) | np.isnan(second))
+    pair = np.stack([first[known], second[known]])
+    queries = pair.shape[1]
+    if queries < 2:
+        return UNKNOWN
+    draws = generator(seed, "correlation", item).integers(0, queries, size=(resamples, queries))
+    x, y = (rankdata(np.concatenate([side[None, :], side[draws]]), axis=1) for side in pair)
+    x, y = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
+    scale = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+    correlations = np.where(scale > 0, (x * y).sum(axis=1) / np.where(scale > 0, scale, 1), np.nan)
+    if np.isnan(correlations[0]):
+        return UNKNOWN
+    low, high = np.nanquantile(correlations[1:], [0.025, 0.975])
+    return float(correlations[0]), float(low), float(high)
 
 
 def _require(queries: int, draws: int) -> None:

@@ -12,7 +12,7 @@ import polars as pl
 from pipeline.core.errors import InputError, nearest
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind, paired_permutation
+from pipeline.measure.statistics import interval_kind, paired_differences
 from pipeline.scores.average import PROTOCOL, Draws, average, in_order
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import is_called
@@ -89,25 +89,22 @@ def compare(
             raise InputError(f"{name} must be scored for both rows", f"Choose from {', '.join(common)}")
     names = list(measures or common)
     averages = average(both.filter(pl.col("measure").is_in(names)), draws)
-    sign = np.array([sign_of(name) for name in names])
+    signs = np.array([sign_of(name) for name in names])
+    numbers: Any = {"resamples": draws.resamples, "permutations": draws.permutations, "level": draws.level}
     scope_of = {(run["field"], run["size"]): scope(run) for run in load_runs(both).iter_rows(named=True)}
     parts = []
     for setup in dict.fromkeys(key[0] for key in averages):
         values = [np.stack([averages[setup, label, name].values for name in names]) for label in labels]
         change = values[1] - values[0]
-        seeded: dict[str, Any] = {"seed": draws.seed_of(scores), "item": setup[0] or ""}
-        means = bootstrap_means(change, resamples=draws.resamples, **seeded)
-        low, high = confidence_interval(means, change, level=draws.level)
-        gain = change * sign[:, None]
+        differences = paired_differences({setup[0] or "": change}, draws.seed_of(scores), signs=signs, **numbers)
         parts.append(pl.DataFrame({
             "first": labels[0], "second": labels[1], "field": setup[0], "scope": scope_of[setup], "size": setup[1],
             "pools": [list(averages[setup, labels[0], names[0]].pools)] * len(names),
             "queries": change.shape[1], "interval": interval_kind(change.shape[1]), "level": draws.level,
             "measure": names, "first_value": values[0].mean(axis=1), "second_value": values[1].mean(axis=1),
-            "difference": change.mean(axis=1), "low": low, "high": high,
-            "p_value": paired_permutation(change, permutations=draws.permutations, **seeded),
-            "wins": (gain > 0).sum(axis=1), "ties": (gain == 0).sum(axis=1), "losses": (gain < 0).sum(axis=1),
-            "changes": list(change),
+            "difference": differences.value, "low": differences.low, "high": differences.high,
+            "p_value": differences.p_value, "wins": differences.wins, "ties": differences.ties,
+            "losses": differences.losses, "changes": list(change),
         }, schema_overrides=DIFFERENCES))  # fmt: skip
     return pl.concat(parts)
 

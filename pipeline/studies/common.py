@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
@@ -13,15 +13,11 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.scores.figures import draw
 from pipeline.scores.page.parts import Chart
-from pipeline.scores.tables import Column, Table, TableRow
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED, parse_systems, uses
 from pipeline.stages.tune import tune_task
 from pipeline.studies.base import StudyFigure
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def evaluation_batches(
@@ -78,16 +74,3 @@ def made(workspace: Workspace, task: Task) -> Artifact:
 def drawn(plots: Iterable[tuple[str, Chart, str]]) -> list[StudyFigure]:
     """Return views of charts (:func:`pipeline.scores.charts.figures`), which the page shows too, as figures."""
     return [StudyFigure(name, partial(draw, chart=chart, view=view), charted=True) for name, chart, view in plots]
-
-
-def table_of(title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimals: int = 1) -> Table:
-    """Return a frame as a table: its first column labels the rows, numbers have a fixed number of decimals."""
-
-    def text(value: Any) -> str | None:
-        if isinstance(value, float):
-            return f"{value:.{decimals}f}"
-        return None if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-
-    first, *others = frame.columns
-    lines = [TableRow(str(row[0]), tuple(map(text, row[1:]))) for row in frame.iter_rows()]
-    return Table(title, first, tuple(Column("", name) for name in others), tuple(lines), tuple(notes))

@@ -9,12 +9,12 @@ from pipeline.api import Workspace, selection
 from pipeline.core.task import Task
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.charts import charts, figures
+from pipeline.scores.layout import build_tables, shown
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.report import best_of
 from pipeline.scores.records import flat
 from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import build_tables, shown
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import drawn, evaluation_batches, evaluations

@@ -14,12 +14,12 @@ from pipeline.scores.average import Average, Key, average
 from pipeline.scores.charts import charts as report_charts
 from pipeline.scores.charts import figures, heat
 from pipeline.scores.labels import labelled
+from pipeline.scores.layout import shown
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Part
 from pipeline.scores.page.report import best_of
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import shown
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Study, StudyFigure, StudyResult, StudyTable
 from pipeline.studies.common import check_baseline, drawn, evaluation_batches, evaluations
