@@ -243,6 +243,8 @@ class Differences(NamedTuple):
         low: lower end of its bootstrap interval.
         high: upper end.
         p_value: of the paired permutation test, not corrected for several rows.
+        effect: mean difference over the standard deviation of the differences (Cohen's d of pairs; of several groups
+            the mean of theirs); NaN of one query, or where all differences are equal.
         wins: queries on which the first is better.
         ties: on which they are equal.
         losses: on which the second is better.
@@ -252,6 +254,7 @@ class Differences(NamedTuple):
     low: Floats
     high: Floats
     p_value: Floats
+    effect: Floats
     wins: npt.NDArray[np.int64]
     ties: npt.NDArray[np.int64]
     losses: npt.NDArray[np.int64]
@@ -282,7 +285,7 @@ def paired_differences(
     gains = np.concatenate(list(changes.values()), axis=1) * np.reshape(signs, (-1, 1))
     counts = ((gains > 0).sum(axis=1), (gains == 0).sum(axis=1), (gains < 0).sum(axis=1))
     p_values = permutation_of_means(changes, seed, item=item, permutations=permutations)
-    return Differences(means.value, means.low, means.high, p_values, *counts)
+    return Differences(means.value, means.low, means.high, p_values, standardised_effect(changes), *counts)
 
 
 def permutation_of_means(
@@ -297,6 +300,50 @@ def permutation_of_means(
         return paired_permutation(values, seed=seed, item=name if item is None else item, permutations=permutations)
     weighted = np.concatenate([values / values.shape[1] for values in changes.values()], axis=1)
     return paired_permutation(weighted, seed=seed, item="fields" if item is None else item, permutations=permutations)
+
+
+def standardised_effect(changes: Groups) -> Floats:
+    """Return the mean difference over the standard deviation (``n - 1``) of the differences, float64 ``[rows]``.
+
+    Of several groups it is the mean of theirs. NaN of one query, or where all differences are equal.
+    """
+    effects = []
+    for values in changes.values():
+        deviation = values.std(axis=1, ddof=1) if values.shape[1] > 1 else np.zeros(len(values))
+        effects.append(np.divide(values.mean(axis=1), deviation, out=np.full(len(values), np.nan), where=deviation > 0))
+    mean: Floats = np.mean(effects, axis=0)
+    return mean
+
+
+def equivalence(changes: Groups, margin: float) -> Floats:
+    """Return the p-value of equivalence: that the mean difference over groups lies within a margin, float64 ``[rows]``.
+
+    Two one-sided t-tests (Schuirmann 1987); with several groups, which vary each in their own way, by Welch's degrees
+    of freedom. A group of one query proves nothing: 1.
+
+    Args:
+        changes: value of the first system less that of the second.
+        margin: the largest difference that does not matter, set before the figures are seen; a fraction.
+
+    Raises:
+        InputError: the margin is not positive.
+    """
+    from scipy.special import stdtr
+
+    if not margin > 0:
+        raise InputError(f"the margin of equivalence must be positive, got {margin:g}", "Give --margin=1.0, in points")
+    means = np.mean([values.mean(axis=1) for values in changes.values()], axis=0)
+    if min(values.shape[1] for values in changes.values()) < 2:
+        return np.ones(len(means))
+    freedom = np.array([[values.shape[1] - 1] for values in changes.values()])
+    variances = np.stack([values.var(axis=1, ddof=1) / values.shape[1] for values in changes.values()])
+    error = np.sqrt(variances.sum(axis=0)) / len(variances)
+    room = margin - np.abs(means)
+    constant = error == 0
+    squares = np.where(constant, 1.0, (variances**2 / freedom).sum(axis=0))
+    degrees = np.where(constant, 1.0, variances.sum(axis=0) ** 2 / squares)
+    p_values: Floats = stdtr(degrees, -room / np.where(constant, 1.0, error))
+    return np.where(constant, (room <= 0).astype(np.float64), p_values)
 
 
 def percentiles(draws: Floats) -> tuple[float, float]:
