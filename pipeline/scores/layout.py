@@ -65,13 +65,13 @@ def runs_of(table: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
 def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
     """Return one table of a summary (:func:`build_tables`)."""
-    own = runs_of(table, runs)
+    rankings = runs_of(table, runs)
     if table["over"][0] == "sizes":
         grid = pivot(table, ["label"], ["size", "measure"])
         columns = [Column(format_count(size), label_of(measure)) for size, measure in grid.columns]
         lines = [TableRow(label, tuple(cells)) for (label,), cells in grid.lines]
-        told = notes(table, own, "column")
-        return Table(title(table, own), "system", tuple(columns), tuple(lines), told)
+        below = notes(table, rankings, "column")
+        return Table(title(table, rankings), "system", tuple(columns), tuple(lines), below)
     grid = pivot(table, ["field"], ["measure", "label"])
     facts = table.group_by("field", maintain_order=True).agg(pl.col(*_FACTS.values()).first()).rows_by_key("field")
     lines = []
@@ -79,8 +79,8 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
         counts = ["" if count is None else f"{count:,}" for count in facts[field][0]]
         lines.append(TableRow(field, (*cells, *counts), field == AVERAGE))
     columns = [Column(label_of(measure), label) for measure, label in grid.columns] + [Column("", n) for n in _FACTS]
-    told = notes(table, own, "row and measure")
-    return Table(title(table, own), "field", tuple(columns), tuple(lines), told)
+    below = notes(table, rankings, "row and measure")
+    return Table(title(table, rankings), "field", tuple(columns), tuple(lines), below)
 
 
 @dataclass(frozen=True)
