@@ -20,6 +20,7 @@ from pipeline.core.progress import say
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
 from pipeline.measure.measures import parse_measures
+from pipeline.scores.average import Draws
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.figures import FORMATS, draw, drawing, save
@@ -115,6 +116,11 @@ def write_report(options: argparse.Namespace) -> None:
     reports = _reports(runs, options)
     told = [f"by-{options.sort}"] if options.sort else []
     told += [f"against-{options.baseline}"] if options.baseline else []
+    told += [
+        f"{name}-{value:g}" if name == "margin" else f"{name}-{value}"
+        for name in ("family", "margin")
+        if (value := getattr(options, name)) is not None
+    ]
     output = options.output or root / REPORTS
     folders = [output / name for name in folder_names(root, runs, choice, told).values()]
     written: list[Path] = []
@@ -169,18 +175,25 @@ def _reports(runs: pl.DataFrame, options: argparse.Namespace) -> list[Report]:
     measures, baseline, sort = (getattr(options, name, None) for name in ("measures", "baseline", "sort"))
     asked = [str(measure) for measure in parse_measures(measures)] if measures else SHOWN
     sort = str(parse_measures(sort)[0]) if sort else None
-    reports = []
+    draws, reports = draws_of(options), []
     for own in runs.partition_by("kind", maintain_order=True):
         scores = values(own)
-        summary = summarise(scores, baseline=baseline or USUAL, sort=sort)
+        summary = summarise(scores, baseline=baseline or USUAL, sort=sort, draws=draws)
         known = list(summary["measure"].unique(maintain_order=True))
         reports.append(Report(own, scores, summary, [name for name in asked if name in known] or known))
     return reports
 
 
+def draws_of(options: argparse.Namespace) -> Draws:
+    """Return what decides the tests of tables and comparisons; the margin is typed in points."""
+    margin = getattr(options, "margin", None)
+    return Draws(family=getattr(options, "family", None) or "system", margin=None if margin is None else margin / 100)
+
+
 def check_shown(options: argparse.Namespace) -> None:
     """Refuse options of a table that are invalid, before anything is made for it."""
     _checked_format(options)
+    draws_of(options)
     if options.sort:
         parse_measures(options.sort)
 
