@@ -52,19 +52,19 @@ class Report(NamedTuple):
         runs: labelled rankings, columns :data:`pipeline.scores.store.RUNS`.
         scores: of their queries.
         summary: of all measures.
-        samples: the figures of each sample alone.
+        draws: of its intervals and tests.
         measures: what a table shows, in order.
     """
 
     runs: pl.DataFrame
     scores: pl.DataFrame
     summary: pl.DataFrame
-    samples: pl.DataFrame
+    draws: Draws
     measures: Sequence[str]
 
     def records(self) -> list[dict[str, Any]]:
         """Return every figure, then those of each sample alone."""
-        return [*records(self.summary), *records(self.samples)]
+        return [*records(self.summary), *records(summarise_samples(self.scores, self.draws))]
 
     def text(self, output: str = "terminal", **look: Any) -> str:
         """Return the tables of the measures shown."""
@@ -150,7 +150,8 @@ def _write(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
             text = as_csv(report.records()) if csv else report.text("latex" if path.suffix == ".tex" else "markdown")
             files.write_text(path, text)
         if PAGE in kinds:
-            page = page_of(report.runs, report.scores, report.summary, report.samples, report.measures)
+            samples = summarise_samples(report.scores, report.draws)
+            page = page_of(report.runs, report.scores, report.summary, samples, report.measures)
             written.append(index.write_page(page, folder))
         if FIGURES in kinds:
             try:
@@ -182,7 +183,7 @@ def _reports(runs: pl.DataFrame, options: argparse.Namespace) -> list[Report]:
         summary = summarise(scores, baseline=baseline or USUAL, sort=sort, draws=draws)
         known = list(summary["measure"].unique(maintain_order=True))
         measures_shown = [name for name in asked if name in known] or known
-        reports.append(Report(own, scores, summary, summarise_samples(scores, draws), measures_shown))
+        reports.append(Report(own, scores, summary, draws, measures_shown))
     return reports
 
 
