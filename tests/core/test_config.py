@@ -7,7 +7,6 @@ import pytest
 
 from pipeline.core.config import (
     canonical,
-    changed_fields,
     digest,
     file_name,
     format_count,
@@ -58,10 +57,6 @@ def test_identity_differs_in_every_field_and_is_pinned_so_that_published_artifac
 def test_what_has_no_stable_spelling_is_refused(value: object) -> None:
     with pytest.raises(TypeError):
         canonical({"setting": value})
-
-
-def test_changed_fields_names_old_and_new() -> None:
-    assert changed_fields({"year": 2018, "size": 5}, {"year": 2019, "size": 5}) == ["year: 2018 -> 2019"]
 
 
 def test_unknown_setting_names_the_nearest() -> None:
