@@ -12,11 +12,12 @@ from pipeline.measure.measures import sign_of
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import collection, listing, provenance, scope
 from pipeline.scores.charts import charts, heat
+from pipeline.scores.layout import runs_of, shown, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Leaderboard, Page, Part, TablePart
 from pipeline.scores.records import as_csv, records
 from pipeline.scores.render import render_table
-from pipeline.scores.tables import label_of, percent, runs_of, shown, table_of
+from pipeline.scores.tables import label_of, percent
 
 
 def page_of(
