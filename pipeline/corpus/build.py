@@ -25,8 +25,7 @@ from pipeline.corpus.merge import Merge
 from pipeline.corpus.order import REPEATED, Order, order_papers
 from pipeline.corpus.pools import table
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
-from pipeline.sources.base import QuerySet, Release
-from pipeline.sources.tables import JoinedRelease
+from pipeline.sources.base import JoinedRelease, QuerySet, Release
 
 _RUN_BYTES = 256 * 2**20
 _SHOWN = 5

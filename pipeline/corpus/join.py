@@ -26,8 +26,7 @@ from pipeline.core.text import id_keys
 from pipeline.corpus.extract import unless_empty
 from pipeline.corpus.lookup import abstracts_of, inbound_of, references_of
 from pipeline.corpus.partition import PartitionWriter, read_partition
-from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch
-from pipeline.sources.tables import Abstracts, Citations, JoinedRelease
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Abstracts, Citations, JoinedRelease, PaperBatch
 
 _KEY = pa.field("key", pa.uint64(), nullable=False)
 _OTHER = pa.field("other", pa.uint64(), nullable=False)
@@ -81,9 +80,9 @@ class Joined:
             columns["outbound"] = references.lists(rows)
             columns["n_inbound"] = pa.array(inbound[rows])
             batch = pa.RecordBatch.from_arrays([columns[f.name] for f in RAW_PAPERS], schema=RAW_PAPERS)
-            yield PaperBatch(batch, batch.num_rows, noted=noted if start == 0 else Counter())
+            yield PaperBatch(batch, read=batch.num_rows, noted=noted if start == 0 else Counter())
         if not len(papers):
-            yield PaperBatch(_NO_PAPERS, 0, noted=noted)
+            yield PaperBatch(_NO_PAPERS, read=0, noted=noted)
 
     def _table(self, table: str, part: str) -> pa.Table:
         stems = [path.with_suffix("") for path in sorted(self.folder.glob("part-*.json"))]
@@ -166,4 +165,4 @@ def _counts(parts: list[dict[str, Any]]) -> PaperBatch:
             noted[f"{kind}: read"] += part[kind]["read"]
             for reason, count in part[kind]["dropped"].items():
                 noted[f"{kind}: dropped, {reason}"] += count
-    return PaperBatch(_NO_PAPERS, dropped.total(), dropped, noted, examples)
+    return PaperBatch(_NO_PAPERS, read=dropped.total(), dropped=dropped, noted=noted, examples=examples)

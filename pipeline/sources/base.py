@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
+from pipeline.core.text import Keys
 
 RAW_PAPERS = pa.schema(
     [
@@ -40,6 +41,9 @@ BATCH_ROWS = 8_192
 BATCH_CHARS = 2**24
 """Characters of one batch, about: a batch ends with the paper that exceeds this, or :data:`BATCH_ROWS`."""
 
+BATCH_EDGES = 262_144
+"""Citations of one batch, about."""
+
 MAX_TEXT = 1_000_000
 """Characters of a title, an abstract or a query, as the release writes it, that are kept; the rest is cut off."""
 
@@ -47,23 +51,54 @@ UNFINISHED = ".fetching"
 """A file in a release's folder for as long as it is being fetched."""
 
 
-@dataclass
-class PaperBatch:
-    """Papers, and counts of the records read for them.
+@dataclass(kw_only=True)
+class Batch:
+    """Records of a release, with what was counted in reading them.
 
     Attributes:
-        papers: schema :data:`RAW_PAPERS`; in any order.
         read: records read, kept or not.
-        dropped: records dropped, by reason; ``read == len(papers) + sum(dropped)``.
+        dropped: records dropped, by reason; ``read`` is the number of records kept and dropped.
         noted: other things worth counting (a field name that is none of the 19, an impossible year), by name.
         examples: the first bad records, each as ``reason: file:line: excerpt``.
     """
 
-    papers: pa.RecordBatch
     read: int
     dropped: Counter[str] = field(default_factory=Counter)
     noted: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
+
+
+@dataclass
+class PaperBatch(Batch):
+    """Papers of schema :data:`RAW_PAPERS`, in any order."""
+
+    papers: pa.RecordBatch
+
+
+@dataclass
+class Abstracts(Batch):
+    """Abstracts of papers.
+
+    Attributes:
+        keys: uint64 ``[n]``, :func:`pipeline.core.text.id_key` of each abstract's paper.
+        texts: normalised, not empty.
+    """
+
+    keys: Keys
+    texts: pa.LargeStringArray
+
+
+@dataclass
+class Citations(Batch):
+    """Citations. An edge may come more than once, in any batch; it counts once.
+
+    Attributes:
+        citing: uint64 ``[n]``, :func:`pipeline.core.text.id_key` of the citing papers.
+        cited: uint64 ``[n]``, of the cited ones.
+    """
+
+    citing: Keys
+    cited: Keys
 
 
 @dataclass(frozen=True)
@@ -89,7 +124,7 @@ class QuerySet:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits that the user sets, for every source; base of the releases.
+    """Base of the releases: limits that the user sets, for every source.
 
     Attributes:
         allow_empty: accept files without data and a release of which no paper is kept.
@@ -102,6 +137,10 @@ class Limits:
     def __post_init__(self) -> None:
         if self.max_text < 1:
             raise InputError(f"--max-text must be at least 1, got {self.max_text}", f"The default is {MAX_TEXT:,}")
+
+    def queries(self) -> QuerySet | None:
+        """Return the queries the release brings; most bring none."""
+        return None
 
 
 class AnyRelease(Protocol):
@@ -134,6 +173,20 @@ class Release(AnyRelease, Protocol):
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of one part, in its order."""
+
+
+@runtime_checkable
+class JoinedRelease(AnyRelease, Protocol):
+    """A release in several tables, which are joined by id while a corpus is built; its parts are those of all tables.
+
+    Of several abstracts of one paper the first counts, in the order of the parts.
+    """
+
+    def read_table(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
+        """Yield what one part holds: papers (with what abstracts and references they bring), abstracts, citations."""
+
+    def joined_bytes(self) -> int:
+        """Return roughly the bytes of memory of all tables together; it decides the number of partitions."""
 
 
 def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:

@@ -70,15 +70,8 @@ class Beir(Limits):
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the documents as papers without year, field or references."""
-        papers = PaperBuffer(self.folder / part, self.max_text)
-        for number, document in _texts(self.folder / part, papers):
-            if document.id in (None, ""):
-                papers.drop("no_paper_id", number)
-            else:
-                papers.add(Paper(id=str(document.id), title=document.title, abstract=document.text))
-            if papers.full:
-                yield papers.flush()
-        yield papers.flush()
+        buffer = PaperBuffer(self.folder / part, self.max_text)
+        return buffer.batches(_papers(self.folder / part, buffer))
 
     def queries(self) -> QuerySet | None:
         """Return the queries that the split judges, and their judgements; of several with one id the first.
@@ -176,6 +169,14 @@ class _RefusingTally(Tally):
 
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
         raise InputError(f"{self._path}:{line} is not a query ({reason}: {excerpt!r:.60})", "Fetch the data set again")
+
+
+def _papers(path: Path, tally: Tally) -> Iterator[Paper]:
+    for number, document in _texts(path, tally):
+        if document.id in (None, ""):
+            tally.drop("no_paper_id", number)
+        else:
+            yield Paper(id=str(document.id), title=document.title, abstract=document.text)
 
 
 def _texts(path: Path, tally: Tally) -> Iterator[tuple[int, _Text]]:

@@ -13,11 +13,10 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.sources.base import Release
+from pipeline.sources.base import JoinedRelease, Release
 from pipeline.sources.openalex import OpenAlex
 from pipeline.sources.s2ag import S2ag
 from pipeline.sources.s2orc2020 import S2orc2020
-from pipeline.sources.tables import JoinedRelease
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.pool import pool_task
 from tests.releases import random_s2orc, write_s2orc

@@ -19,10 +19,10 @@ from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, normalise
+from pipeline.sources.base import Abstracts, Citations
 from pipeline.sources.download import fetch_release
 from pipeline.sources.remote import Remote
 from pipeline.sources.s2ag import S2ag, S2agCatalogue
-from pipeline.sources.tables import Abstracts, Citations
 from tests.releases import gathered, s2ag_abstract, s2ag_citation, s2ag_paper, write_lines, write_s2ag
 from tests.shared import real
 from tests.sources.server import KEY, Datasets, serving
