@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.core.csr import ranges
 from pipeline.core.errors import InputError
+from pipeline.corpus.pool import Pool
 
 Offsets = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
@@ -126,6 +128,26 @@ def check_measurable(qrels: Qrels, run: Run) -> None:
         )
 
 
+def check_candidates(run: Run, pool: Pool) -> None:
+    """Check that a run holds only what its pool lets each query retrieve (protocol 2).
+
+    Raises:
+        InputError: a row is not a candidate, or is excluded for its query; the message names the first.
+    """
+    offsets, excluded = pool.exclusions
+    query = query_of(run.offsets)
+    for broken, how in (
+        (places(run.rows, pool.candidates) < 0, "is not a candidate of"),
+        (places(pairs(query, run.rows), pairs(query_of(offsets), excluded)) >= 0, "is excluded for this query by"),
+    ):
+        if broken.any():
+            entry = int(np.argmax(broken))
+            raise InputError(
+                f"row {run.rows[entry]}, ranked for query {query[entry]}, {how} {pool.artifact.name}",
+                "Rank this pool, with its exclusions, before scoring",
+            )
+
+
 def select(run: Run, qrels: Qrels, queries: npt.NDArray[np.int64]) -> tuple[Run, Qrels]:
     """Return run and qrels of some queries, in the order given."""
     offsets, entries = _take(run.offsets, queries)
@@ -164,9 +186,8 @@ def places(values: npt.NDArray[Any], known: npt.NDArray[Any]) -> npt.NDArray[np.
 
 def _take(offsets: Offsets, queries: npt.NDArray[np.int64]) -> tuple[Offsets, Offsets]:
     """Return the offsets of some lists put one behind the other, and the positions of their entries."""
-    starts, lengths = offsets[queries], np.diff(offsets)[queries]
-    taken = np.concatenate([[0], np.cumsum(lengths)])
-    return taken, np.repeat(starts - taken[:-1], lengths) + np.arange(taken[-1])
+    lengths = np.diff(offsets)[queries]
+    return np.concatenate([[0], np.cumsum(lengths)]), ranges(offsets[queries], lengths)
 
 
 def _offsets(query: npt.NDArray[Any], queries: int, what: str) -> Offsets:

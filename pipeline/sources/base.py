@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -262,14 +263,5 @@ def _fingerprint(path: Path) -> str:
 
 
 def _natural(path: Path) -> tuple[list[tuple[int, str]], str]:
-    parts: list[tuple[int, str]] = []
-    digits = ""
-    for character in path.as_posix() + "/":
-        if character.isdecimal():
-            digits += character
-            continue
-        if digits:
-            parts.append((int(digits), ""))
-            digits = ""
-        parts.append((-1, character))
-    return parts, path.as_posix()
+    pieces = re.findall(r"(\d+)|(\D)", path.as_posix() + "/")
+    return [(int(digits) if digits else -1, character) for digits, character in pieces], path.as_posix()

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.measure import hits, ranx_engine
-from pipeline.measure.engines import ENGINES, evaluate
+from pipeline.measure.engines import ENGINES, average_precision, evaluate
 from pipeline.measure.hits import Hits
 from pipeline.measure.measures import MEASURES, Definition, Measure, parse_measures
-from pipeline.measure.ranks import average_precision
 from tests.measure.cases import Grades, Run, inputs, random_case, trec_eval
 
 KINDS = [kind for kind in MEASURES.values() if kind.ranx]
