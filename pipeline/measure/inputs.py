@@ -50,12 +50,12 @@ class Run:
         score, rank = column(table, "score"), column(table, "rank")
         offsets = _offsets(query, queries, "ranking")
         expected = np.arange(len(query)) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
-        _refuse(rank != expected, query, rank, "has a rank out of place")
-        _refuse(~np.isfinite(score), query, rank, "has a score that is not finite")
+        _check_none(rank != expected, query, rank, "has a rank out of place")
+        _check_none(~np.isfinite(score), query, rank, "has a score that is not finite")
         risen = (score[1:] > score[:-1]) | ((score[1:] == score[:-1]) & (row[1:] >= row[:-1]))
         risen &= query[1:] == query[:-1]
-        _refuse(np.concatenate([[False], risen])[: len(query)], query, rank, "is below a worse one")
-        _refuse(_repeated(query, row), query, rank, "repeats a paper of this query")
+        _check_none(np.concatenate([[False], risen])[: len(query)], query, rank, "is below a worse one")
+        _check_none(_repeated(query, row), query, rank, "repeats a paper of this query")
         return cls(offsets, row)
 
     def retrieved(self) -> Offsets:
@@ -214,7 +214,7 @@ def _repeated(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> Mask:
     return repeated
 
 
-def _refuse(broken: Mask, query: npt.NDArray[Any], rank: npt.NDArray[Any], how: str) -> None:
+def _check_none(broken: Mask, query: npt.NDArray[Any], rank: npt.NDArray[Any], how: str) -> None:
     if broken.any():
         at = int(np.flatnonzero(broken)[0])
         raise InputError(f"entry {at} of the ranking (query {query[at]}, rank {rank[at]}) {how}", _CONTRACT)

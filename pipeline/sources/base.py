@@ -199,9 +199,9 @@ def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
     """
     if not folder.is_dir():
         raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
-    refuse_unfinished(folder)
+    check_finished(folder)
     paths = {path for pattern in patterns for path in folder.glob(pattern) if not path.name.startswith(".")}
-    require_files(paths)
+    check_files(paths)
     if not paths:
         raise InputError(
             f"{folder} holds no {what} ({', '.join(patterns)})", "Give the folder that holds the release's files"
@@ -209,7 +209,7 @@ def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
     return sorted(paths, key=_natural)
 
 
-def require_files(paths: Iterable[Path]) -> None:
+def check_files(paths: Iterable[Path]) -> None:
     """Check that paths that have the name of a file are files.
 
     Raises:
@@ -221,7 +221,7 @@ def require_files(paths: Iterable[Path]) -> None:
             raise InputError(f"{path} is not a file ({kind})", "Remove it from the input, or put the file in its place")
 
 
-def refuse_unfinished(folder: Path) -> None:
+def check_finished(folder: Path) -> None:
     """Check that nothing is being fetched into the folder of a release.
 
     Raises:

@@ -1,4 +1,4 @@
-"""BEIR folders: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/*.tsv`` (Thakur et al. 2021), and their TREC kin.
+"""BEIR folders: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/*.tsv`` (Thakur et al. 2021), and TREC folders.
 
 A file ``exclusions.tsv`` (query-id, corpus-id), which ``mdcr export`` writes, names what a query's ranking leaves out.
 Documents and queries may also be tables (``corpus.tsv``, ``collection.tsv``: id, text, or id, title, text), judgements
@@ -103,10 +103,10 @@ class Beir(Limits):
 
     def _query_texts(self, path: Path, judged: set[str], tally: Tally) -> Iterator[tuple[int, str, str]]:
         """Yield (line number, id, text) of each judged query."""
-        refusing = _RefusingTally(path)
-        for number, query in _texts(path, refusing):
+        strict = _StrictTally(path)
+        for number, query in _texts(path, strict):
             if query.id in (None, ""):
-                refusing.drop("no_query_id", number)
+                strict.drop("no_query_id", number)
             elif str(query.id) in judged:
                 yield number, str(query.id), normalise(tally.cut(query.text))
             else:
@@ -164,7 +164,7 @@ class _Text(msgspec.Struct, rename={"id": "_id"}):
     text: str | None = None
 
 
-class _RefusingTally(Tally):
+class _StrictTally(Tally):
     """Refuses bad queries: a benchmark needs all of them."""
 
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from pipeline.core.errors import CorruptError, InputError, StageError, nearest
 from pipeline.core.text import integer
-from pipeline.sources.base import find_files, refuse_unfinished, require_files
+from pipeline.sources.base import check_files, check_finished, find_files
 from pipeline.sources.remote import Remote, Wait, ask, bare, plain_name
 
 _PLACES = ("data/parquet/works", "data/jsonl/works", "data/works", "legacy-data/works")
@@ -63,9 +63,9 @@ class Layout:
         roots = [folder]
         while roots[-1].name in _LEVELS:
             roots.append(roots[-1].parent)
-        refuse_unfinished(roots[-1])
+        check_finished(roots[-1])
         merged = {path for root in roots for place in _MERGED for path in (root / place).glob("[!.]*.csv*")}
-        require_files(merged)
+        check_files(merged)
         return cls(works, suffix, tuple(sorted(merged, key=lambda path: path.name)))
 
     def files(self) -> list[Path]:
