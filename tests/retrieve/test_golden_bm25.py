@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from pipeline.corpus.reader import Text
-from pipeline.measure.ranks import average_precision
+from pipeline.measure.engines import average_precision
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.tune import GRID_B, GRID_K1
 from tests.retrieve.bm25 import Asked, analysed, by_index, grid_ranks, publish
