@@ -13,8 +13,7 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import kinds, registry
 from pipeline.encode.base import in_order
-from pipeline.encode.lsa import LsaEncoder
-from pipeline.encode.tfidf import similarities
+from pipeline.encode.lsa import LsaEncoder, tfidf_similarities
 from pipeline.encode.words import WordsEncoder
 from tests.builders import made_up_paper, make_corpus
 from tests.encode.test_lsa import fitted, plain_terms, plain_weights
@@ -69,7 +68,7 @@ def test_tfidf_is_the_cosine_of_plain_weights(tmp_path: Path) -> None:
     vocabulary = sorted(frequency)
     idf = {term: float(np.log(5 / (1 + frequency[term]))) for term in vocabulary}
     expected = plain_weights(queries, vocabulary, idf) @ plain_weights(papers, vocabulary, idf).T
-    np.testing.assert_allclose(similarities(queries, iter(papers)).toarray(), expected, atol=1e-6)
+    np.testing.assert_allclose(tfidf_similarities(queries, iter(papers)).toarray(), expected, atol=1e-6)
 
 
 def test_sentences_are_encoded_one_by_one(tmp_path: Path) -> None:
