@@ -28,8 +28,8 @@ IDS = ("id", "_id", "paper_id", "corpusid")
 VECTORS = ("vector", "embedding", "vectors", "embeddings")
 """Names of the columns, keys or arrays with ids and vectors: the first that is there is read."""
 
-_BLOCK_BYTES = 2**24
-_BLOCK_ROWS = 2_048
+BLOCK_BYTES = 2**24
+BLOCK_ROWS = 2_048
 
 Places = npt.NDArray[np.int64]
 RowsOf = Callable[[pa.Array], npt.NDArray[np.int64]]
@@ -103,7 +103,7 @@ def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
     """Read JSON lines; a vector is a list of numbers, or text that holds one (S2AG)."""
     decode, numbers = msgspec.json.Decoder(_Line).decode, msgspec.json.Decoder(list[float]).decode
     lines = read_lines(file.path)
-    while block := list(itertools.islice(lines, _BLOCK_ROWS)):
+    while block := list(itertools.islice(lines, BLOCK_ROWS)):
         records, ids = [], []
         for place, line in block:
             try:
@@ -156,7 +156,7 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     if path.suffix == ".parquet":
         with pq.ParquetFile(path, memory_map=True) as parquet:
             names = [name for name in parquet.schema_arrow.names if name in (*IDS, *VECTORS)]
-            yield from parquet.iter_batches(_BLOCK_ROWS, columns=names)
+            yield from parquet.iter_batches(BLOCK_ROWS, columns=names)
         return
     with pa.memory_map(str(path)) as source:
         head = source.read(6)
@@ -167,8 +167,8 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
         else:
             whole = iter(pa.ipc.open_stream(source))
         for batch in whole:
-            for start in range(0, batch.num_rows, _BLOCK_ROWS):
-                yield batch.slice(start, _BLOCK_ROWS)
+            for start in range(0, batch.num_rows, BLOCK_ROWS):
+                yield batch.slice(start, BLOCK_ROWS)
 
 
 def _column(file: VectorFile, names: Sequence[str], known: Sequence[str]) -> str:
@@ -257,9 +257,9 @@ def _open_array(file: VectorFile, handle: IO[bytes], name: str) -> tuple[IO[byte
     if fortran and len(shape) > 1:
         raise InputError(f"{name} of {file.path} must be in C order, got Fortran order", "np.ascontiguousarray(array)")
     width = kind.itemsize * math.prod(shape[1:])
-    if min(shape, default=1) < 0 or (0 not in shape and not 0 < width <= _BLOCK_BYTES):
+    if min(shape, default=1) < 0 or (0 not in shape and not 0 < width <= BLOCK_BYTES):
         raise CorruptError(
-            f"{name} of {file.path} must have rows of 1 to {_BLOCK_BYTES:,} bytes, got shape {shape} and type {kind}",
+            f"{name} of {file.path} must have rows of 1 to {BLOCK_BYTES:,} bytes, got shape {shape} and type {kind}",
             "Write it again",
         )
     return handle, shape, kind
@@ -270,7 +270,7 @@ def _blocks(
 ) -> Iterator[npt.NDArray[Any]]:
     """Yield an array some rows at a time, read-only."""
     width = kind.itemsize * math.prod(shape[1:])
-    rows = max(1, _BLOCK_BYTES // max(width, 1))
+    rows = max(1, BLOCK_BYTES // max(width, 1))
     for start in range(0, shape[0], rows):
         count = min(rows, shape[0] - start)
         data = handle.read(count * width)
