@@ -96,7 +96,7 @@ class _Line(msgspec.Struct, gc=False):
 
     def key(self) -> str | int | None:
         """Return the first id that is there."""
-        return next((each for each in (self.id, self._id, self.paper_id, self.corpusid) if each is not None), None)
+        return next((key for key in (self.id, self._id, self.paper_id, self.corpusid) if key is not None), None)
 
 
 def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
@@ -139,7 +139,7 @@ def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
     start = 1
     for batch in _batches(file.path):
         names = batch.schema.names
-        ids, vectors = (batch.column(_column(file, names, known)) for known in (IDS, VECTORS))
+        ids, vectors = (batch.column(_column(file, names, choices)) for choices in (IDS, VECTORS))
         for what, column in (("id", ids), ("vector", vectors)):
             if column.null_count:
                 first = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
@@ -171,12 +171,12 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
                 yield batch.slice(start, BLOCK_ROWS)
 
 
-def _column(file: VectorFile, names: Sequence[str], known: Sequence[str]) -> str:
-    found = next((name for name in known if name in names), None)
-    if found is None:
-        wanted = " or ".join(known)
-        raise InputError(f"{file.path} must have {wanted}, got {', '.join(names) or 'nothing'}", "Rename them")
-    return found
+def _column(file: VectorFile, names: Sequence[str], choices: Sequence[str]) -> str:
+    column = next((name for name in choices if name in names), None)
+    if column is None:
+        listed = " or ".join(choices)
+        raise InputError(f"{file.path} must have {listed}, got {', '.join(names) or 'nothing'}", "Rename them")
+    return column
 
 
 def _texts(file: VectorFile, ids: pa.Array) -> pa.Array:
@@ -192,7 +192,7 @@ def _flat(file: VectorFile, column: pa.Array, places: Places) -> npt.NDArray[Any
     """Return a column of lists as a matrix, in its own type."""
     kind = column.type
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    if not any(each(kind) for each in lists) or not _is_number(kind.value_type):
+    if not any(is_list(kind) for is_list in lists) or not _is_number(kind.value_type):
         raise InputError(f"the vectors of {file.path} must be lists of numbers, got {kind}", "Write them as float32")
     if not len(column):
         return np.empty((0, 0))
@@ -221,7 +221,7 @@ def _read_npz(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
     """Read an ``.npz`` with an array of ids and one of vectors, without unpacking it."""
     with zipfile.ZipFile(file.path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
-        ids, vectors = (_column(file, names, (*known, f"{known[0]}s")) for known in (IDS, VECTORS))
+        ids, vectors = (_column(file, names, (*choices, f"{choices[0]}s")) for choices in (IDS, VECTORS))
         with archive.open(f"{ids}.npy") as id_handle, archive.open(f"{vectors}.npy") as handle:
             shape, kind = _open_array(file, id_handle, ids)[1:]
             if len(shape) != 1 or kind.kind not in "iuUS":
@@ -229,7 +229,7 @@ def _read_npz(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
                     f"{ids} of {file.path} must be a list of text or integers, got shape {shape} and type {kind}",
                     "Save it as np.array(ids, str)",
                 )
-            texts = (str(each) for block in _blocks(file, id_handle, shape, kind) for each in block.astype(str))
+            texts = (str(name) for block in _blocks(file, id_handle, shape, kind) for name in block.astype(str))
             yield from _pairs(file, texts, *_open_array(file, handle, vectors), rows_of)
 
 
@@ -324,12 +324,12 @@ def _wanted(ids: pa.Array, rows_of: RowsOf) -> tuple[npt.NDArray[np.int64], str 
 def _numbers(file: VectorFile, places: Places, vectors: npt.NDArray[Any]) -> Matrix:
     """Return vectors as float32."""
     with np.errstate(over="ignore"):
-        found: Matrix = vectors.astype(np.float32)
-    wrong = ~np.isfinite(found)
+        matrix: Matrix = vectors.astype(np.float32)
+    wrong = ~np.isfinite(matrix)
     if wrong.any():
-        row, column = (int(each[0]) for each in np.nonzero(wrong))
+        row, column = (int(axis[0]) for axis in np.nonzero(wrong))
         raise _wrong(file, places[row], "vector", "finite float32 numbers", vectors[row, column])
-    return found
+    return matrix
 
 
 def _wrong(file: VectorFile, place: int, what: str, expected: str, got: object) -> InputError:
