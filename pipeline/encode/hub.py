@@ -254,7 +254,7 @@ def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
             return [folder / name]
         index = folder / f"{name}.index.json"
         listed = shape.read(index, shape.INDEX).get("weight_map", {}).values() if index.is_file() else ()
-        shards = [folder / shape.inside(name, index) for name in sorted(set(listed))]
+        shards = [folder / shape.inside(shard, index) for shard in sorted(set(listed))]
         if shards and all(path.is_file() for path in shards):
             return [index, *shards]
     return []

@@ -182,21 +182,21 @@ class ApproximateEngine:
         with _threads(self._faiss, 1):
             compared = _compared(block.vectors, lengths, metric)
             find = built(self._settings, compared, metric, fetched, resources.device)
-            found = np.sort(find(_compared(search.vectors, search.norms, metric), fetched))
-        fresh = np.diff(found, prepend=-1) > 0  # a graph may find a vector twice
-        query, column = np.nonzero(fresh & (found < start))
-        position = found[query, column]
+            candidates = np.sort(find(_compared(search.vectors, search.norms, metric), fetched))
+        fresh = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
+        query, column = np.nonzero(fresh & (candidates < start))
+        position = candidates[query, column]
         gone = np.isin(query * start + position, block.excluded[0] * start + block.excluded[1])
         query, position = query[~gone], position[~gone]
         search.rescore(block, query, position, np.ones(len(query), np.uint64))
         return search.rankings()[0]
 
 
-def recall(found: Ranking, exact: Ranking) -> float:
+def recall(ranking: Ranking, exact: Ranking) -> float:
     """Return the share of the exact ranking's entries that another one has; 1 where there are none."""
     if not len(exact):
         return 1.0
-    pairs = [each.query.astype(np.uint64) << np.uint64(32) | each.row.astype(np.uint64) for each in (found, exact)]
+    pairs = [side.query.astype(np.uint64) << np.uint64(32) | side.row.astype(np.uint64) for side in (ranking, exact)]
     return float(np.isin(pairs[1], pairs[0]).mean())
 
 
@@ -286,13 +286,13 @@ def _on_gpu(faiss: Any, index: Any, gpu: int) -> Any:
 
 
 def _cagra(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int, looked_at: int, gpu: int) -> Find:
-    config, wanted = faiss.GpuIndexCagraConfig(), faiss.SearchParametersCagra()
+    config, parameters = faiss.GpuIndexCagraConfig(), faiss.SearchParametersCagra()
     config.device, config.graph_degree = gpu, 2 * settings.links
     config.intermediate_graph_degree = 2 * config.graph_degree
-    wanted.itopk_size = looked_at
+    parameters.itopk_size = looked_at
     index = faiss.GpuIndexCagra(_resources(faiss), vectors.shape[1], kind, config)
     index.train(vectors)
-    return _finder(index, wanted)
+    return _finder(index, parameters)
 
 
 def _filled(index: Any, vectors: Floats) -> Find:
@@ -300,9 +300,9 @@ def _filled(index: Any, vectors: Floats) -> Find:
     return _finder(index)
 
 
-def _finder(index: Any, wanted: Any = None) -> Find:
+def _finder(index: Any, parameters: Any = None) -> Find:
     def find(queries: Floats, k: int) -> Positions:
-        positions: Positions = index.search(queries, k, params=wanted)[1]
+        positions: Positions = index.search(queries, k, params=parameters)[1]
         return positions
 
     return find

@@ -20,11 +20,11 @@ def dense_engine(name: str, operations: float = 0.0) -> DenseEngine:
         name: ``exact`` (torch, on the CPU or a GPU), ``faiss``, or ``auto``, which is ``exact``.
         operations: of the products it will make (two an element of a vector, a pair), where that is known.
     """
-    found: DenseEngine
+    engine: DenseEngine
     if name in ("auto", "exact"):
-        found = importlib.import_module("pipeline.retrieve.dense").ExactEngine(operations)
+        engine = importlib.import_module("pipeline.retrieve.dense").ExactEngine(operations)
     elif name == "faiss":
-        found = importlib.import_module("pipeline.retrieve.ann").FaissEngine()
+        engine = importlib.import_module("pipeline.retrieve.ann").FaissEngine()
     else:
         raise InputError(f"there is no search engine {name!r}", nearest(name, ["auto", *EXACT_ENGINES]))
-    return found
+    return engine

@@ -61,9 +61,9 @@ class IndexSettings:
     @property
     def name(self) -> str:
         """The kind and what was set of it, as :func:`parse_settings` reads it."""
-        usual = {each.name: each.default for each in fields(self)}
-        told = [f"{key}={value:g}" for key in _OWN[self.kind] if (value := getattr(self, key)) != usual[key]]
-        return f"{self.kind}:{','.join(told)}" if told else self.kind
+        usual = {parameter.name: parameter.default for parameter in fields(self)}
+        changed = [f"{key}={value:g}" for key in _OWN[self.kind] if (value := getattr(self, key)) != usual[key]]
+        return f"{self.kind}:{','.join(changed)}" if changed else self.kind
 
 
 def parse_settings(text: str) -> IndexSettings | None:
