@@ -88,7 +88,7 @@ def resolve(text: str | Name, precision: str | None = None, template: str | None
         if value is not None and kind.takes(key):
             options.setdefault(key, value)
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
-    name = base + (":" if differing else "") + ",".join(f"{key}={differing[key]}" for key in sorted(differing))
+    name = _named(base, differing)
     settings = {**entry, **options}
     if "encoder" in settings:  # of sentences
         settings["encoder"] = resolve(settings["encoder"])
@@ -162,12 +162,17 @@ def published(text: str) -> Mapping[str, float]:
 
     The precision of computing and storing is ignored; any other option makes another system.
     """
-    for name, entry in grammar.entries().items():
-        if text == f"mean({','.join(entry.get('parts', ()))})":
-            return _reference().get(name, {})
-    (typed, *others) = grammar.parse(text) or [Name("")]
-    plain = not others and not typed.label and {key for key, _ in typed.options} <= {"compute", "storage"}
-    return _reference().get(typed.base, {}) if plain and typed.parts is None else {}
+    system, *others = grammar.parse(text) or [Name("")]
+    if others or system.label or not {key for key, _ in system.options} <= {"compute", "storage"}:
+        return {}
+    if system.parts is None:
+        return _reference().get(system.base, {})
+    means = {_mean_of(entry["parts"]): name for name, entry in grammar.entries().items() if "parts" in entry}
+    return _reference().get(means.get(system, ""), {})
+
+
+def _mean_of(names: Sequence[str]) -> Name:
+    return Name("mean", tuple(map(Name, names)))
 
 
 def as_printed(figure: float) -> str:
@@ -181,7 +186,7 @@ def shown(text: str) -> str:
 
 
 def _named(base: str, options: Mapping[str, str]) -> str:
-    return base + (":" if options else "") + ",".join(f"{key}={options[key]}" for key in sorted(options))
+    return str(Name(base, options=tuple(sorted(options.items()))))
 
 
 def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
@@ -206,7 +211,7 @@ def _digest(checkpoint: hub.Checkpoint) -> str:
 
 
 def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None, template: str | None) -> Model:
-    typed = f"mean({','.join(map(str, names))})"
+    typed = Name("mean", tuple(names))
     if any(name.label for name in names):
         raise InputError(f"{typed} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
     parts = tuple(resolve(name, precision, template) for name in names)
@@ -243,7 +248,7 @@ def listings() -> list[Listing]:
             parts = [by_name[part] for part in entry["parts"]]
             by_name[name] = dataclasses.replace(
                 by_name[name],
-                source=f"mean({','.join(entry['parts'])})",
+                source=str(_mean_of(entry["parts"])),
                 available=all(part.available for part in parts),
                 licence=", ".join(dict.fromkeys(part.licence for part in parts)),
                 exclusions=tuple(dict.fromkeys(place for part in parts for place in part.exclusions)),
