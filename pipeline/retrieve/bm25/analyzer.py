@@ -25,10 +25,10 @@ _WORD_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_'
 _SEPARATED = np.full(256, ord(" "), np.uint8)
 _SEPARATED[list(_WORD_BYTES)] = list(_WORD_BYTES)
 
-_MARK = "qz90210zq90210zq"
+MARK = "qz90210zq90210zq"
 """A word that analysis leaves alone, between words that are analysed in one call."""
 
-_WORDS_PER_CALL = 50_000
+WORDS_PER_CALL = 50_000
 
 _BYTES_A_WORD = 256
 """Memory of a word in the cache beside its spelling, about."""
@@ -52,10 +52,10 @@ class LuceneAnalyzer:
     def terms_of_words(self, words: Sequence[str]) -> list[list[str]]:
         """Return the terms of each word."""
         terms_by_word: list[list[str]] = []
-        for start in range(0, len(words), _WORDS_PER_CALL):
-            part = words[start : start + _WORDS_PER_CALL]
-            terms = self.terms(f" {_MARK} ".join(part))
-            cuts = [-1, *(place for place, term in enumerate(terms) if term == _MARK), len(terms)]
+        for start in range(0, len(words), WORDS_PER_CALL):
+            part = words[start : start + WORDS_PER_CALL]
+            terms = self.terms(f" {MARK} ".join(part))
+            cuts = [-1, *(place for place, term in enumerate(terms) if term == MARK), len(terms)]
             if len(cuts) == len(part) + 1:
                 terms_by_word += [terms[a + 1 : b] for a, b in itertools.pairwise(cuts)]
             else:  # a word contains the mark
