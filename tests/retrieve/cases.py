@@ -53,34 +53,26 @@ class Case:
         for start in range(0, len(self.vectors), size):
             yield self.rows[start : start + size], self.vectors[start : start + size]
 
-    def search(
-        self,
-        engine: DenseEngine,
-        metric: Metric,
-        depth: int,
-        *,
-        size: int = 10**9,
-        workers: int = 1,
-        memory: int = 64 << 20,
-        device: str = "cpu",
-    ) -> Ranking:
-        resources = Resources(memory=memory, workers=workers, device=device)
+    def search(self, engine: DenseEngine, metric: Metric, depth: int, *, size: int = 10**9, **how: Any) -> Ranking:
         return engine.search(
             self.queries,
             self.blocks(size),
             metric=metric,
             depth=depth,
             excluded=self.excluded,
-            resources=resources,
+            resources=resources(**how),
         )
 
     def search_pools(
         self, engine: DenseEngine, subsets: Sequence[Subset], metric: Metric, depth: int, *, size: int, **how: Any
     ) -> list[Ranking]:
-        resources = Resources(**{"memory": 64 << 20, "workers": 2, "device": "cpu", **how})
         return engine.search_pools(
-            self.queries, self.blocks(size), subsets, metric=metric, depth=depth, resources=resources
+            self.queries, self.blocks(size), subsets, metric=metric, depth=depth, resources=resources(**how)
         )
+
+
+def resources(**how: Any) -> Resources:
+    return Resources(**{"memory": 64 << 20, "workers": 2, "device": "cpu", **how})
 
 
 def subset_of(case: Case, subset: Subset, metric: Metric, depth: int) -> Ranking:
@@ -146,6 +138,9 @@ def make_case(name: str, dimension: int = 40, candidates: int = 5_000, queries: 
     elif name == "clusters":
         centres = 3 * rng.standard_normal((20, dimension), np.float32)
         x, q = 0.3 * x + centres[rng.integers(0, 20, candidates)], 0.3 * q + centres[rng.integers(0, 20, queries)]
+    elif name == "crowded cuts":  # of half the queries; of equal candidates the last are the best
+        x[candidates // 10 : -100] = 9
+        q[::2] = 9
     elif name == "queries are candidates":
         q = x[:queries].copy()
     elif name != "random":

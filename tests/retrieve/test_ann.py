@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.retrieve import ann, dense
 from pipeline.retrieve.ann import ApproximateEngine, recall
-from pipeline.retrieve.base import Metric, Ranking, no_exclusions
+from pipeline.retrieve.base import Metric, Ranking
 from pipeline.retrieve.canonical import canonical_scores
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.indexes import IndexSettings, Kind, parse_settings
@@ -205,13 +205,3 @@ def test_threads_of_the_process_are_left_as_they_were() -> None:
     before = faiss.omp_get_max_threads()
     make_case("random", candidates=50).search(dense_engine("faiss"), "l2", 3, workers=7)
     assert faiss.omp_get_max_threads() == before
-
-
-def test_neighbours_that_crowd_the_cut_are_all_seen() -> None:
-    """More candidates tie at the cut than Faiss is asked for, and the best of them are the ones it gives last."""
-    rng = np.random.default_rng(5)
-    vectors = rng.standard_normal((3_000, 16), np.float32)
-    vectors[500:2_900] = vectors[0]
-    case = Case(vectors[:1] + np.float32(0.01), vectors, no_exclusions(1))
-    ranking = case.search(dense_engine("faiss"), "l2", 50)
-    assert ranking.row.tolist() == case.rows[2_899:2_849:-1].tolist()

@@ -47,6 +47,7 @@ NAMES = (
     "zeros",
     "outlying dimension",
     "clusters",
+    "crowded cuts",
     "queries are candidates",
 )
 
@@ -71,6 +72,7 @@ def test_equals_brute_force_in_every_bit(name: str, metric: Metric, engine: Dens
         *(("duplicates", (3 * size, 8), 50, {"size": size}) for size in (1, 7)),
         *(("duplicates", (5_000, 8), 50, {"size": size}) for size in (100, 2048, 2049, 4999)),
         *(("random", (300, 5), depth, {"size": 77}) for depth in (1, 299, 300, 301, 5_000)),
+        *(("crowded cuts", (6_000, 16), 50, {"size": size, "memory": 1 << 20}) for size in (700, 10**9)),
         # candidates are scored after each block, after several, or at the end
         *(
             (name, (20_000, 40), 100, {"size": 3_000, "workers": 2, "memory": memory << 20})
