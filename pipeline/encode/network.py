@@ -144,7 +144,6 @@ class Network(ABC):
         return None
 
     def _launch(self, batch: list[int], tokens: Tokens) -> _Launched:
-        """Start computing the vectors of one batch."""
         width = len(tokens.ids[batch[0]])
         ids = np.full((len(batch), width), self._pad, np.int64)
         mask = np.zeros((len(batch), width), np.int64)
@@ -178,7 +177,6 @@ class Network(ABC):
         return tensor if self._device.type == "cpu" else tensor.pin_memory().to(self._device, non_blocking=True)
 
     def _halve(self, batch: list[int], tokens: Tokens) -> None:
-        """Halve the batch size after a batch did not fit."""
         width = len(tokens.ids[batch[0]])
         if len(batch) == 1:
             raise StageError(f"one text of {width} tokens does not fit on {self._device}", _FREE)

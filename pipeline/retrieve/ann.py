@@ -54,7 +54,7 @@ class FaissEngine(DenseEngine):
         self._faiss = load()
 
     def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-        """Absorb from each block what could be among the best, one pool after the other, which is all Faiss can do.
+        """Score from each block what could be among the best, one pool after the other, which is all Faiss can do.
 
         On a GPU a block is copied there whole (at most 131,072 vectors), beside 1 GiB of scratch.
 
@@ -94,7 +94,7 @@ def _collect(
     memory: int,
     gpu: int | None,
 ) -> None:
-    """Absorb what Faiss finds of a pool in a block; where that may be too little for a query, all of the pool."""
+    """Score what Faiss finds of a pool in a block; where that may be too little for a query, all of the pool."""
     bounds, bit = search.bounds, np.uint64(1 << pool)
     radius = 1.001 * float(np.linalg.norm(points, axis=1).max())
     removed = [block.excluded[n][(block.excluded[2] & bit) > 0] for n in (0, 1)]

@@ -133,7 +133,7 @@ class ExactEngine(DenseEngine):
         return self.low
 
     def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-        """Absorb from each block what could be among the best, on the CPU or a GPU."""
+        """Score from each block what could be among the best, on the CPU or a GPU."""
         device = device_of(resources.device, self.operations)
         if device.type == "cpu":
             filter_on_cpu(search, blocks, resources, done)
@@ -142,7 +142,7 @@ class ExactEngine(DenseEngine):
 
 
 def filter_on_cpu(search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-    """Absorb from each block what could be among the best: products by candidates, then buffers by queries."""
+    """Score from each block what could be among the best: products by candidates, then buffers by queries."""
     workers, queries = resources.workers, search.queries
     shares = [slice(int(s[0]), int(s[-1]) + 1) for s in np.array_split(np.arange(queries), workers) if len(s)]
     with threads(workers) as run:
@@ -196,7 +196,7 @@ def threads(workers: int) -> Iterator[Callable[..., Any]]:
 def filter_on_device(
     search: Search, blocks: Iterable[Block], device: torch.device, resources: Resources, done: Done
 ) -> None:
-    """Absorb from each block what could be among the best: masks over tiles of some queries and the whole block."""
+    """Score from each block what could be among the best: masks over tiles of some queries and the whole block."""
     most = max(resources.memory // 16 // _PAIR, 1)
     try:
         for block in search.blocks(blocks, resources.memory):
@@ -217,7 +217,7 @@ def filter_on_device(
 
 
 def _filter_tile(search: Search, block: Candidates, points: Points, queries: slice, most: int) -> None:
-    """Absorb what could be among the best of some queries, at most ``most`` pairs or one query at once."""
+    """Score what could be among the best of some queries, at most ``most`` pairs or one query at once."""
     bounds, device = search.bounds, points.points.device
 
     def there(array: npt.NDArray[Any]) -> torch.Tensor:

@@ -26,7 +26,7 @@ class MaxSimEngine(DenseEngine):
     """Exact search by the best pair of vectors, on the CPU."""
 
     def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-        """Absorb from each block what could be among the best: estimates of papers, then buffers by queries."""
+        """Score from each block what could be among the best: estimates of papers, then buffers by queries."""
         with threads(resources.workers) as run:
             for block in search.blocks(blocks, resources.memory):
                 if search.queries:

@@ -289,7 +289,7 @@ class DenseEngine(ABC):
 
     @abstractmethod
     def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-        """Absorb from each block what could be among the best."""
+        """Score from each block what could be among the best."""
 
     def low_pays(self, queries: int, resources: Resources) -> bool:  # noqa: ARG002
         """Whether products are to be of bfloat16."""
