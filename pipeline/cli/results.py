@@ -25,6 +25,7 @@ from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.figures import FORMATS, draw, drawing, save
 from pipeline.scores.golden import check
 from pipeline.scores.labels import labelled
+from pipeline.scores.layout import SHOWN, build_tables, shown
 from pipeline.scores.naming import folder_names
 from pipeline.scores.page import index
 from pipeline.scores.page.report import page_of
@@ -32,7 +33,6 @@ from pipeline.scores.records import as_csv, records
 from pipeline.scores.render import check_format, render_table
 from pipeline.scores.store import runs_of, stored, values
 from pipeline.scores.summary import USUAL, summarise, summarise_samples
-from pipeline.scores.tables import SHOWN, build_tables, shown
 from pipeline.stages.chain import Evaluation
 
 _CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")

@@ -122,9 +122,8 @@ class Collection(Limits):
                 yield papers.flush()
         if keys and not with_id:
             wanted = self.columns["paper_id"]
-            raise InputError(
-                f"no record of {path} has an id in {wanted!r}", f"{nearest(wanted, sorted(keys)).rstrip('?')}; use --columns"
-            )
+            hint = nearest(wanted, sorted(keys)).rstrip("?")
+            raise InputError(f"no record of {path} has an id in {wanted!r}", f"{hint}; use --columns")
         papers.noted.update({f"column_never_found: {name}": 1 for name in mapped})
         yield papers.flush()
 
