@@ -23,8 +23,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.install import pip
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Block, Done, Exclusions, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.engines import IndexSettings
 from pipeline.retrieve.estimates import Floats
-from pipeline.retrieve.indexes import IndexSettings
 from pipeline.retrieve.search import Candidates, DenseEngine, Search, grouped, pair_norms
 from pipeline.retrieve.topk import Positions
 

@@ -14,8 +14,7 @@ from pipeline.retrieve import ann, dense
 from pipeline.retrieve.ann import ApproximateEngine, recall
 from pipeline.retrieve.base import Metric, Ranking
 from pipeline.retrieve.canonical import canonical_scores
-from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.indexes import IndexSettings, Kind, parse_settings
+from pipeline.retrieve.engines import IndexSettings, Kind, dense_engine, parse_settings
 from tests.retrieve.cases import METRICS, Case, expected, make_case, same
 
 
