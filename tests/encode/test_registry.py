@@ -6,7 +6,6 @@ import csv
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,49 +108,45 @@ def test_published_figures_belong_to_a_system() -> None:
     assert [registry.as_printed(figure) for figure in (64.51, 3.0, 42.5)] == ["64.51", "3.0", "42.5"]
 
 
+MDCR = {"SCIBERT": "scibert", "SPECTER": "specter", "SCINCL": "scincl"}
+MDCR |= {"ASPIRE-BM": "aspire-bm", "ASPIRE-CS": "aspire-cs"}
+SPECTER2 = {"SPECTER2 Base": "specter2_base", "SPECTER2 MTL CTRL": "specter2_ctrl", "SPECTER2 Adapters": "specter2"}
+SPECTER2 |= {"SPECTER2 Adapters + MTL CTRL": "specter2_ensemble"}
+OTHERS = {"SciBERT": "scibert", "SPECTER": "specter", "SciNCL": "scincl", "E5-base-v2": "e5-base", "MPNet": "mpnet"}
+TABLES = (
+    ("mdcr_table1_dataset_level", MDCR, "dataset-{pool_size}.{measure}"),
+    ("mdcr_table2_field_level_map", MDCR, "fields.{measure}"),
+    ("mdcr_table7_field_level_ndcg", MDCR, "fields.{measure}"),
+    ("mdcr_table8_field_level_recall30", MDCR, "fields.{measure}"),
+    ("mdcr_table3_benchmark", MDCR, "benchmark.{measure}"),
+    ("mdcr_table6_scidocs_cite", MDCR, "scidocs-cite.{measure}"),
+    ("scirepeval_table10_mdcr", SPECTER2, "benchmark.{measure}"),
+    ("scirepeval_table2_averages", OTHERS | SPECTER2, "scirepeval.{measure}"),
+    ("neighbours_table3_title_queries", OTHERS, "title-queries-{task}.{dataset}.{measure}"),
+    ("neighbours_table4_aop10", OTHERS, "aop10.{dataset}.{category}"),
+)
+"""Tables of the papers, our names of their systems, and what a figure is called."""
+
+
 @pytest.mark.realdata
 def test_published_figures_are_those_of_the_papers_tables() -> None:
     folder = SHARED / "reference"
     if not folder.is_dir():
         pytest.skip(f"no tables at {folder}: set MDCR_SHARED")
-
-    def rows(name: str) -> list[dict[str, str]]:
-        with (folder / f"{name}.csv").open(newline="") as lines:
-            return list(csv.DictReader(lines))
-
-    mdcr = {"SCIBERT": "scibert", "SPECTER": "specter", "SCINCL": "scincl"}
-    mdcr |= {"ASPIRE-BM": "aspire-bm", "ASPIRE-CS": "aspire-cs"}
-    specter2 = {"SPECTER2 Base": "specter2_base", "SPECTER2 MTL CTRL": "specter2_ctrl", "SPECTER2 Adapters": "specter2"}
-    specter2["SPECTER2 Adapters + MTL CTRL"] = "specter2_ensemble"
-    others = {"SciBERT": "scibert", "SPECTER": "specter", "SciNCL": "scincl", "E5-base-v2": "e5-base", "MPNet": "mpnet"}
-    found: dict[str, dict[str, float]] = {}
-
-    def collect(table: str, names: dict[str, str], experiment: Callable[[dict[str, str]], str]) -> None:
-        for row in rows(table):
-            if row["model"] in names and row.get("field", "AVG") == "AVG":
-                label = experiment(row)
-                facts = ("model", "field", "pool_size", "dataset", "task", "category")
-                for measure in row.keys() - facts:
-                    name = f"{label}.{measure.replace('_', '-')}" if "category" not in row else label
+    figures: dict[str, dict[str, float]] = {name: {} for name in registry.names()}
+    for table, systems, name in TABLES:
+        with (folder / f"{table}.csv").open(newline="") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["model"] in systems]
+        for row in rows:
+            for measure in row.keys() - ("model", "field", "pool_size", "dataset", "task", "category"):
+                key = name.format(**row, measure=measure.replace("_", "-"))
+                if row.get("field", "AVG") == "AVG":
                     value = float(row[measure]) * (100 if measure == "mrr" else 1)
-                    found.setdefault(names[row["model"]], {})[name] = round(value, 1)
-
-    collect("mdcr_table1_dataset_level", mdcr, lambda row: f"dataset-{row['pool_size']}")
-    for table in ("mdcr_table2_field_level_map", "mdcr_table7_field_level_ndcg", "mdcr_table8_field_level_recall30"):
-        collect(table, mdcr, lambda _: "fields")
-    collect("mdcr_table3_benchmark", mdcr, lambda _: "benchmark")
-    collect("mdcr_table6_scidocs_cite", mdcr, lambda _: "scidocs-cite")
-    collect("scirepeval_table10_mdcr", specter2, lambda _: "benchmark")
-    collect("scirepeval_table2_averages", others | specter2, lambda _: "scirepeval")
-    collect("neighbours_table3_title_queries", others, lambda row: f"title-queries-{row['task']}.{row['dataset']}")
-    collect("neighbours_table4_aop10", others, lambda row: f"aop10.{row['dataset']}.{row['category']}")
-    assert len(found["specter"]) > 60
-    # printed in no file of that folder
-    unlisted = ("scirepeval-25.", "scirepeval-proximity.", "scirepeval-codes.", "scifact.")
-    for name in registry.names():
-        listed = {key: value for key, value in registry.published(name).items() if not key.startswith(unlisted)}
-        assert listed == found.pop(name, {})
-    assert not found
+                    figures[systems[row["model"]]][key] = round(value, 1)
+    assert len(figures["specter"]) > 60
+    unlisted = ("scirepeval-25.", "scirepeval-proximity.", "scirepeval-codes.", "scifact.")  # in no file of that folder
+    for name, expected in figures.items():
+        assert {k: v for k, v in registry.published(name).items() if not k.startswith(unlisted)} == expected
 
 
 def test_options_change_name_and_identity(cache: Path) -> None:
@@ -317,15 +312,3 @@ def test_packages_that_are_not_needed_are_not_imported(folder: Path, script: str
     """Resolving needs none; encoding needs torch, transformers, pyarrow, numpy and tqdm."""
     done = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == output, done.stderr
-
-
-def test_a_further_kind_can_be_registered() -> None:
-    made = registry.resolve("lsa")
-    kinds.register(kinds.Kind("other", LsaSpec, lambda *_: made, lambda *_: None, models={"mine": {}}))  # type: ignore[arg-type, return-value]
-    try:
-        assert registry.resolve("mine") is made
-        assert "mine" in registry.names()
-    finally:
-        kinds.unregister("other")
-    with pytest.raises(InputError, match="no model 'mine'"):
-        registry.resolve("mine")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.core import order
 from pipeline.core.errors import StageError
-from pipeline.retrieve.base import Metric, Ranking
+from pipeline.retrieve.base import Metric
 from pipeline.retrieve.canonical import CODES, canonical_scores, fixed_sum, pair_scores
 from pipeline.retrieve.estimates import ScoreBounds
 from pipeline.retrieve.search import NONE, pair_norms
@@ -117,12 +117,3 @@ def test_lists_keep_the_best_however_they_are_fed(seed: int, depth: int) -> None
             assert ranking.score[ranking.query == query].tolist() == values[best].tolist()
             full = len(best) == depth
             assert floors[query] == (np.nextafter(values[best[-1]], np.float32(-np.inf)) if full else -np.inf)
-
-
-def test_a_ranking_numbers_its_entries() -> None:
-    ranking = Ranking.from_counts(np.array([2, 0, 1]), np.array([5, 4, 9], np.uint32), np.array([3, 2, 1], np.float32))
-    assert ranking.table().to_pylist() == [
-        {"query": 0, "row": 5, "score": 3.0, "rank": 1},
-        {"query": 0, "row": 4, "score": 2.0, "rank": 2},
-        {"query": 2, "row": 9, "score": 1.0, "rank": 1},
-    ]
