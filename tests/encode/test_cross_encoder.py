@@ -135,20 +135,21 @@ def test_pairs_are_cut_as_the_tokenizer_cuts_them(tmp_path: Path, length: int) -
     assert prepared.types == expected["token_type_ids"]
 
 
+LONG_PAIRS = """
+import resource, sys
+from pipeline.core.resources import Resources
+from pipeline.encode import registry
+from pipeline.encode.cross_encoder import CrossEncoder
+from pipeline.encode.spec import Pair
+encoder = CrossEncoder.load(registry.resolve_cross_encoder(sys.argv[1]), Resources(workers=1, device="cpu"))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+encoder.prepare([Pair("w7 " * 4_000, "w8 " * 4_000)] * 4)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
 def test_long_pairs_take_memory_by_their_length_alone(tmp_path: Path) -> None:
     """A tokenizer that cuts pairs keeps every part of one text with every part of the other."""
-    folder = save_cross_encoder(tmp_path / "model")
-    code = (
-        "import resource, sys\n"
-        "from pipeline.core.resources import Resources\n"
-        "from pipeline.encode import registry\n"
-        "from pipeline.encode.cross_encoder import CrossEncoder\n"
-        "from pipeline.encode.spec import Pair\n"
-        f"model = registry.resolve_cross_encoder('cross:{folder}:max_length=16')\n"
-        "encoder = CrossEncoder.load(model, Resources(workers=1, device='cpu'))\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "encoder.prepare([Pair('w7 ' * 4_000, 'w8 ' * 4_000)] * 4)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    name = f"cross:{save_cross_encoder(tmp_path / 'model')}:max_length=16"
+    done = subprocess.run([sys.executable, "-c", LONG_PAIRS, name], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 100_000  # kB

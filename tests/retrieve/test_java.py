@@ -40,17 +40,6 @@ except MdcrError as error:
 """
 
 
-def run(folder: Path, limit: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "JAVA_TOOL_OPTIONS")}
-    return subprocess.run(
-        [sys.executable, "-c", BUILD, str(folder), str(limit)],
-        env={**clean, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
 def fake_java(folder: Path, version: str) -> Path:
     (folder / "lib" / "server").mkdir(parents=True)
     (folder / "lib" / "server" / "libjvm.so").touch()
@@ -131,10 +120,13 @@ def test_ctrl_c_ends_the_work(tmp_path: Path) -> None:
 def test_java_says_nothing_but_one_line_of_an_error(
     tmp_path: Path, limit: int, version: str, code: int, line: str
 ) -> None:
-    home = tmp_path / "java"
-    folder = tmp_path / "index"
+    home, folder = tmp_path / "java", tmp_path / "index"
     folder.mkdir()
-    done = run(folder, limit, **({"JAVA_HOME": str(fake_java(home, version))} if version else {}))
+    environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "JAVA_TOOL_OPTIONS")}
+    if version:
+        environment["JAVA_HOME"] = str(fake_java(home, version))
+    command = [sys.executable, "-c", BUILD, str(folder), str(limit)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(line.format(folder=folder, home=home))
     assert len(done.stderr.splitlines()) == bool(line)
