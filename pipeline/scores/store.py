@@ -21,7 +21,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.measures import parse_measures
-from pipeline.retrieve.indexes import IndexSettings
+from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import settings_of
 
