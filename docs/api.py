@@ -22,7 +22,7 @@ MODULES = (
     "pipeline.scores.compare.compare",
     "pipeline.scores.compare.DIFFERENCES",
     "pipeline.scores.compare.QUERIES",
-    "pipeline.scores.tables.tables",
+    "pipeline.scores.layout.tables",
     "pipeline.scores.store.IDENTITY",
     "pipeline.scores.store.FACTS",
 )

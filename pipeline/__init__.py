@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from pipeline.api import Workspace, open  # noqa: A004
     from pipeline.scores import plot
     from pipeline.scores.compare import compare
+    from pipeline.scores.layout import tables
     from pipeline.scores.summary import summarise
-    from pipeline.scores.tables import tables
 
 __version__ = "0.1.0"
 _WHERE = {
@@ -18,7 +18,7 @@ _WHERE = {
     "open": "api",
     "summarise": "scores.summary",
     "compare": "scores.compare",
-    "tables": "scores.tables",
+    "tables": "scores.layout",
 }
 """Modules of the Python interface."""
 

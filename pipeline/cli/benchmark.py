@@ -16,9 +16,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
 from pipeline.scores.render import render_table
+from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import parse_systems
 from pipeline.studies import registry
-from pipeline.studies.common import table_of
 from pipeline.studies.recipe import read_recipe
 
 _OF_BENCHMARKS = ("scores", "export-scores", "bm25-index")
@@ -88,4 +88,4 @@ def _score_file(options: argparse.Namespace, split: str) -> None:
         return
     percent = frame.with_columns(pl.col(MEASURES) * 100)
     notes = ["Percent: trec_eval's map, ndcg and recall_5, mean over queries; AVG: mean over fields."]
-    print(render_table(table_of(options.scores.name, percent, notes, 4), ansi=sys.stdout.isatty()))
+    print(render_table(frame_table(options.scores.name, percent, notes, 4), ansi=sys.stdout.isatty()))

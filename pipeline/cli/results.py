@@ -20,11 +20,13 @@ from pipeline.core.progress import say
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
 from pipeline.measure.measures import parse_measures
+from pipeline.scores.average import Draws
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.figures import FORMATS, draw, drawing, save
 from pipeline.scores.golden import check
 from pipeline.scores.labels import labelled
+from pipeline.scores.layout import SHOWN, build_tables, shown
 from pipeline.scores.naming import folder_names
 from pipeline.scores.page import index
 from pipeline.scores.page.report import page_of
@@ -32,7 +34,6 @@ from pipeline.scores.records import as_csv, records
 from pipeline.scores.render import check_format, render_table
 from pipeline.scores.store import runs_of, stored, values
 from pipeline.scores.summary import USUAL, summarise, summarise_samples
-from pipeline.scores.tables import SHOWN, build_tables, shown
 from pipeline.stages.chain import Evaluation
 
 _CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
@@ -49,17 +50,19 @@ class Report(NamedTuple):
         runs: labelled rankings, columns :data:`pipeline.scores.store.RUNS`.
         scores: of their queries.
         summary: of all measures.
+        draws: of its intervals and tests.
         measures: what a table shows, in order.
     """
 
     runs: pl.DataFrame
     scores: pl.DataFrame
     summary: pl.DataFrame
+    draws: Draws
     measures: Sequence[str]
 
     def records(self) -> list[dict[str, Any]]:
         """Return every figure, then those of each sample alone."""
-        return [*records(self.summary), *records(summarise_samples(self.scores))]
+        return [*records(self.summary), *records(summarise_samples(self.scores, self.draws))]
 
     def text(self, output: str = "terminal", **look: Any) -> str:
         """Return the tables of the measures shown."""
@@ -111,7 +114,9 @@ def write_report(options: argparse.Namespace) -> None:
     root, choice = read.runner(options).root, choice_of(options)
     runs = labelled(choose(stored(root), root, **choice))
     reports = _reports(runs, options)
-    look = [f"{how}-{value}" for how, value in (("by", options.sort), ("against", options.baseline)) if value]
+    margin = None if options.margin is None else f"{options.margin:g}"
+    shown_by = {"by": options.sort, "against": options.baseline, "family": options.family, "margin": margin}
+    look = [f"{how}-{value}" for how, value in shown_by.items() if value]
     output = options.output or root / REPORTS
     folders = [output / name for name in folder_names(root, runs, choice, look).values()]
     written: list[Path] = []
@@ -139,7 +144,7 @@ def _write(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
             text = as_csv(report.records()) if csv else report.text("latex" if path.suffix == ".tex" else "markdown")
             files.write_text(path, text)
         if "page" in kinds:
-            samples = summarise_samples(report.scores)
+            samples = summarise_samples(report.scores, report.draws)
             page = page_of(report.runs, report.scores, report.summary, samples, report.measures)
             written.append(index.write_page(page, folder))
         if "figures" in kinds:
@@ -165,18 +170,26 @@ def _reports(runs: pl.DataFrame, options: argparse.Namespace) -> list[Report]:
     measures, baseline, sort = (getattr(options, name, None) for name in ("measures", "baseline", "sort"))
     asked = [str(measure) for measure in parse_measures(measures)] if measures else SHOWN
     sort = str(parse_measures(sort)[0]) if sort else None
-    reports = []
+    draws, reports = draws_of(options), []
     for part in runs.partition_by("kind", maintain_order=True):
         scores = values(part)
-        summary = summarise(scores, baseline=baseline or USUAL, sort=sort)
+        summary = summarise(scores, baseline=baseline or USUAL, sort=sort, draws=draws)
         scored = list(summary["measure"].unique(maintain_order=True))
-        reports.append(Report(part, scores, summary, [name for name in asked if name in scored] or scored))
+        measures_shown = [name for name in asked if name in scored] or scored
+        reports.append(Report(part, scores, summary, draws, measures_shown))
     return reports
+
+
+def draws_of(options: argparse.Namespace) -> Draws:
+    """Return what decides the tests of tables and comparisons; the margin is typed in points."""
+    margin = getattr(options, "margin", None)
+    return Draws(family=getattr(options, "family", None) or "system", margin=None if margin is None else margin / 100)
 
 
 def check_shown(options: argparse.Namespace) -> None:
     """Refuse options of a table that are invalid, before anything is made for it."""
     _checked_format(options)
+    draws_of(options)
     if options.sort:
         parse_measures(options.sort)
 

@@ -9,8 +9,9 @@ import polars as pl
 from pipeline.core.config import file_name, format_count
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import common_size, provenance, scope
+from pipeline.scores.layout import runs_of
 from pipeline.scores.page.parts import Chart, HeatMap, Series
-from pipeline.scores.tables import label_of, runs_of
+from pipeline.scores.tables import label_of
 
 
 def charts(summary: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Chart]:

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import polars as pl
-
-from pipeline.core.config import format_count
 from pipeline.core.text import printable
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.average import AVERAGE
-from pipeline.scores.caption import title
-from pipeline.scores.notes import notes
-from pipeline.scores.store import load_runs
-from pipeline.scores.summary import USUAL, summarise
 
-SHOWN = ("map", "ndcg", "recall@30")
-"""Measures of a table by default: those of Medić & Šnajder 2022."""
-
-_FACTS = {"candidates": "size", "queries": "queries", "positives": "positives"}
-"""Columns of a table by field besides its figures."""
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure of a table, as fractions; ``best`` of its comparison, ``marked`` if it differs from the baseline."""
+    """A figure of a table, as fractions.
+
+    ``best`` of its comparison, ``marked`` if it differs from the baseline, ``equivalent`` if it is shown to be equal to
+    it within the margin.
+    """
 
     value: float
     deviation: float | None
@@ -35,6 +28,12 @@ class Cell:
     high: float
     best: bool
     marked: bool
+    equivalent: bool = False
+
+    @property
+    def marks(self) -> str:
+        """What the tests say: ``†`` where it differs from the baseline, ``≈`` where it is equivalent."""
+        return "†" * self.marked + "≈" * self.equivalent
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,9 @@ class Column:
     label: str
 
 
+Place = TypeVar("Place", str, Column)
+
+
 @dataclass(frozen=True)
 class TableRow:
     """A row; a rule separates a ``summary`` from the rows above."""
@@ -111,7 +113,7 @@ class Table:
         shown = {
             "title": printable(self.title),
             "corner": printable(self.corner),
-            "columns": tuple(Column(printable(each.group), printable(each.label)) for each in self.columns),
+            "columns": tuple(Column(printable(column.group), printable(column.label)) for column in self.columns),
             "lines": tuple(TableRow(printable(e.label), tuple(map(_shown, e.values)), e.summary) for e in self.lines),
             "notes": tuple(map(printable, self.notes)),
         }
@@ -133,88 +135,25 @@ def _shown(value: Value) -> Value:
     return printable(value) if isinstance(value, str) else value
 
 
-def tables(scores: pl.DataFrame, measures: Sequence[str] = SHOWN, *, baseline: str | None = USUAL) -> tuple[Table, ...]:
-    """Return the tables of some scores, as the command line prints them.
-
-    Args:
-        scores: columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
-        measures: what is shown, in order; what was not scored is left out.
-        baseline: as of :func:`pipeline.scores.summary.summarise`.
-    """
-    names = [str(measure) for measure in parse_measures(measures)]
-    return build_tables(shown(summarise(scores, baseline=baseline), names), load_runs(scores))
+def grid(title: str, corner: str, cells: Mapping[tuple[str, Place], Value], notes: Sequence[str]) -> Table:
+    """Return cells by label of row and column as a table, both in order of first appearance."""
+    labels, columns = dict.fromkeys(label for label, _ in cells), dict.fromkeys(column for _, column in cells)
+    heads = tuple(column if isinstance(column, Column) else Column("", column) for column in columns)
+    lines = (TableRow(label, tuple(cells.get((label, column)) for column in columns)) for label in labels)
+    return Table(title, corner, heads, tuple(lines), tuple(notes))
 
 
-def build_tables(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[Table, ...]:
-    """Return the tables of a summary, with their notes.
+def frame_table(title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimals: int = 1) -> Table:
+    """Return a frame as a table: its first column labels the rows, numbers have a fixed number of decimals."""
 
-    Pool sizes give systems by size and measure (as table 1 of Medić & Šnajder 2022). Fields give fields by measure and
-    system, with the macro average below (their tables 2, 7 and 8, transposed).
+    def text(value: Any) -> str | None:
+        if isinstance(value, float):
+            return f"{value:.{decimals}f}"
+        return None if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
-    Args:
-        summary: columns :data:`pipeline.scores.summary.SUMMARY`, with the measures that are shown, in order.
-        runs: the rankings behind it (:func:`pipeline.scores.store.load_runs`).
-    """
-    return tuple(table_of(part, runs) for part in summary.partition_by("table", maintain_order=True))
-
-
-def shown(summary: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
-    """Return the rows of a summary of some measures, in their order."""
-    place = pl.col("measure").replace_strict({name: n for n, name in enumerate(measures)}, default=None)
-    group = pl.struct("table", "field", "size", "label").rle_id()
-    kept = summary.with_columns(group.alias("group"), place.alias("place")).filter(pl.col("place").is_not_null())
-    return kept.sort("group", "place", maintain_order=True).drop("group", "place")
-
-
-def runs_of(table: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the rankings behind some rows of a summary."""
-    return runs.filter(pl.col("pool").is_in(table["pools"].explode().unique().to_list()))
-
-
-def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
-    """Return one table of a summary (:func:`build_tables`)."""
-    own = runs_of(table, runs)
-    if table["over"][0] == "sizes":
-        grid = pivot(table, ["label"], ["size", "measure"])
-        columns = [Column(format_count(size), label_of(measure)) for size, measure in grid.columns]
-        lines = [TableRow(label, tuple(cells)) for (label,), cells in grid.lines]
-        told = notes(table, own, "column")
-        return Table(title(table, own), "system", tuple(columns), tuple(lines), told)
-    grid = pivot(table, ["field"], ["measure", "label"])
-    facts = table.group_by("field", maintain_order=True).agg(pl.col(*_FACTS.values()).first()).rows_by_key("field")
-    lines = []
-    for (field,), cells in grid.lines:
-        counts = ["" if count is None else f"{count:,}" for count in facts[field][0]]
-        lines.append(TableRow(field, (*cells, *counts), field == AVERAGE))
-    columns = [Column(label_of(measure), label) for measure, label in grid.columns] + [Column("", n) for n in _FACTS]
-    told = notes(table, own, "row and measure")
-    return Table(title(table, own), "field", tuple(columns), tuple(lines), told)
-
-
-@dataclass(frozen=True)
-class Pivot:
-    """Figures by row and column, in order of appearance: the keys of the columns, and key and figures of each line."""
-
-    columns: Sequence[tuple[Any, ...]]
-    lines: Sequence[tuple[tuple[Any, ...], Sequence[Cell | None]]]
-
-
-def pivot(summary: pl.DataFrame, rows: Sequence[str], columns: Sequence[str]) -> Pivot:
-    """Return the figures of a summary by the values of some of its columns; a figure that is not there is None."""
-    places = {name: list(summary[name].unique(maintain_order=True)) for name in columns}
-    figures = {
-        (tuple(row[name] for name in rows), tuple(row[name] for name in columns)): figure_of(row)
-        for row in summary.iter_rows(named=True)
-    }
-    present = {column for _, column in figures}
-    kept = [column for column in itertools.product(*places.values()) if column in present]
-    keys = list(dict.fromkeys(key for key, _ in figures))
-    return Pivot(kept, [(key, [figures.get((key, column)) for column in kept]) for key in keys])
-
-
-def figure_of(row: dict[str, Any]) -> Cell:
-    """Return the figure of a row of a summary."""
-    return Cell(row["value"], row["deviation"], row["low"], row["high"], row["best"], row["marked"])
+    corner, *names = frame.columns
+    lines = [TableRow(str(label), tuple(map(text, values))) for label, *values in frame.iter_rows()]
+    return Table(title, corner, tuple(Column("", name) for name in names), tuple(lines), tuple(notes))
 
 
 def percent(value: float) -> str:

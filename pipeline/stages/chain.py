@@ -13,8 +13,7 @@ from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, InsufficientDataError, nearest
 from pipeline.core.task import Task
 from pipeline.encode.names import Name
-from pipeline.retrieve.engines import EXACT_ENGINES
-from pipeline.retrieve.indexes import KINDS, IndexSettings, parse_settings
+from pipeline.retrieve.engines import EXACT_ENGINES, KINDS, IndexSettings, parse_settings
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
@@ -87,7 +86,7 @@ def evaluations(
         measures: what is scored beside the default measures.
         depth: entries ranked a query.
         engine: of dense search: ``auto``, ``exact`` or ``faiss``, which give the same ranking; or an index
-            such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.indexes.parse_settings`), whose evaluation follows that
+            such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.engines.parse_settings`), whose evaluation follows that
             of exact search.
         bm25_engine: one of :data:`BM25_ENGINES`, which give the same ranking.
         tunings: published tunings of BM25.

@@ -38,8 +38,7 @@ from pipeline.retrieve.base import (
     block_rows,
     check_depth,
 )
-from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.indexes import IndexSettings
+from pipeline.retrieve.engines import IndexSettings, dense_engine
 from pipeline.retrieve.topk import TopK, pack
 from pipeline.stages.coverage import SKIPPED, PoolWithVectors, pool_with_vectors
 from pipeline.stages.embed import store_of

@@ -1,20 +1,18 @@
-"""Tables that studies share: cells by row and column, figures with intervals."""
+"""Tables that studies share: figures with intervals."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from pipeline.scores.tables import Column, Table, TableRow, Value
+from pipeline.scores.tables import grid
 from pipeline.studies.base import StudyTable
 
-Place = TypeVar("Place", str, Column)
 
-
-class Row(NamedTuple):
+class Measurement(NamedTuple):
     """One figure: where it stands in a table, its value and 95% interval, its standard deviation if it has one."""
 
     label: str
@@ -28,16 +26,8 @@ class Row(NamedTuple):
 _SCHEMA = {"label": pl.String, "column": pl.String, "value": pl.Float64, "low": pl.Float64, "high": pl.Float64}
 
 
-def grid(title: str, corner: str, cells: Mapping[tuple[str, Place], Value], notes: Sequence[str]) -> Table:
-    """Return cells by label of row and column as a table, both in order of first appearance."""
-    labels, columns = dict.fromkeys(label for label, _ in cells), dict.fromkeys(column for _, column in cells)
-    heads = tuple(each if isinstance(each, Column) else Column("", each) for each in columns)
-    lines = (TableRow(label, tuple(cells.get((label, each)) for each in columns)) for label in labels)
-    return Table(title, corner, heads, tuple(lines), tuple(notes))
-
-
-def table(
-    name: str, title: str, corner: str, rows: Iterable[Row], notes: Sequence[str] = (), scale: float = 100
+def interval_table(
+    name: str, title: str, corner: str, rows: Iterable[Measurement], notes: Sequence[str] = (), scale: float = 100
 ) -> StudyTable:
     """Return figures as a table; ``scale`` multiplies them where they are shown, and NaN is left out."""
     found = list(rows)
@@ -46,7 +36,7 @@ def table(
     return StudyTable(name, grid(title, corner, cells, (*notes, "Brackets: 95% interval.")), frame)
 
 
-def text(row: Row, scale: float = 100) -> str | None:
+def text(row: Measurement, scale: float = 100) -> str | None:
     """Return a figure as shown; its interval is left out where none is known."""
     if math.isnan(row.value):
         return None
@@ -60,11 +50,11 @@ def points(row: Mapping[str, Any]) -> str:
     return f"{difference} [{low}, {high}]"
 
 
-def share(label: str, column: str, count: int, total: int) -> Row:
+def share(label: str, column: str, count: int, total: int) -> Measurement:
     """Return a share with its Wilson interval; NaN of nothing."""
     from scipy.stats import binomtest
 
     if not total:
-        return Row(label, column, math.nan, math.nan, math.nan)
+        return Measurement(label, column, math.nan, math.nan, math.nan)
     found = binomtest(count, total).proportion_ci(method="wilson")
-    return Row(label, column, count / total, float(found.low), float(found.high))
+    return Measurement(label, column, count / total, float(found.low), float(found.high))

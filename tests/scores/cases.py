@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipeline.scores.layout import build_tables, shown
 from pipeline.scores.store import SCORES_SCHEMA, load_runs
-from pipeline.scores.tables import Table, build_tables, shown
+from pipeline.scores.tables import Table
 
 Values = Mapping[str, Sequence[float]]
 """Fractions of every query, by measure."""

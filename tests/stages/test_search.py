@@ -23,7 +23,7 @@ from pipeline.encode import registry
 from pipeline.encode.base import Encoded
 from pipeline.retrieve.base import Metric
 from pipeline.retrieve.canonical import brute_force, brute_force_groups
-from pipeline.retrieve.indexes import IndexSettings
+from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from tests.builders import make_corpus, make_pool

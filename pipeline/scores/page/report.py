@@ -12,11 +12,12 @@ from pipeline.measure.measures import sign_of
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import collection, listing, provenance, scope
 from pipeline.scores.charts import charts, heat
+from pipeline.scores.layout import runs_of, shown, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Leaderboard, Page, Part, TablePart
 from pipeline.scores.records import as_csv, records
 from pipeline.scores.render import render_table
-from pipeline.scores.tables import label_of, percent, runs_of, shown, table_of
+from pipeline.scores.tables import label_of, percent
 
 
 def page_of(
@@ -41,8 +42,8 @@ def page_of(
     corpus = runs["corpus"][0]
     facts = {"corpus": corpus, "pool settings": runs["pool_settings"][0], **facts_of(summary, runs)}
     parts = report_parts(runs, scores, summary, samples, measures)
-    own = shown(summary, measures)
-    listed = listing(runs, own["label"].unique(maintain_order=True), best_of(own, runs))
+    chosen = shown(summary, measures)
+    listed = listing(runs, chosen["label"].unique(maintain_order=True), best_of(chosen, runs))
     return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, listed)
 
 
@@ -67,9 +68,9 @@ def report_parts(
     runs: pl.DataFrame, scores: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, measures: Sequence[str]
 ) -> list[Part]:
     """Return all parts of a report's page, as :func:`page_of`."""
-    own = shown(summary, measures)
-    parts: list[Part] = [leaderboard(own, pl.concat([summary, samples]), measures), *charts(own, runs)]
-    tables = own.partition_by("table", maintain_order=True)
+    chosen = shown(summary, measures)
+    parts: list[Part] = [leaderboard(chosen, pl.concat([summary, samples]), measures), *charts(chosen, runs)]
+    tables = chosen.partition_by("table", maintain_order=True)
     for number, part in enumerate(tables, 1):
         if part["over"][0] == "fields":
             parts.append(heat(part, runs))

@@ -26,11 +26,11 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.scores.tables import frame_table
 from pipeline.sources.csfcube import NOT_JUDGED
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import table_of
 from pipeline.studies.facets.collection import CollectionRecipe, collection_task
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids, without_text
 from pipeline.studies.facets.ranked import rankings
@@ -179,7 +179,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     text = {f"test-pid2pool-{recipe.corpus}.json": json.dumps(pools)}
     queries = Corpus(recipe.made(workspace)).query_texts.column("query_id").to_pylist()
     blank = annotation_files(pools, queries, recipe)
-    table = table_of("Candidates by source (one may have several)", counted, notes)
+    table = frame_table("Candidates by source (one may have several)", counted, notes)
     return StudyResult([StudyTable("sources", table, counted)], sources=[artifact.name], files={**text, **blank})
 
 

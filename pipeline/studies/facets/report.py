@@ -14,10 +14,9 @@ from pipeline.core.manifest import Counts
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.scores.figures import COLOURS
-from pipeline.scores.tables import Cell, Column, Table, TableRow
+from pipeline.scores.tables import Cell, Column, Table, TableRow, frame_table
 from pipeline.sources.csfcube import Judged
 from pipeline.studies.base import StudyFigure, StudyTable
-from pipeline.studies.common import table_of
 from pipeline.studies.facets.agreement import agreement, by_citation, citations, rank_correlation
 from pipeline.studies.facets.scoring import ALL, FOLDS, QUERIES, differences
 from pipeline.studies.tables import points
@@ -110,7 +109,7 @@ def agreement_tables(annotations: Mapping[str, Judged]) -> list[StudyTable]:
     if frame.is_empty():
         return []
     notes = ["rho: mean over queries of each two annotators; alpha is ordinal; kappa also with quadratic weights."]
-    return [StudyTable("agreement", table_of("Agreement of annotators", frame, notes, 3), frame)]
+    return [StudyTable("agreement", frame_table("Agreement of annotators", frame, notes, 3), frame)]
 
 
 def citation_tables(
@@ -134,8 +133,8 @@ def citation_tables(
         f"Kendall's tau of the systems under both: {'not defined' if tau is None else f'{tau:.3f}'}.",
     ]
     return [
-        StudyTable("citations", table_of("Citations and grades", overlap, (), 3), overlap),
-        StudyTable("citation_scores", table_of("Systems by grades and by citations", frame, notes, 4), frame),
+        StudyTable("citations", frame_table("Citations and grades", overlap, (), 3), overlap),
+        StudyTable("citation_scores", frame_table("Systems by grades and by citations", frame, notes, 4), frame),
     ]
 
 

@@ -13,9 +13,8 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import holm, interval_kind, paired_permutation
+from pipeline.measure.statistics import holm, interval_kind, mean_of_means, paired_differences
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids
-from pipeline.studies.statistics import mean_of_means
 
 ALL = "all"
 """All facets together."""
@@ -90,13 +89,10 @@ def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) ->
         each = dict(zip(keys, wide.select(queries).to_numpy(), strict=True))
         for kind in filter(None, (pairs, [pair for pair in forms if pair not in pairs])):
             change = np.stack([each[one] - each[other] for one, other in kind])
-            p_values = paired_permutation(change, seed=seed, item=facet)
-            mean, low, high, _ = mean_of_means({f"{facet} {QUERIES} 0": change}, seed)
-            columns = (low, high, mean, p_values, holm(p_values))
-            gain = sign_of(measure) * change
-            signs = ((gain > 0).sum(axis=1), (gain < 0).sum(axis=1))
-            for (one, other), *found in zip(kind, *columns, *signs, strict=True):
-                rows.append((facet, *one, *other, len(queries), *(value.item() for value in found)))
-    names = ["facet", "system", "form", "than", "than_form", "queries"]
-    figures = ["low", "high", "difference", "p", "p_adjusted", "wins", "losses"]
-    return pl.DataFrame(rows, schema=[*names, *figures], orient="row")
+            tested = paired_differences({f"{facet} {QUERIES} 0": change}, seed, signs=sign_of(measure), item=facet)
+            columns = (tested.low, tested.high, tested.value, tested.p_value, holm(tested.p_value))
+            for (one, other), *figures in zip(kind, *columns, tested.wins, tested.losses, strict=True):
+                rows.append((facet, *one, *other, len(queries), *(figure.item() for figure in figures)))
+    pairs_of = ["facet", "system", "form", "than", "than_form", "queries"]
+    tests = ["low", "high", "difference", "p", "p_adjusted", "wins", "losses"]
+    return pl.DataFrame(rows, schema=[*pairs_of, *tests], orient="row")

@@ -10,18 +10,16 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.config import format_count
-from pipeline.measure.statistics import Floats
+from pipeline.measure.statistics import Floats, interval
 from pipeline.scores.average import AVERAGE, Average, Key, Setup
-from pipeline.scores.tables import Column, Table, TableRow
+from pipeline.scores.tables import Column, Table, TableRow, frame_table
 from pipeline.stages.systems import fused_names
 from pipeline.studies.base import StudyTable
-from pipeline.studies.common import table_of
 from pipeline.studies.large_scale import curve
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.recipe import DATASET
 from pipeline.studies.large_scale.variance import ENOUGH, components, share_interval
-from pipeline.studies.statistics import interval
-from pipeline.studies.tables import Row, points, table
+from pipeline.studies.tables import Measurement, interval_table, points
 
 _SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
 _PUBLISHED = ("bm25:tuned", "scibert", "specter", "scincl", "aspire-bm")
@@ -101,7 +99,9 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
             "low and high bound the share with all samples: 95% interval over queries, given these samples.",
             f"Samples needed: from which on that share is at most {ENOUGH:.0%}.",
         )
-        yield StudyTable("variance", table_of("Variance between samples and between queries", frame, notes, 2), frame)
+        yield StudyTable(
+            "variance", frame_table("Variance between samples and between queries", frame, notes, 2), frame
+        )
 
 
 def measured(averages: Mapping[Key, Average]) -> list[Curve]:
@@ -134,7 +134,7 @@ def curves(found: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
         columns = ("measured", "predicted", *map(format_count, curve.SIZES))
         known = each.values.shape[1] > 1
         rows += [
-            Row(label, column, value, *((low, high) if known else (np.nan, np.nan)))
+            Measurement(label, column, value, *((low, high) if known else (np.nan, np.nan)))
             for column, (value, low, high) in zip(columns, points, strict=True)
         ]
     if rows:
@@ -143,7 +143,7 @@ def curves(found: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
             "MAP against the log of the size; power: log of MAP. Pools of nearly one size are one point.",
             "paper: the published figures. Intervals are over queries; they do not hold the error of the form.",
         )
-        yield table("curves", "MAP against pool size", "system, largest size, form", rows, notes)
+        yield interval_table("curves", "MAP against pool size", "system, largest size, form", rows, notes)
 
 
 def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
@@ -156,13 +156,13 @@ def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
             continue
         best = max(parts, key=lambda part: part.values.mean())
         label, item = f"{_name(setup)} {system}", setup[0] or ""
-        rows.append(Row(label, "MAP", *interval(each.values, seed, item)))
-        rows.append(Row(label, "gain over the best part", *interval(each.values - best.values, seed, item)))
+        rows.append(Measurement(label, "MAP", *interval(each.values, seed, item)))
+        rows.append(Measurement(label, "gain over the best part", *interval(each.values - best.values, seed, item)))
         ideal = np.max([part.values for part in parts], axis=0)
-        rows.append(Row(label, "best part of each query", *interval(ideal - best.values, seed, item)))
+        rows.append(Measurement(label, "best part of each query", *interval(ideal - best.values, seed, item)))
     if rows:
         notes = ("The best part of each query: the gain of a choice that knows the relevant papers.",)
-        yield table("fusion", "What fusion gains", "pool, system", rows, notes)
+        yield interval_table("fusion", "What fusion gains", "pool, system", rows, notes)
 
 
 def _name(setup: Setup) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.corpus.marks import MARKS
 from pipeline.measure.inputs import Mask
-from pipeline.measure.statistics import Floats
+from pipeline.measure.statistics import Floats, interval, rank_correlation
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale import ranks
 from pipeline.studies.large_scale.data import PoolRuns, marks_of
@@ -16,8 +16,7 @@ from pipeline.studies.large_scale.leakage import ALIKE, FIRST, audit
 from pipeline.studies.large_scale.marks import YEARS, precision_among, results
 from pipeline.studies.large_scale.recipe import DATASET
 from pipeline.studies.large_scale.winners import between, facts, within
-from pipeline.studies.statistics import interval, rank_correlation
-from pipeline.studies.tables import Row, share, table
+from pipeline.studies.tables import Measurement, interval_table, share
 
 _CUTOFF = 30
 _POOLS = "Largest pool of each field, first sample; every query counts once."
@@ -38,13 +37,13 @@ def _systems(pools: Sequence[PoolRuns]) -> list[str]:
 
 def _pooled(
     ranked: Sequence[PoolRuns], seed: int, of: Callable[[PoolRuns, str], Floats], columns: Sequence[str]
-) -> Iterator[Row]:
+) -> Iterator[Measurement]:
     """Yield each row of ``of(pool, system)``, float64 ``[columns, queries]``, over the queries of all pools."""
     for scope, pools in _scopes(ranked).items():
         for system in _systems(pools):
             values = np.concatenate([of(each, system) for each in pools], axis=1)
             for column, row in zip(columns, values, strict=True):
-                yield Row(f"{scope} {system}", column, *interval(row, seed, scope))
+                yield Measurement(f"{scope} {system}", column, *interval(row, seed, scope))
 
 
 def recall(ranked: Sequence[PoolRuns], seed: int, depth: int) -> StudyTable:
@@ -55,7 +54,7 @@ def recall(ranked: Sequence[PoolRuns], seed: int, depth: int) -> StudyTable:
         return ranks.recall_by_depth(ranks.ranks_of(pool.runs[system], pool.qrels), pool.qrels, depths)
 
     rows = _pooled(ranked, seed, of, list(map(str, depths)))
-    return table("recall-by-depth", "Recall by depth", "system", rows, [_POOLS])
+    return interval_table("recall-by-depth", "Recall by depth", "system", rows, [_POOLS])
 
 
 def losses(ranked: Sequence[PoolRuns], seed: int, depth: int) -> StudyTable:
@@ -66,12 +65,12 @@ def losses(ranked: Sequence[PoolRuns], seed: int, depth: int) -> StudyTable:
 
     rows = [row for row in _pooled(ranked, seed, of, ranks.band_names(depth)) if row.column]
     note = "Points of MAP that the positives at these ranks lack; they sum to 100 less MAP."
-    return table("losses", "What the rank of positives costs", "system", rows, [note, _POOLS])
+    return interval_table("losses", "What the rank of positives costs", "system", rows, [note, _POOLS])
 
 
 def popularity(ranked: Sequence[PoolRuns], seed: int) -> StudyTable:
     """Return recall at 30 by the citations of the positives."""
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     told = []
     for scope, pools in _scopes(ranked).items():
         cited = [each.pool.corpus.attributes["n_inbound"][each.qrels.rows] for each in pools]
@@ -85,7 +84,7 @@ def popularity(ranked: Sequence[PoolRuns], seed: int) -> StudyTable:
 
         rows += _pooled(pools, seed, of, ["least cited", "middle", "most cited"])
     note = f"Thirds of the positives by the citations that the release lists ({'; '.join(told)})."
-    return table("popularity", f"R@{_CUTOFF} by citations of the positives", "system", rows, [note, _POOLS])
+    return interval_table("popularity", f"R@{_CUTOFF} by citations of the positives", "system", rows, [note, _POOLS])
 
 
 def shares(ranked: Sequence[PoolRuns]) -> StudyTable:
@@ -95,7 +94,9 @@ def shares(ranked: Sequence[PoolRuns]) -> StudyTable:
         for kind, counts in marks_of(each).items():
             label = f"{each.group} {kind} ({counts['papers']:,})"
             rows += [share(label, mark.replace("_", " "), counts[mark], counts["papers"]) for mark in MARKS]
-    return table("marks", "What marks a positive", "candidates", rows, ["Papers count once, however many cite them."])
+    return interval_table(
+        "marks", "What marks a positive", "candidates", rows, ["Papers count once, however many cite them."]
+    )
 
 
 def without_marks(ranked: Sequence[PoolRuns], baseline: str, seed: int) -> Iterator[StudyTable]:
@@ -110,12 +111,12 @@ def without_marks(ranked: Sequence[PoolRuns], baseline: str, seed: int) -> Itera
         }
         for system in _systems(pools):
             cost = values["matched negatives", system] - values["random negatives", system]
-            gains.append(Row(f"{scope}: matched less random", system, *interval(cost, seed, scope)))
+            gains.append(Measurement(f"{scope}: matched less random", system, *interval(cost, seed, scope)))
         for (kind, system), own in values.items():
-            rows.append(Row(f"{scope}: {kind}", system, *interval(own, seed, scope)))
+            rows.append(Measurement(f"{scope}: {kind}", system, *interval(own, seed, scope)))
             if system != baseline and (kind, baseline) in values:
                 gain = own - values[kind, baseline]
-                gains.append(Row(f"{scope}: gain, {kind}", system, *interval(gain, seed, scope)))
+                gains.append(Measurement(f"{scope}: gain, {kind}", system, *interval(gain, seed, scope)))
     notes = (
         "With text: papers without title or abstract are removed. Matched negatives: each positive has one negative "
         f"with or without an abstract as itself, of the same {YEARS} years and like length; positives without one are "
@@ -123,9 +124,9 @@ def without_marks(ranked: Sequence[PoolRuns], baseline: str, seed: int) -> Itera
         "Rankings are cut to these candidates, and queries without positives are left out.",
         _POOLS,
     )
-    yield table("without-marks", "MAP without what marks a positive", "candidates", rows, notes)
+    yield interval_table("without-marks", "MAP without what marks a positive", "candidates", rows, notes)
     told = (f"Gain: over {baseline}, query by query.", *notes)
-    yield table("without-marks-gains", "Gains without what marks a positive", "candidates", gains, told)
+    yield interval_table("without-marks-gains", "Gains without what marks a positive", "candidates", gains, told)
 
 
 def winners(ranked: Sequence[PoolRuns], baseline: str, seed: int) -> Iterator[StudyTable]:
@@ -147,9 +148,9 @@ def winners(ranked: Sequence[PoolRuns], baseline: str, seed: int) -> Iterator[St
             gains = [mine - base for mine, base in zip(values[system], values[baseline], strict=True)]
             ranked_gains = np.concatenate([within(each) for each in gains])
             for name, fact in by_fact.items():
-                rows.append(Row(f"{scope}: {name}", system, *rank_correlation(ranked_gains, fact, seed, scope)))
+                rows.append(Measurement(f"{scope}: {name}", system, *rank_correlation(ranked_gains, fact, seed, scope)))
             if len(pools) > 1:
-                rows.append(Row(f"{scope}: field (share of variance)", system, *between(gains, seed)))
+                rows.append(Measurement(f"{scope}: field (share of variance)", system, *between(gains, seed)))
     if rows:
         notes = (
             f"Spearman's correlation of the gain in average precision over {baseline} with a fact about the query. "
@@ -158,7 +159,7 @@ def winners(ranked: Sequence[PoolRuns], baseline: str, seed: int) -> Iterator[St
             "of the variance of the gain that lies between fields (epsilon squared).",
             _POOLS,
         )
-        yield table("winners", "What explains who wins a query", "fact", rows, notes, scale=1)
+        yield interval_table("winners", "What explains who wins a query", "fact", rows, notes, scale=1)
 
 
 def leakage(ranked: Sequence[PoolRuns], trained: Mask | None) -> StudyTable:
@@ -173,4 +174,4 @@ def leakage(ranked: Sequence[PoolRuns], trained: Mask | None) -> StudyTable:
         "Younger: of a later year than the query.",
         *(() if trained is not None else ("The recipe names no training lists.",)),
     )
-    return table("leakage", "Leakage audit", "field", rows, notes)
+    return interval_table("leakage", "Leakage audit", "field", rows, notes)

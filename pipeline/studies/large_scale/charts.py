@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import polars as pl
 
 from pipeline.core.config import format_count
+from pipeline.measure.statistics import interval
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.studies.large_scale import curve
 from pipeline.studies.large_scale.by_query import Curve
-from pipeline.studies.statistics import interval
 
 _STEPS = 40
 

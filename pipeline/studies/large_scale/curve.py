@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.measure.statistics import Floats, bootstrap_means
-from pipeline.studies.statistics import Interval
+from pipeline.measure.statistics import Floats, Interval, bootstrap_means
 
 SIZES = (16_000_000, 200_000_000)
 """Sizes of the extrapolation: candidates of S2ORC with an abstract and references, about, and papers of S2AG."""

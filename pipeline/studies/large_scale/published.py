@@ -13,8 +13,9 @@ from pipeline.core.fields import MAG_FIELDS
 from pipeline.encode import registry
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import common_size
+from pipeline.scores.layout import shown
 from pipeline.scores.records import flat
-from pipeline.scores.tables import Column, PublishedCell, Table, TableRow, label_of, shown
+from pipeline.scores.tables import Column, PublishedCell, Table, TableRow, label_of
 from pipeline.studies.base import RECIPES, StudyTable
 
 MEASURES = ("map", "ndcg", "recall@30")

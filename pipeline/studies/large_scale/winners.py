@@ -10,9 +10,8 @@ import numpy as np
 from pipeline.core.rng import generator
 from pipeline.core.schema import NO_YEAR
 from pipeline.measure.inputs import query_of
-from pipeline.measure.statistics import RESAMPLES, Floats
+from pipeline.measure.statistics import RESAMPLES, UNKNOWN, Floats, Interval
 from pipeline.studies.large_scale.data import PoolRuns, means_by_query
-from pipeline.studies.statistics import UNKNOWN, Interval
 
 _WORDS = re.compile(r"\w{3,}")
 

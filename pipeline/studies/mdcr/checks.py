@@ -16,16 +16,15 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
-from pipeline.measure.statistics import PERCENTILE_QUERIES, Floats, bootstrap_means
-from pipeline.scores.tables import Cell, Value
+from pipeline.measure.statistics import PERCENTILE_QUERIES, Floats, Means, bootstrap_means, mean_of_means, percentiles
+from pipeline.scores.tables import Cell, Value, frame_table, grid
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import check_baseline, made, table_of
+from pipeline.studies.common import check_baseline, made
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import FieldRankings, benchmark_task
 from pipeline.studies.mdcr.evaluation import RankedLists, opened, rank
 from pipeline.studies.mdcr.redraws import MATCHED, Draw, draws, draws_pool_task
-from pipeline.studies.statistics import Means, mean_of_means, percentiles
-from pipeline.studies.tables import Row, grid
+from pipeline.studies.tables import Measurement
 
 OWN = "0"
 """The draw that is the benchmark itself."""
@@ -148,15 +147,19 @@ def tau(one: Floats, other: Floats) -> Floats:
     return found
 
 
-def _figure(row: Row) -> Value:
+def _figure(row: Measurement) -> Value:
     return Cell(row.value, row.deviation, row.low, row.high, best=False, marked=False)
 
 
 def shown(
-    name: str, title: str, rows: Sequence[Row], notes: Sequence[str], show: Callable[[Row], Value] = _figure
+    name: str,
+    title: str,
+    rows: Sequence[Measurement],
+    notes: Sequence[str],
+    show: Callable[[Measurement], Value] = _figure,
 ) -> StudyTable:
     """Return a table of systems by columns; ``show`` says how a figure is shown."""
-    frame = pl.DataFrame(rows, schema=["system", *Row._fields[1:]], orient="row", infer_schema_length=None)
+    frame = pl.DataFrame(rows, schema=["system", *Measurement._fields[1:]], orient="row", infer_schema_length=None)
     return StudyTable(name, grid(title, "system", {row[:2]: show(row) for row in rows}, notes), frame)
 
 
@@ -170,8 +173,8 @@ def redraw_table(found: Measured, rebuilds: int) -> StudyTable:
         own = again[:, place]
         deviation = float(own.std(ddof=1)) if rebuilds > 1 else None
         for name, each in others.items():
-            rows.append(Row(system, name, *each.at(place)))
-        rows.append(Row(system, "rebuilds", float(own.mean()), float(own.min()), float(own.max()), deviation))
+            rows.append(Measurement(system, name, *each.at(place)))
+        rows.append(Measurement(system, "rebuilds", float(own.mean()), float(own.min()), float(own.max()), deviation))
     notes = (
         "Percent: MAP, mean over fields [95% interval over queries].",
         "matched: negatives of every system. large: the field-level pools.",
@@ -192,7 +195,7 @@ def order_table(found: Measured, rebuilds: int) -> StudyTable:
         rows.append({"compared with": name, "tau": float(np.mean(taus)), "low": low, "high": high, "least": min(taus)})
     frame = pl.DataFrame(rows)
     note = f"Kendall's tau over {len(found.systems)} systems, mean over rebuilds [95% interval over queries]."
-    return StudyTable("order", table_of("Does the order of systems hold?", frame, [note, *found.few()], 2), frame)
+    return StudyTable("order", frame_table("Does the order of systems hold?", frame, [note, *found.few()], 2), frame)
 
 
 def bias_table(found: Measured) -> StudyTable:
@@ -212,7 +215,7 @@ def bias_table(found: Measured) -> StudyTable:
             }
         for name, values in own.items():
             gain = mean_of_means({field: each[None] for field, each in values.items()}, found.seed)
-            rows.append(Row(system, name, *gain.at(0)))
+            rows.append(Measurement(system, name, *gain.at(0)))
     notes = (
         "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",
         f"{_OWN_COST}: what its own negatives cost a system more than those of the others do.",
@@ -238,10 +241,10 @@ def power_table(found: Measured, baseline: str, differences: Sequence[float]) ->
         low, high = percentiles(np.mean([second - first**2 for first, second in drawn], axis=0))
         for difference in differences if system != baseline else ():
             needed = (factor * each / difference**2 for each in (variance, low, high))
-            rows.append(Row(system, f"{100 * difference:g} points", *needed))
+            rows.append(Measurement(system, f"{100 * difference:g} points", *needed))
     notes = [f"Queries a field [95% interval]: power {POWER:.0%}, p < {ALPHA:g}, against {baseline}.", *found.few()]
 
-    def show(row: Row) -> str:
+    def show(row: Measurement) -> str:
         return f"{row.value:,.0f} [{row.low:,.0f}, {row.high:,.0f}]"
 
     return shown("power", "Queries that a difference of MAP needs", rows, notes, show)

@@ -23,7 +23,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Mask, Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import Floats, paired_permutation
+from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
 from pipeline.scores.page.browse import Typed
 from pipeline.studies.mdcr.layout import TRUE, candidates_of
@@ -177,16 +177,3 @@ def in_order(packed: np.ndarray, scores: np.ndarray, queries: int) -> Ranking:
     order = np.lexsort(((packed & np.uint64(0xFFFFFFFF)).astype(np.int64), scores, -query))[::-1]
     rows = packed[order].astype(np.uint32)
     return Ranking.from_counts(np.bincount(query, minlength=queries), rows, scores[order])
-
-
-OfFields = Mapping[str, Floats]
-"""Values of each query by field, float64 ``[rows, queries]``; the rows of all fields are the same."""
-
-
-def p_value(one: OfFields, other: OfFields, seed: int) -> Floats:
-    """Return the p-value of each row's mean difference over fields, float64 ``[rows]``.
-
-    The paired permutation test flips signs query by query; a query weighs as much as its field has few.
-    """
-    weighted = [(values - other[field]) / values.shape[1] for field, values in one.items()]
-    return paired_permutation(np.concatenate(weighted, axis=1), seed=seed, item="fields")

@@ -15,9 +15,10 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
-from pipeline.measure.statistics import Floats, holm
+from pipeline.measure.statistics import Floats, Groups, holm, mean_of_means, permutation_of_means
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.charts import charts, heat
+from pipeline.scores.layout import build_tables, shown
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import HeatMap, Part
 from pipeline.scores.page.report import best_of
@@ -25,10 +26,10 @@ from pipeline.scores.records import flat
 from pipeline.scores.store import ScoredRun, opened_pool, runs_of_artifacts
 from pipeline.scores.store import values as scores_of
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Cell, Column, build_tables, label_of, shown
+from pipeline.scores.tables import Cell, Column, frame_table, grid, label_of
 from pipeline.stages.systems import parse_systems, weighted
 from pipeline.studies.base import RECIPES, Study, StudyResult, StudyTable
-from pipeline.studies.common import check_baseline, made, table_of
+from pipeline.studies.common import check_baseline, made
 from pipeline.studies.mdcr.evaluation import (
     BY_RANK,
     INDEXES,
@@ -40,9 +41,7 @@ from pipeline.studies.mdcr.evaluation import (
     validation_pools,
 )
 from pipeline.studies.mdcr.layout import file_names, read_lists
-from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists, p_value
-from pipeline.studies.statistics import mean_of_means
-from pipeline.studies.tables import grid
+from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists
 
 PUBLISHED = RECIPES.parent / "reference"
 """Folder of the figures that the papers print."""
@@ -145,7 +144,7 @@ def scored_run(workspace: Workspace, corpus: Artifact, ranked: RankedLists) -> S
     return ScoredRun((score,), ranking, pool, corpus)
 
 
-Values = Mapping[str, Mapping[str, Mapping[str, Floats]]]
+Values = Mapping[str, Mapping[str, Groups]]
 """Measures of each query, float64 ``[measures, queries]``, by system, candidate type and field."""
 
 
@@ -165,8 +164,10 @@ def types_table(values: Values, baseline: str | None, seed: int) -> StudyTable:
     systems, types = list(values), list(next(iter(values.values())))
     means = {(system, name): mean_of_means(own[name], seed) for system, own in values.items() for name in types}
     p_values = {
-        system: np.apply_along_axis(holm, 0, [p_value(own[name], values[baseline][name], seed) for name in types])
-        for system, own in values.items()
+        system: np.apply_along_axis(
+            holm, 0, [_p_values(of_types[name], values[baseline][name], seed) for name in types]
+        )
+        for system, of_types in values.items()
         if baseline and system != baseline
     }
     rows: list[dict[str, Any]] = [
@@ -185,6 +186,12 @@ def types_table(values: Values, baseline: str | None, seed: int) -> StudyTable:
     places = [(measure, system) for measure in MEASURES if measure != "ndcg" for system in systems]
     cells = {(name, Column(label_of(m), s)): _figure(found[name, m, s]) for name in types for m, s in places}
     return StudyTable("types", grid("Candidate types", "type", cells, notes), frame)
+
+
+def _p_values(system: Groups, baseline: Groups, seed: int) -> Floats:
+    """Return the p-value of each measure's mean difference over fields, float64 ``[measures]``."""
+    changes = {field: values - baseline[field] for field, values in system.items()}
+    return permutation_of_means(changes, seed, item="fields")
 
 
 def by_type(frame: pl.DataFrame) -> dict[tuple[str, str, str], dict[str, Any]]:
@@ -227,7 +234,9 @@ def published_table(fields: pl.DataFrame) -> list[StudyTable]:
     figures = [(pl.col(name) * 100).alias(shown) for name, shown in _BESIDE.items()]
     both = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", *figures)
     note = "Percent. The paper's benchmark is of S2ORC; another corpus or other candidates give other figures."
-    return [StudyTable("paper", table_of("Beside the figures of the papers", both, [note]), both)] if len(both) else []
+    return (
+        [StudyTable("paper", frame_table("Beside the figures of the papers", both, [note]), both)] if len(both) else []
+    )
 
 
 STUDY = Study(

@@ -20,10 +20,10 @@ from pipeline.corpus.pools import drawable
 from pipeline.corpus.prefilter import prefilter
 from pipeline.corpus.queries import choose_queries
 from pipeline.corpus.reader import Corpus
+from pipeline.scores.tables import frame_table
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import parse_systems, stored_names, weighted
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import table_of
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, benchmark_task
 from pipeline.studies.mdcr.candidates import SamplingConfig
 from pipeline.studies.mdcr.datasheet import datasheet
@@ -170,8 +170,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     counted = pl.DataFrame(rows, schema=["count", "value"], orient="row")
     chosen = f"Negatives of systems are drawn from: {', '.join(counts['model_negatives'])}."
     tables = [
-        StudyTable("jaccard", table_of("Jaccard index of the systems' top negatives", shown, [chosen], 3), jaccard),
-        StudyTable("counts", table_of("What the benchmark has", counted), counted),
+        StudyTable("jaccard", frame_table("Jaccard index of the systems' top negatives", shown, [chosen], 3), jaccard),
+        StudyTable("counts", frame_table("What the benchmark has", counted), counted),
     ]
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     copies = {output.path: artifact.path / output.path for output in artifact.outputs("mdcr_*")}

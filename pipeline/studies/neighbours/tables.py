@@ -9,15 +9,14 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.encode import registry
-from pipeline.scores.tables import Table
+from pipeline.measure.statistics import rank_correlation
+from pipeline.scores.tables import Table, frame_table
 from pipeline.studies.base import StudyTable
-from pipeline.studies.common import table_of
 from pipeline.studies.neighbours.geometry import DESCRIBED
 from pipeline.studies.neighbours.operators import CATEGORIES
 from pipeline.studies.neighbours.plan import Recipe
 from pipeline.studies.neighbours.quality import brittleness, chance
 from pipeline.studies.neighbours.values import TASKS, by_category, in_order
-from pipeline.studies.statistics import rank_correlation
 
 OPTIMAL = {"LL-HS": (75, 100), "LO-HS": (70, 100), "LL-PS": (50, 70), "LO-PS": (50, 70), "LO-DS": (0, 20)}
 """AOP-20, in percent, that the paper calls optimal for a category (section 6.3, table 5), both bounds left out."""
@@ -79,7 +78,7 @@ def by_class(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
         pl.format("{} {}", "category", "name").alias("class"), pl.exclude("category", "name")
     )
     title, note = "Neighbours as queries, and overlap, by class", "Means over the corpora, in percent."
-    return StudyTable("classes", table_of(title, shown, [note, *recipe.limitations]), classes)
+    return StudyTable("classes", frame_table(title, shown, [note, *recipe.limitations]), classes)
 
 
 def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
@@ -96,7 +95,7 @@ def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
         "Papers that a class leaves unchanged, or without a word, have no neighbour of it. Papers whose abstract is "
         "not English have no neighbours."
     )
-    shown = table_of("Neighbours by class", total.rename({"without_words": "without words"}), [note])
+    shown = frame_table("Neighbours by class", total.rename({"without_words": "without words"}), [note])
     return StudyTable("counts", shown, frame)
 
 
@@ -108,7 +107,7 @@ def similarities(cosines: pl.DataFrame) -> StudyTable:
     )
     shown = means.select(pl.format("{} {}", "system", "category").alias("system"), *DESCRIBED)
     note = "Cosines of all pairs of neighbours of a class, and of neighbours with their originals."
-    table = table_of("Similarities by category", shown, [note], decimals=3)
+    table = frame_table("Similarities by category", shown, [note], decimals=3)
     return StudyTable("similarities", table, cosines.drop("pairs", "own"))
 
 
@@ -132,7 +131,7 @@ def predictions(
     )
     notes += limitations
     frame = pl.DataFrame(columns)
-    return StudyTable("correlation", table_of("Brittleness and citation recommendation", frame, notes), frame)
+    return StudyTable("correlation", frame_table("Brittleness and citation recommendation", frame, notes), frame)
 
 
 def _wide(
@@ -147,4 +146,4 @@ def _wide(
     shown = order.join(wide, on="corpus", maintain_order="left_right").select(
         pl.format("{} {}", "corpus", "system").alias(""), *(name for name in columns if name in wide.columns)
     )
-    return table_of(title, shown, notes)
+    return frame_table(title, shown, notes)

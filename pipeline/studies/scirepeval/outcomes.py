@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.measure.statistics import Floats, paired_permutation
+from pipeline.measure.statistics import Floats, paired_permutation, percentiles
 from pipeline.scores.figures import WIDTH
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry
-from pipeline.studies.statistics import percentiles
 
 GROUPS = ("in-train", "out-of-train", "average")
 LEAST_SYSTEMS = 3

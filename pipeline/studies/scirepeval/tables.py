@@ -12,7 +12,7 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.encode import registry
 from pipeline.scores.page.parts import HeatMap, Part
-from pipeline.scores.tables import Cell, Column, PublishedCell, Table, TableRow, Value
+from pipeline.scores.tables import Cell, Column, PublishedCell, Table, TableRow, Value, grid
 from pipeline.studies.base import StudyTable
 from pipeline.studies.scirepeval.layout import State
 from pipeline.studies.scirepeval.outcomes import (
@@ -27,7 +27,6 @@ from pipeline.studies.scirepeval.outcomes import (
     smallest_subset,
 )
 from pipeline.studies.scirepeval.tasks import FORMATS
-from pipeline.studies.tables import grid
 
 Made = Mapping[tuple[str, str], Artifact]
 """The figures of each task and system."""

@@ -15,11 +15,11 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.hits import Hits
 from pipeline.measure.inputs import Qrels, Run, query_of
 from pipeline.measure.measures import average_precision
+from pipeline.measure.statistics import interval, rank_correlation
 from pipeline.studies.large_scale import curve, leakage, marks, ranks, winners
 from pipeline.studies.large_scale.data import PoolRuns, restricted, restricted_qrels
 from pipeline.studies.large_scale.variance import Components, components
-from pipeline.studies.statistics import interval, rank_correlation
-from pipeline.studies.tables import Row, share, text
+from pipeline.studies.tables import Measurement, share, text
 from tests.builders import made_up_paper, make_corpus, make_pool
 
 QUERIES, PAPERS, DEPTH = 12, 60, 25
@@ -251,7 +251,7 @@ def test_shares_have_wilsons_interval() -> None:
     assert row[2:5] == pytest.approx((p, (middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)), abs=1e-6)
     assert text(row) == "15.0 [5.2, 36.0]"
     assert text(share("a", "b", 0, 0)) is None
-    assert text(Row("a", "b", 0.5, np.nan, np.nan), scale=1) == "0.50"
+    assert text(Measurement("a", "b", 0.5, np.nan, np.nan), scale=1) == "0.50"
 
 
 def test_intervals_leave_queries_without_a_value_out() -> None:
