@@ -88,8 +88,8 @@ def test_a_ranking_goes_to_other_tools(workspace: mdcr.Workspace, tmp_path: Path
     for query, _, paper, _, score, _ in lines:
         written.setdefault(query, {})[paper] = float(score)
     for run in (ranking.to_dict(), written):
-        found = pytrec_eval.RelevanceEvaluator(qrels, {"map"}).evaluate(run)
-        assert {query: measures["map"] for query, measures in found.items()} == pytest.approx(values, abs=1e-9)
+        theirs = pytrec_eval.RelevanceEvaluator(qrels, {"map"}).evaluate(run)
+        assert {query: measures["map"] for query, measures in theirs.items()} == pytest.approx(values, abs=1e-9)
     first = ranking.frame.filter(query_id=lines[0][0])["paper_id"].to_list()
     assert list(ranking.to_ranx().run[lines[0][0]]) == first
 
@@ -227,7 +227,7 @@ def test_numbers_of_numpy_and_texts_are_the_settings_that_they_mean() -> None:
     typed = {name: str(value) for name, value in numbers.items()}
     for given in (numbers, typed):
         assert selection(field=["art"], **given).configs(None) == plain
-        assert [digest(each) for each in selection(field="art", **given).configs(None)] == [digest(p) for p in plain]
+        assert [*map(digest, selection(field="art", **given).configs(None))] == [*map(digest, plain)]
     assert digest(PoolConfig()) == "d6bab7d2d25dc2febf2f23175e0094ad08ce388776d283cd5bf18b9a8fcf493a"
     with pytest.raises(InputError, match=r"seed must be a whole number, got 13\.0"):
         PoolConfig(seed=13.0)  # type: ignore[arg-type]

@@ -69,5 +69,5 @@ def test_wins_of_a_study() -> None:
         orient="row",
     )
     for name in ("recall@20", "miss@20"):
-        found = differences(values, name, "a", 13).filter(facet="all")
-        assert found.select("wins", "losses").row(0) == (2, 1)
+        wins = differences(values, name, "a", 13).filter(facet="all")
+        assert wins.select("wins", "losses").row(0) == (2, 1)

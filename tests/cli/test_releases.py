@@ -21,12 +21,12 @@ def test_s2ag_is_fetched_built_and_described(tmp_path: Path) -> None:
     for paper in tables["papers"][:40]:
         paper["title"] = "The same title in full length"
     lines = {name: [json.dumps(record).encode() for record in rows] for name, rows in tables.items()}
-    held = Datasets()
-    held.releases["2026-09-17"] = {
+    served = Datasets()
+    served.releases["2026-09-17"] = {
         name: {f"{name}_{n}.gz": gzip.compress(b"\n".join(rows[n::2])) for n in range(2)}
         for name, rows in lines.items()
     }
-    with serving(held) as endpoint:
+    with serving(served) as endpoint:
         fetch = ["fetch", "s2ag", "--endpoint", endpoint]
         assert "S2_API_KEY or with --api-key-file" in one_line_error(mdcr(tmp_path, *fetch, env={"S2_API_KEY": ""}))
         plan = mdcr(tmp_path, *fetch, "--dry-run", env={"S2_API_KEY": f" {KEY}\n"})
@@ -83,8 +83,8 @@ def embeddings(ids: list[str], model: str, seed: int) -> dict[str, bytes]:
     """Return two files of vectors as S2AG writes them."""
     vectors = np.random.default_rng(seed).normal(size=(len(ids), 8)).astype(np.float32)
     lines = [
-        json.dumps({"corpusid": int(each), "model": model, "vector": json.dumps(vector), "updated": "2022-01-27"})
-        for each, vector in zip(ids, vectors.tolist(), strict=True)
+        json.dumps({"corpusid": int(paper), "model": model, "vector": json.dumps(vector), "updated": "2022-01-27"})
+        for paper, vector in zip(ids, vectors.tolist(), strict=True)
     ]
     return {f"20260917_{n}_embeddings.gz": gzip.compress("\n".join(lines[n::2]).encode()) for n in range(2)}
 
@@ -92,12 +92,12 @@ def embeddings(ids: list[str], model: str, seed: int) -> dict[str, bytes]:
 def test_embeddings_are_fetched_and_evaluated(tmp_path: Path) -> None:
     tables, _ = random_tables(300, seed=21)
     ids = [str(paper["corpusid"]) for paper in tables["papers"]]
-    held = Datasets()
-    held.releases["2026-09-17"] = {
+    served = Datasets()
+    served.releases["2026-09-17"] = {
         name: {f"{name}.gz": gzip.compress("\n".join(map(json.dumps, rows)).encode())} for name, rows in tables.items()
     } | {f"embeddings-specter_v{n}": embeddings([*ids, "999999"], f"v{n}", n) for n in (1, 2)}
     fetch = ["fetch", "s2ag", "--datasets", "papers,abstracts,citations,embeddings-specter_v2", "--endpoint"]
-    with serving(held) as endpoint:
+    with serving(served) as endpoint:
         result = mdcr(tmp_path, *fetch, endpoint, env={"S2_API_KEY": KEY})
         fetch[3] = "embeddings-specter_v1"
         alone = mdcr(tmp_path, *fetch, endpoint, "--output", str(tmp_path / "alone"), env={"S2_API_KEY": KEY})

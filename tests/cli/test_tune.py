@@ -62,14 +62,14 @@ def test_bm25_is_tuned_from_then_on_can_be_fixed_and_says_which_it_is(
     root: Path, untuned: dict[str, float], tuning: dict[str, Any]
 ) -> None:
     models = ("--samples", "2", "--model", "bm25,bm25:k1=0.9,b=0.4", "--measures", "map")
-    found = values(mdcr_json(root, "eval", *POOL, *models))
-    assert set(found) == {"bm25:tuned s1", "bm25:tuned s2", "bm25 s1", "bm25 s2"}
-    assert {name: found[name] for name in untuned} == untuned
+    tuned = values(mdcr_json(root, "eval", *POOL, *models))
+    assert set(tuned) == {"bm25:tuned s1", "bm25:tuned s2", "bm25 s1", "bm25 s2"}
+    assert {name: tuned[name] for name in untuned} == untuned
     best = {"k1": tuning["counts"]["k1"], "b": tuning["counts"]["b"]}
     assert best != {"k1": 0.9, "b": 0.4}
     fixed = f"bm25:k1={best['k1']:g},b={best['b']:g}"
     same = values(mdcr_json(root, "eval", *POOL, "--samples", "2", "--model", fixed, "--measures", "map"))
-    assert [same[f"{fixed} s{n}"] for n in (1, 2)] == [found[f"bm25:tuned s{n}"] for n in (1, 2)]
+    assert [same[f"{fixed} s{n}"] for n in (1, 2)] == [tuned[f"bm25:tuned s{n}"] for n in (1, 2)]
     rankings = [ranking.manifest for ranking in published(root / "runs/rankings")]
     by_tuning = [manifest for manifest in rankings if "tuning" in manifest.inputs]
     assert {manifest.inputs["tuning"] for manifest in by_tuning} == {tuning["id"]}

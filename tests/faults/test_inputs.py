@@ -49,8 +49,8 @@ def test_an_input_is_counted_or_refused(row: Input, tmp_path: Path, tally: Tally
     else:
         assert result.returncode == 0, result.stderr
         counts = json.loads(result.stdout)["counts"]
-        found = counts["dropped"] | counts["noted"]
-        assert {name: found.get(name) for name in row.counted} == row.counted
+        reasons = counts["dropped"] | counts["noted"]
+        assert {name: reasons.get(name) for name in row.counted} == row.counted
         assert counts["read"] == counts["kept"] + sum(counts["dropped"].values())
         tally.count("counted")
     assert not leftovers(root)
