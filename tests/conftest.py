@@ -21,6 +21,7 @@ _FIRST = (
     "cluster/test_batch.py",
     "cluster/test_ray.py",
     "cluster/test_slurm.py",
+    "faults/test_memory.py",
     "faults/test_kills.py",
     "test_first_hour.py",
     "retrieve/test_bm25.py",
