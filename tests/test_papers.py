@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from pipeline.cli.arguments import parser
-from pipeline.cli.from_make import with_variables
+from pipeline.cli.spelling import with_variables
 from pipeline.encode import names, registry
 from pipeline.studies.recipe import read_recipe, replaced_systems, with_settings
 from pipeline.studies.registry import STUDIES, find
