@@ -82,7 +82,6 @@ def test_recall_counts_entries_of_the_exact_ranking() -> None:
 @pytest.mark.parametrize("name", ["ivf", "hnsw:links=16,search=4", "ivf:cells=2,probes=0.1", "cagra:links=16"])
 def test_a_name_holds_the_settings_that_differ_from_the_default(name: str) -> None:
     settings = parse_settings(name)
-    assert settings is not None
     assert settings.name == name
     assert parse_settings(name.replace(",", " , ")) == settings
     assert parse_settings("ivf:probes=0.05") == IndexSettings("ivf")
