@@ -20,6 +20,7 @@ _FILES = "with commas: page, markdown, csv, latex, figures (default: all)"
 _WORD = "first word"
 """Where a parser keeps the word behind the name of a command; no option has this name."""
 
+_MARGIN = "points: test whether systems are equivalent, within this difference of a measure in percent"
 _CORPUS = "name of the corpus (default: the only one)"
 
 _ALL = "memory workers device repair dry-run verbose json"
@@ -143,9 +144,12 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
         _choosing(command)
         _shown(command, formats)
 
-    compare = _command(commands, "compare", "compare two systems on the same pools, and show where they differ", "json")
-    compare.add_argument("systems", nargs="*", metavar="SYSTEM", help="two: names or labels of rows of mdcr show")
-    compare.add_argument("--model", help="the two systems with a comma, as make passes them")
+    compare = _command(commands, "compare", "compare systems on the same pools, and show where two differ", "json")
+    compare.add_argument(
+        "systems", nargs="*", metavar="SYSTEM", help="names or labels of rows of mdcr show; of more than two, all pairs"
+    )
+    compare.add_argument("--model", help="the systems with commas, as make passes them")
+    compare.add_argument("--margin", type=float, help=_MARGIN)
     compare.add_argument("--most", type=int, default=10, metavar="N", help="queries that differ most (default: 10)")
     compare.add_argument("--output", type=Path, help="folder for its page (default: one in runs/reports)")
     _choosing(compare, systems=False)
@@ -351,4 +355,8 @@ def _shown(command: argparse.ArgumentParser, formats: str) -> None:
     group = command.add_argument_group("how scores are shown")
     group.add_argument("--format", help=formats)
     group.add_argument("--baseline", help="row to test the others against, by name or label (default: bm25)")
+    group.add_argument(
+        "--family", help="tests that Holm's correction takes together: system (default), or the whole table"
+    )
+    group.add_argument("--margin", type=float, help=_MARGIN)
     group.add_argument("--sort", metavar="MEASURE", help="rows by this measure, best first (default: as --model)")

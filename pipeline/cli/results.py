@@ -20,6 +20,7 @@ from pipeline.core.progress import say
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
 from pipeline.measure.measures import parse_measures
+from pipeline.scores.average import Draws
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.figures import FORMATS, draw, drawing, save
@@ -51,17 +52,19 @@ class Report(NamedTuple):
         runs: labelled rankings, columns :data:`pipeline.scores.store.RUNS`.
         scores: of their queries.
         summary: of all measures.
+        draws: of its intervals and tests.
         measures: what a table shows, in order.
     """
 
     runs: pl.DataFrame
     scores: pl.DataFrame
     summary: pl.DataFrame
+    draws: Draws
     measures: Sequence[str]
 
     def records(self) -> list[dict[str, Any]]:
         """Return every figure, then those of each sample alone."""
-        return [*records(self.summary), *records(summarise_samples(self.scores))]
+        return [*records(self.summary), *records(summarise_samples(self.scores, self.draws))]
 
     def text(self, output: str = "terminal", **look: Any) -> str:
         """Return the tables of the measures shown."""
@@ -115,6 +118,11 @@ def write_report(options: argparse.Namespace) -> None:
     reports = _reports(runs, options)
     told = [f"by-{options.sort}"] if options.sort else []
     told += [f"against-{options.baseline}"] if options.baseline else []
+    told += [
+        f"{name}-{value:g}" if name == "margin" else f"{name}-{value}"
+        for name in ("family", "margin")
+        if (value := getattr(options, name)) is not None
+    ]
     output = options.output or root / REPORTS
     folders = [output / name for name in folder_names(root, runs, choice, told).values()]
     written: list[Path] = []
@@ -142,7 +150,7 @@ def _write(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
             text = as_csv(report.records()) if csv else report.text("latex" if path.suffix == ".tex" else "markdown")
             files.write_text(path, text)
         if PAGE in kinds:
-            samples = summarise_samples(report.scores)
+            samples = summarise_samples(report.scores, report.draws)
             page = page_of(report.runs, report.scores, report.summary, samples, report.measures)
             written.append(index.write_page(page, folder))
         if FIGURES in kinds:
@@ -169,18 +177,26 @@ def _reports(runs: pl.DataFrame, options: argparse.Namespace) -> list[Report]:
     measures, baseline, sort = (getattr(options, name, None) for name in ("measures", "baseline", "sort"))
     asked = [str(measure) for measure in parse_measures(measures)] if measures else SHOWN
     sort = str(parse_measures(sort)[0]) if sort else None
-    reports = []
+    draws, reports = draws_of(options), []
     for own in runs.partition_by("kind", maintain_order=True):
         scores = values(own)
-        summary = summarise(scores, baseline=baseline or USUAL, sort=sort)
+        summary = summarise(scores, baseline=baseline or USUAL, sort=sort, draws=draws)
         known = list(summary["measure"].unique(maintain_order=True))
-        reports.append(Report(own, scores, summary, [name for name in asked if name in known] or known))
+        measures_shown = [name for name in asked if name in known] or known
+        reports.append(Report(own, scores, summary, draws, measures_shown))
     return reports
+
+
+def draws_of(options: argparse.Namespace) -> Draws:
+    """Return what decides the tests of tables and comparisons; the margin is typed in points."""
+    margin = getattr(options, "margin", None)
+    return Draws(family=getattr(options, "family", None) or "system", margin=None if margin is None else margin / 100)
 
 
 def check_shown(options: argparse.Namespace) -> None:
     """Refuse options of a table that are invalid, before anything is made for it."""
     _checked_format(options)
+    draws_of(options)
     if options.sort:
         parse_measures(options.sort)
 

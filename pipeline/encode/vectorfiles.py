@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pipeline.core.config import digest
 from pipeline.core.errors import InputError
-from pipeline.sources.base import find_files, fingerprint, refuse_unfinished, require_files
+from pipeline.sources.base import check_files, check_finished, find_files, fingerprint
 
 COLUMNS = (".parquet", ".arrow", ".feather")
 ARRAYS = (".npy", ".npz")
@@ -33,7 +33,7 @@ def find(place: Path) -> list[VectorFile]:
     """
     if place.is_dir():
         for parent in (place, place.parent):
-            refuse_unfinished(parent)
+            check_finished(parent)
         inside = sorted(place.glob("embeddings-*/"))
         if inside and not any(path.suffix in (*COLUMNS, *ARRAYS, *LINES) for path in place.iterdir()):
             if len(inside) > 1:
@@ -45,7 +45,7 @@ def find(place: Path) -> list[VectorFile]:
         paths = [place]
         if not place.exists():
             raise InputError(f"{place} must be a file or folder of vectors, got nothing there", "Correct the path")
-    require_files(paths)
+    check_files(paths)
     return [_vector_file(path) for path in paths]
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.average import AVERAGE
+from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.caption import title
 from pipeline.scores.notes import notes
 from pipeline.scores.store import load_runs
@@ -25,16 +25,23 @@ _FACTS = {"candidates": "size", "queries": "queries", "positives": "positives"}
 """Columns of a table by field besides its figures."""
 
 
-def tables(scores: pl.DataFrame, measures: Sequence[str] = SHOWN, *, baseline: str | None = USUAL) -> tuple[Table, ...]:
+def tables(
+    scores: pl.DataFrame,
+    measures: Sequence[str] = SHOWN,
+    *,
+    baseline: str | None = USUAL,
+    draws: Draws = PROTOCOL,
+) -> tuple[Table, ...]:
     """Return the tables of some scores, as the command line prints them.
 
     Args:
         scores: columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
         measures: what is shown, in order; what was not scored is left out.
         baseline: as of :func:`pipeline.scores.summary.summarise`.
+        draws: seed and numbers of the bootstrap and the tests; the family of the tests, and the margin of equivalence.
     """
     names = [str(measure) for measure in parse_measures(measures)]
-    return build_tables(shown(summarise(scores, baseline=baseline), names), load_runs(scores))
+    return build_tables(shown(summarise(scores, baseline=baseline, draws=draws), names), load_runs(scores))
 
 
 def build_tables(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[Table, ...]:

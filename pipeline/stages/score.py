@@ -20,9 +20,8 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import SCORES as FOLDER
 from pipeline.corpus.pool import Pool
 from pipeline.encode.names import Name
-from pipeline.measure.candidates import check_candidates
 from pipeline.measure.engines import check_engine, evaluate
-from pipeline.measure.inputs import Qrels, Run, column, select
+from pipeline.measure.inputs import Qrels, Run, check_candidates, column, select
 from pipeline.measure.measures import DEFAULT, check_depth, parse_measures, within
 from pipeline.stages.search import config_of, open_pool, slug_of, without_vectors
 

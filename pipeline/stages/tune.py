@@ -22,8 +22,8 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, TUNINGS
 from pipeline.corpus.pool import Pool
+from pipeline.measure.engines import average_precision
 from pipeline.measure.inputs import Qrels
-from pipeline.measure.ranks import average_precision
 from pipeline.stages.bm25 import AnalyzerConfig, index_of, installed_analyzer, terms_tasks
 from pipeline.stages.search import config_of, open_pool, slug_of
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System, parts_of

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
-from pipeline.measure.ranks import average_precision
+from pipeline.measure.engines import average_precision
 from pipeline.retrieve.base import Groups, Metric, Ranking, Subset
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.fusion import Fusion, Method
