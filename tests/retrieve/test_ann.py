@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.core.resources import Resources
 from pipeline.retrieve import ann, dense
 from pipeline.retrieve.ann import ApproximateEngine, recall
 from pipeline.retrieve.base import Metric, Ranking
 from pipeline.retrieve.canonical import canonical_scores
 from pipeline.retrieve.engines import IndexSettings, Kind, dense_engine, parse_settings
-from tests.retrieve.cases import METRICS, Case, expected, make_case, same
+from tests.retrieve.cases import METRICS, Case, expected, make_case, resources, same
 
 
-def search(
-    case: Case, settings: IndexSettings, metric: Metric, depth: int, *, memory: int = 1 << 30, device: str = "cpu"
-) -> Ranking:
+def search(case: Case, settings: IndexSettings, metric: Metric, depth: int, **how: Any) -> Ranking:
     return ApproximateEngine(settings).search(
         case.queries,
         case.blocks(611),
@@ -28,7 +25,7 @@ def search(
         metric=metric,
         depth=depth,
         excluded=case.excluded,
-        resources=Resources(memory=memory, workers=2, device=device),
+        resources=resources(**{"memory": 1 << 30, **how}),
     )
 
 
