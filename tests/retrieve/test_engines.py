@@ -33,6 +33,7 @@ from tests.retrieve.cases import (
     subsets_of,
 )
 
+CPU = resources()
 NAMES = (
     "random",
     "duplicates",
@@ -249,7 +250,7 @@ def test_bad_input_is_named(change: dict[str, Any], message: str, engine: DenseE
         "metric": "l2",
         "depth": 2,
         "excluded": no_exclusions(3),
-        "resources": resources(),
+        "resources": CPU,
     }
     with pytest.raises(InputError, match=message):
         engine.search(np.ones((3, 5), np.float32), **{**good, **change})
