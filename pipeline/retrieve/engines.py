@@ -1,4 +1,4 @@
-"""Search engines by name: exact search, and approximate indexes with their settings. This loads no torch and no Faiss."""
+"""Search engines by name: exact search, and approximate indexes with their settings. No torch, no Faiss."""
 
 from __future__ import annotations
 
