@@ -33,10 +33,10 @@ def compare(options: argparse.Namespace) -> None:
     Raises:
         InputError: fewer than two systems are named, or nothing that both were scored on fits the options.
     """
-    named = [*map(registry.shown, options.systems or stored_names(options.model or ""))]
-    if len(named) < 2:
+    systems = [*map(registry.shown, options.systems or stored_names(options.model or ""))]
+    if len(systems) < 2:
         raise InputError(
-            f"two systems or more must be compared, got {len(named)}", "Write it like mdcr compare bm25 lsa"
+            f"two systems or more must be compared, got {len(systems)}", "Write it like mdcr compare bm25 lsa"
         )
     root, choice = read.runner(options).root, choice_of(options)
     measures = choice.pop("measures", None)
@@ -46,15 +46,15 @@ def compare(options: argparse.Namespace) -> None:
             f"pools of one kind must be compared, got {kinds} kinds",
             "Choose with --corpus, --year, --seed, --split, --queries or another setting of the pools",
         )
-    if len(named) > 2:
-        _all_pairs(options, runs, named, measures)
+    if len(systems) > 2:
+        _all_pairs(options, runs, systems, measures)
         return
     draws = draws_of(options)
-    both, labels = paired(values(runs), *named)
+    both, labels = paired(values(runs), *systems)
     differences = compared(both, *labels, measures, draws)
     queries = most_different(both, runs, labels, differences["measure"][0], options.most)
-    told = {name: value for name, value in choice.items() if name != "systems"}
-    (name,) = folder_names(root, runs, told | {"measures": measures}, ["-against-".join(reversed(labels))]).values()
+    choice = {name: value for name, value in choice.items() if name != "systems"} | {"measures": measures}
+    (name,) = folder_names(root, runs, choice, ["-against-".join(reversed(labels))]).values()
     folder = options.output or root / REPORTS / name
     pairs = runs.filter(runs["label"].is_in(labels) & runs["pool"].is_in(both["pool"].unique().to_list()))
     with files.disk_errors(folder):
@@ -67,8 +67,8 @@ def compare(options: argparse.Namespace) -> None:
         return
     for part in differences.partition_by("field", "size", maintain_order=True):
         place = {name: part[name][0] for name in ("field", "size")}
-        own = queries.filter(*(queries[name].eq_missing(value) for name, value in place.items()))
-        print(as_text(part, own) + "\n")
+        of_part = queries.filter(*(queries[name].eq_missing(value) for name, value in place.items()))
+        print(as_text(part, of_part) + "\n")
     print(folder)
 
 

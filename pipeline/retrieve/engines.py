@@ -1,4 +1,4 @@
-"""Search engines by name: exact search, and approximate indexes with their settings. No torch, no Faiss."""
+"""Search engines by name: exact search, and approximate indexes with their settings. No torch, no Faiss is loaded."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import registry
 from pipeline.encode.lsa import LsaEncoder
-from pipeline.stages.fit import fit_task
+from pipeline.stages.embed import fit_task
 from tests.builders import made_up_paper, make_corpus
 
 
