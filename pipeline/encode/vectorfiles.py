@@ -35,9 +35,9 @@ def find(place: Path) -> list[VectorFile]:
         for parent in (place, place.parent):
             check_finished(parent)
         inside = sorted(place.glob("embeddings-*/"))
-        if inside and not any(each.suffix in (*COLUMNS, *ARRAYS, *LINES) for each in place.iterdir()):
+        if inside and not any(path.suffix in (*COLUMNS, *ARRAYS, *LINES) for path in place.iterdir()):
             if len(inside) > 1:
-                names = ", ".join(each.name for each in inside)
+                names = ", ".join(folder.name for folder in inside)
                 raise InputError(f"{place} must hold one model's vectors, got {names}", "Name one of these folders")
             place = inside[0]
         paths = find_files(place, [f"*{end}" for end in (*COLUMNS, *ARRAYS, *LINES)], "vectors")
@@ -51,8 +51,8 @@ def find(place: Path) -> list[VectorFile]:
 
 def _vector_file(path: Path) -> VectorFile:
     if path.suffix not in (*COLUMNS, *ARRAYS, *LINES):
-        known = ", ".join((*COLUMNS, *ARRAYS, ".jsonl", ".jsonl.gz"))
-        raise InputError(f"{path} must be a file of vectors, got the ending {path.suffix!r}", f"Known: {known}")
+        endings = ", ".join((*COLUMNS, *ARRAYS, ".jsonl", ".jsonl.gz"))
+        raise InputError(f"{path} must be a file of vectors, got the ending {path.suffix!r}", f"Known: {endings}")
     if path.suffix != ".npy":
         return VectorFile(path)
     ids = path.with_suffix(".ids.txt")
@@ -64,8 +64,8 @@ def _vector_file(path: Path) -> VectorFile:
 def content(files: Sequence[VectorFile]) -> str:
     """Return ``sha256:`` and a digest of what the files hold; large gzip files are sampled, as those of releases."""
     stamps = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for file in files for path in file if path)
-    found = _checksums(stamps)
-    return "sha256:" + digest(sorted([file.path.suffix, *(found[path] for path in file if path)] for file in files))
+    checksums = _checksums(stamps)
+    return "sha256:" + digest(sorted([file.path.suffix, *(checksums[path] for path in file if path)] for file in files))
 
 
 @functools.cache
