@@ -83,7 +83,7 @@ class Collection:
     @property
     def sentences(self) -> dict[str, list[tuple[str, str]]]:
         """Label and text of each sentence, by paper: queries and candidates."""
-        return {paper: [tuple(each) for each in found] for paper, found in self._content["sentences"].items()}
+        return {paper: list(map(tuple, sentences)) for paper, sentences in self._content["sentences"].items()}
 
     @property
     def annotations(self) -> dict[str, Judged]:
@@ -104,10 +104,10 @@ def collection_task(corpus: Artifact, release: Csfcube) -> Task:
         asked = release.asked()
         annotations = {facet: read_judged(path) for facet, path in release.annotations().items()}
         queries = {paper for paper, _ in asked}
-        judged = {each for lists in annotations.values() for one in lists.values() for each in one["cands"]}
+        judged = {paper for of_facet in annotations.values() for lists in of_facet.values() for paper in lists["cands"]}
         documents = release.documents(queries | judged)
-        folds = _folds(release, {query_id(*each) for each in asked})
-        sentences = {paper: each.sentences for paper, each in sorted(documents.items())}
+        folds = _folds(splits, {query_id(*query) for query in asked}) if splits.is_file() else {}
+        sentences = {paper: document.sentences for paper, document in sorted(documents.items())}
         content = {"folds": folds, "sentences": sentences, "annotations": annotations}
         with out.file(_FILE) as (path, _):
             files.write_text(path, json.dumps(content, ensure_ascii=False))
@@ -117,10 +117,7 @@ def collection_task(corpus: Artifact, release: Csfcube) -> Task:
     return Task("facets", 2, FOLDER, corpus.manifest.slug, config, {"corpus": corpus}, run)
 
 
-def _folds(release: Csfcube, queries: set[str]) -> dict[str, list[str]]:
-    path = release.folder / SPLITS
-    if not path.is_file():
-        return {}
+def _folds(path: Path, queries: set[str]) -> dict[str, list[str]]:
     try:
         splits = msgspec.convert(files.given_json(path), dict[str, dict[str, list[str]]])
     except msgspec.ValidationError as error:
@@ -130,7 +127,6 @@ def _folds(release: Csfcube, queries: set[str]) -> dict[str, list[str]]:
         for name, members in splits.get(facet, {}).items():
             if name.endswith("_test"):
                 folds[name] = folds.get(name, []) + members
-    unknown = sorted({each for members in folds.values() for each in members} - queries)
-    if unknown:
-        raise InputError(f"{path} names query {unknown[0]}, which is not judged", nearest(unknown[0], queries))
+    for query in sorted({query for members in folds.values() for query in members} - queries)[:1]:
+        raise InputError(f"{path} names query {query}, which is not judged", nearest(query, queries))
     return folds

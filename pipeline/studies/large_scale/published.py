@@ -31,9 +31,9 @@ _POOL = 100_000
 """Candidates of the other fields."""
 _KEY = ("system", "field", "size", "measure")
 
-NOTES = (
+NOTE = (
     "In parentheses: the difference to the published figure, in points; without, none was published for pools of this "
-    "size.",
+    "size."
 )
 
 
@@ -77,11 +77,9 @@ def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = 
         systems = table["label"].unique(maintain_order=True).to_list()
         places = table.select("field", "size").unique(maintain_order=True).rows()
         groups = [field or DATASET for field in table["field"].unique(maintain_order=True)]
-        notes = (
-            f"Percent [{table['level'][0]:.0%} interval over queries].",
-            *(NOTES if compared else ()),
-            sentence(gaps[group] for group in groups if group in gaps),
-        )
+        notes = [f"Percent [{table['level'][0]:.0%} interval over queries]."]
+        notes += [NOTE] if compared else []
+        notes += filter(None, [sentence(gaps[group] for group in groups if group in gaps)])
         if table["over"][0] == "sizes":
             by_size = {
                 (system, Column(format_count(size), label_of(measure))): cell_of.get((system, field, size, measure))

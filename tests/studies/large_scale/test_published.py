@@ -97,7 +97,7 @@ def test_tables_have_the_layout_of_the_paper() -> None:
     (alone,) = tables(dataset, {}, compared=False)
     assert alone.frame["published"].null_count() == len(alone.frame)
     assert {str(value) for line in alone.table.lines for value in line.values if "(" in str(value)} == set()
-    assert alone.table.notes == ("Percent [95% interval over queries].", "")
+    assert alone.table.notes == ("Percent [95% interval over queries].",)
 
 
 @pytest.mark.parametrize(
