@@ -47,6 +47,42 @@ def test_a_difference_has_its_mean_interval_effect_and_counts() -> None:
     assert found.effect == pytest.approx(expected)
 
 
+def test_units_of_one_query_each_are_queries() -> None:
+    values = {"Art": FIELDS["Art"]}
+    each = {"Art": ["a", "b", "c", "d"]}
+    plain, by_unit = (paired_differences(values, seed=1, units=units) for units in (None, each))
+    for one, other in zip(plain, by_unit, strict=True):
+        assert one == pytest.approx(other)
+
+
+def test_queries_of_one_unit_are_flipped_and_drawn_as_one() -> None:
+    """Twice the same query of one paper is no more evidence than once; in two fields it is one flip."""
+    values = FIELDS["Physics"]
+    twice, units = np.repeat(values, 2, axis=1), [name for name in "abcdef" for _ in range(2)]
+    cases = ((values, "abcdef"), (twice, units))
+    once, doubled = (paired_differences({"": rows}, seed=1, units={"": papers}) for rows, papers in cases)
+    for name in ("value", "low", "high", "p_value"):
+        assert getattr(once, name) == pytest.approx(getattr(doubled, name))
+    both = permutation_of_means(
+        {"Art": values, "Physics": values}, seed=1, units={"Art": "abcdef", "Physics": "abcdef"}
+    )
+    assert both.tolist() == once.p_value.tolist()
+    assert permutation_of_means({"Art": values, "Physics": values}, seed=1)[0] < both[0]
+
+
+def test_coverage_and_size_with_papers_that_are_drawn_several_times() -> None:
+    """50 queries of 34 papers whose differences agree within a paper, as those of CSFCube do: queries would mislead."""
+    papers = np.repeat(np.arange(34), [2] * 16 + [1] * 18)
+    random = np.random.default_rng(8)
+    shared = random.normal(0, 0.15, (5_000, 34))[:, papers] + random.normal(0, 0.08, (5_000, 50))
+    units = {"all": [str(paper) for paper in papers]}
+    found, naive = (paired_differences({"all": shared}, seed=1, units=u, permutations=2_000) for u in (units, None))
+    coverage, without = (np.mean((one.low <= 0) & (one.high >= 0)) for one in (found, naive))
+    assert without < 0.91 < 0.92 < coverage < 0.96
+    assert 0.04 < np.mean(found.p_value < 0.05) < 0.06
+    assert np.mean(naive.p_value < 0.05) > 0.08
+
+
 def test_equal_differences_have_no_effect_size() -> None:
     assert np.isnan(standardised_effect({"": np.full((1, 3), 0.5)})).all()
     assert np.isnan(standardised_effect({"": np.ones((1, 1))})).all()

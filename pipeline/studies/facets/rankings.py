@@ -171,10 +171,10 @@ def _completed(inputs: Inputs, pool: Pool) -> Scores:
 
 def _tfidf(_inputs: Inputs, pool: Pool) -> Scores:
     """Yield the cosine of TF-IDF weights, with the corpus's frequencies."""
-    from pipeline.encode.tfidf import similarities
+    from pipeline.encode.lsa import tfidf_similarities
 
     papers = (text for block in pool.corpus.texts(np.arange(len(pool.corpus))) for text in block)
-    similarity = similarities([text for block in pool.query_texts() for text in block], papers)
+    similarity = tfidf_similarities([text for block in pool.query_texts() for text in block], papers)
     for query, rows in enumerate(ranked_rows(pool)):
         yield similarity[[query]].toarray()[0, rows]
 
