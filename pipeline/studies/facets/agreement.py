@@ -100,12 +100,7 @@ def citation_tables(
 ) -> Iterator[StudyTable]:
     """Yield how citations and grades overlap, and the systems under either; nothing where no paper is cited.
 
-    Args:
-        pools: judged pools by facet.
-        rankings: of all systems.
-        figures: of :func:`pipeline.studies.facets.scoring.summaries`.
-        measure: of the systems.
-        relevant: the least relevant grade.
+    ``pools`` are the judged ones by facet, ``figures`` of :func:`pipeline.studies.facets.scoring.summaries`.
     """
     overlap = citations(pools, relevant)
     if not overlap["cited"].sum():

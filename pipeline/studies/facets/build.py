@@ -118,54 +118,40 @@ def _pools_task(workspace: Workspace, recipe: Recipe) -> Task:
 def _build(inputs: Inputs, config: BuildConfig) -> tuple[dict[str, Any], Counts]:
     """Return the pool of each query paper in the authors' layout, and what is counted."""
     corpus = Corpus(inputs["corpus"])
-    rankings_of, queries = _rankings_of(inputs, config, corpus)
-    textless = without_text(corpus, np.arange(len(corpus)))
-    row_of = dict(zip(rankings_of, corpus.rows_of(list(rankings_of)).tolist(), strict=True))
-    pools: dict[str, Any] = {}
-    counts = Counter[str]()
-    for paper, by_system in sorted(rankings_of.items()):
-        start = int(generator(config.seed, "facet pool", paper).integers(len(by_system)))
-        chosen = round_robin(list(by_system.values()), config.size, start)
-        cited = {int(row) for row in corpus.outgoing.of(row_of[paper]) if not textless[row]}
-        candidates = [*chosen, *sorted(cited - set(chosen))]
-        sources: dict[int, dict[str, None]] = {row: {CITED: None} if row in cited else {} for row in candidates}
-        for (name, _), rows in by_system.items():
-            for row in sources.keys() & rows[: config.size]:
-                sources[row][name] = None
-        pools[paper] = {
-            "cands": corpus.ids(np.array(candidates, np.int64)),
-            "cand_source": [list(names) for names in sources.values()],
-        }
-        counts["candidates_of_systems"] += len(chosen)
-        counts["candidates_cited_alone"] += len(candidates) - len(chosen)
-        counts["pools_smaller_than_size"] += len(candidates) < config.size
-    return pools, {
-        "papers": len(pools),
-        "queries": queries,
-        "candidates_of_systems": counts["candidates_of_systems"],
-        "candidates_cited_alone": counts["candidates_cited_alone"],
-        "papers_without_text": int(textless.sum()),
-        "pools_smaller_than_size": counts["pools_smaller_than_size"],
-    }
-
-
-def _rankings_of(
-    inputs: Inputs, config: BuildConfig, corpus: Corpus
-) -> tuple[dict[str, dict[tuple[str, str], list[int]]], int]:
-    """Return the rows that each system ranks for each query paper, best first, and the number of queries.
-
-    A whole paper is ranked alike for each of its facets, so it has one turn.
-    """
-    rankings_of: dict[str, dict[tuple[str, str], list[int]]] = {}
+    ranked: dict[str, dict[tuple[str, str], list[int]]] = {}
     queries = set()
     for number, (system, form, facet) in enumerate(config.ranked):
         pool, ranking = Pool(inputs[f"pool {number}"], corpus), read_ranking(inputs[f"ranking {number}"])
+        # A whole paper is ranked alike for each of its facets, so it has one turn.
         turn = (system, facet) if form == FACET else (f"{system}, {form}", form)
         bounds = np.searchsorted(ranking.query, np.arange(1, len(pool.query_rows)))
         for query, rows in zip(facet_query_ids(pool), np.split(ranking.row, bounds), strict=True):
             queries.add(query)
-            rankings_of.setdefault(query.rpartition("_")[0], {})[turn] = rows.tolist()
-    return rankings_of, len(queries)
+            ranked.setdefault(query.rpartition("_")[0], {})[turn] = rows.tolist()
+    textless = without_text(corpus, np.arange(len(corpus)))
+    row_of = dict(zip(ranked, corpus.rows_of(list(ranked)).tolist(), strict=True))
+    pools: dict[str, Any] = {}
+    of_systems = 0
+    for paper, lists in sorted(ranked.items()):
+        start = int(generator(config.seed, "facet pool", paper).integers(len(lists)))
+        chosen = round_robin(list(lists.values()), config.size, start)
+        cited = {int(row) for row in corpus.outgoing.of(row_of[paper]) if not textless[row]}
+        sources: dict[int, list[str]] = {row: [CITED] * (row in cited) for row in (*chosen, *sorted(cited - {*chosen}))}
+        for (name, _), best_first in lists.items():
+            for row in sources.keys() & best_first[: config.size]:
+                sources[row] += [name] * (name not in sources[row])
+        candidates = corpus.ids(np.array(list(sources), np.int64))
+        pools[paper] = {"cands": candidates, "cand_source": list(sources.values())}
+        of_systems += len(chosen)
+    sizes = [len(pool["cands"]) for pool in pools.values()]
+    return pools, {
+        "papers": len(pools),
+        "queries": len(queries),
+        "candidates_of_systems": of_systems,
+        "candidates_cited_alone": sum(sizes) - of_systems,
+        "papers_without_text": int(textless.sum()),
+        "pools_smaller_than_size": sum(size < config.size for size in sizes),
+    }
 
 
 def annotation_files(pools: Mapping[str, Any], queries: Sequence[str], recipe: Recipe) -> dict[str, str]:

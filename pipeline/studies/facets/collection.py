@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -65,30 +64,23 @@ class CollectionConfig:
     files: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Collection:
-    """A published collection."""
+class Collection(msgspec.Struct):
+    """What a collection has beside its papers.
 
-    artifact: Artifact
+    Attributes:
+        folds: test queries of each fold; empty where the collection has no folds.
+        sentences: label and text of each sentence, by paper: queries and candidates.
+        annotations: candidates and grades of every annotator, by facet.
+    """
 
-    @cached_property
-    def _content(self) -> Any:
-        return files.read_json(self.artifact.file(_FILE))
+    folds: dict[str, list[str]]
+    sentences: dict[str, list[tuple[str, str]]]
+    annotations: dict[str, Judged]
 
-    @property
-    def folds(self) -> dict[str, list[str]]:
-        """Test queries of each fold; empty where the collection has no folds."""
-        return dict(self._content["folds"])
 
-    @property
-    def sentences(self) -> dict[str, list[tuple[str, str]]]:
-        """Label and text of each sentence, by paper: queries and candidates."""
-        return {paper: list(map(tuple, sentences)) for paper, sentences in self._content["sentences"].items()}
-
-    @property
-    def annotations(self) -> dict[str, Judged]:
-        """Candidates and grades of every annotator, by facet."""
-        return dict(self._content["annotations"])
+def read_collection(artifact: Artifact) -> Collection:
+    """Read what :func:`collection_task` made."""
+    return msgspec.convert(files.read_json(artifact.file(_FILE)), Collection)
 
 
 def collection_task(corpus: Artifact, release: Csfcube) -> Task:

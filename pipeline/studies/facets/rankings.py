@@ -41,7 +41,7 @@ from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.systems import Dense, parse_systems
-from pipeline.studies.facets.collection import Collection
+from pipeline.studies.facets.collection import read_collection
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task, facet_query_ids, ranked_rows, without_text
 
 if TYPE_CHECKING:
@@ -215,11 +215,14 @@ def _sentences_task(
         queries = _vectors(inputs.get("query", inputs["paper"]), pool.query_rows)
         papers = dict(zip(pool.candidates.tolist(), _vectors(inputs["paper"], pool.candidates), strict=True))
         if "collection" in inputs:
-            chosen = facet_sentences(pool, Collection(inputs["collection"]))
-            queries = [
-                vectors[own[: len(vectors)]] if own[: len(vectors)].any() else vectors
-                for vectors, own in zip(queries, chosen, strict=True)
-            ]
+            labels, sentences = (
+                FACETS[pool.artifact.manifest.config["field"]],
+                read_collection(inputs["collection"]).sentences,
+            )
+            for number, paper in enumerate(pool.query_ids()):
+                of_facet = np.array([label in labels for label, _ in sentences[paper]], bool)[: len(queries[number])]
+                if of_facet.any():
+                    queries[number] = queries[number][of_facet]
         for query, rows in zip(queries, ranked_rows(pool), strict=True):
             yield [score(query, papers[row]) for row in rows.tolist()]
 
@@ -233,12 +236,6 @@ def _vectors(store: Artifact, rows: npt.NDArray[np.integer]) -> list[npt.NDArray
     """Return the vectors of each paper, ``[sentences, d]``."""
     grouped = store_of(store).grouped(rows)
     return [grouped.vectors[start:end] for start, end in itertools.pairwise(grouped.offsets)]
-
-
-def facet_sentences(pool: Pool, collection: Collection) -> list[npt.NDArray[np.bool_]]:
-    """Return which sentences of each query paper are of the pool's facet."""
-    labels, sentences = FACETS[pool.artifact.manifest.config["field"]], collection.sentences
-    return [np.array([label in labels for label, _ in sentences[paper]], bool) for paper in pool.query_ids()]
 
 
 def transport_score(query: npt.NDArray[np.floating], paper: npt.NDArray[np.floating]) -> float:

@@ -22,7 +22,7 @@ from pipeline.stages.search import read_ranking
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.facets.agreement import agreement_tables, citation_tables
 from pipeline.studies.facets.browse import browser
-from pipeline.studies.facets.collection import Collection, CollectionRecipe, collection_task
+from pipeline.studies.facets.collection import CollectionRecipe, collection_task, read_collection
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
 from pipeline.studies.facets.rankings import FacetRanking, file_rankings, ranked_json, rankings
 from pipeline.studies.facets.scoring import (
@@ -111,7 +111,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return tables, the figure of queries, their browser, and the ranked pools."""
     corpus, make = recipe.made(workspace), workspace.runner.make
     found = _rankings(workspace, recipe, corpus)
-    collection = Collection(make(collection_task(corpus, recipe.release)))
+    collection_artifact = make(collection_task(corpus, recipe.release))
+    collection = read_collection(collection_artifact)
     asked = {facet: facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets}
     tasks = [*asked.values(), *(ranking.pool for ranking in found)]
     opened = {task.id: Pool(make(task), Corpus(corpus)) for task in tasks}
@@ -135,7 +136,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     return StudyResult(
         tables,
         figures=[query_figure(values, tested)],
-        sources=[corpus.name, collection.artifact.name, *(pool.artifact.name for pool in opened.values())],
+        sources=[corpus.name, collection_artifact.name, *(pool.artifact.name for pool in opened.values())],
         files=files,
         parts=[browser(pools, collection, ranked, values)],
         best=best_row(figures, tested),
