@@ -37,12 +37,17 @@ def test_output_to_a_full_device(words: list[str], buffered: dict[str, str]) -> 
         assert unheard.returncode == 2
 
 
-def test_a_reader_that_leaves_and_streams_that_are_closed() -> None:
+@pytest.mark.parametrize("buffered", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["at the end", "while it prints"])
+def test_a_reader_that_leaves(buffered: dict[str, str]) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | buffered
     reader, writer = os.pipe()
     os.close(reader)
-    left = ended(["show", "measures"], stdout=writer, stderr=subprocess.PIPE)
+    left = ended(["show", "measures"], stdout=writer, stderr=subprocess.PIPE, env=env)
     os.close(writer)
     assert (left.returncode, left.stderr) == (0, "")
+
+
+def test_streams_that_are_closed() -> None:
     closed = subprocess.run(f"{' '.join(COMMAND)} show measures >&- 2>&-", shell=True, check=False, capture_output=True)  # noqa: S602
     assert (closed.returncode, closed.stdout, closed.stderr) == (0, b"", b"")
 
