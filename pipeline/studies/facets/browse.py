@@ -57,18 +57,18 @@ def _figures(values: pl.DataFrame) -> dict[str, TextTable]:
 def _candidates(pool: Pool, facet: str, rankings: Rankings) -> pl.DataFrame:
     """Return query, paper and what is shown of each judged candidate as text, highest grade of a query first."""
     papers = pl.DataFrame(pl.from_arrow(pool.corpus.take(pool.candidates, ["paper_id", "title"])))
-    title = pl.when(pl.col("title") == "").then("paper_id").otherwise("title")
+    title = pl.when(pl.col("title").fill_null("") == "").then("paper_id").otherwise("title")
     papers = papers.select(paper="paper_id", candidate=title, row=pl.Series(pool.candidates))
     judged = pl.DataFrame(pl.from_arrow(pool.qrels)).with_columns(cited=pl.Series(cited_of(pool)))
     judged = judged.sort("query", "grade", "row", descending=[False, True, False])
-    found = judged.with_columns(query=pl.Series(facet_query_ids(pool)).gather(judged["query"])).join(
-        papers, on="row", maintain_order="left"
-    )
+    judged = judged.with_columns(query=pl.Series(facet_query_ids(pool)).gather(judged["query"]))
     cited = pl.when("cited").then(pl.lit("yes")).otherwise(pl.lit("–"))
-    found = found.select("query", "row", "paper", "candidate", pl.col("grade").cast(pl.String), cited.alias("cited"))
+    candidates = judged.join(papers, on="row", maintain_order="left").select(
+        "query", "row", "paper", "candidate", pl.col("grade").cast(pl.String), cited.alias("cited")
+    )
     for (system, form, of_facet), (ranked, ranking) in rankings.items():
         if of_facet == facet:
             query = pl.Series(facet_query_ids(ranked)).gather(ranking.query)
             ranks = {"query": query, "row": ranking.row, f"{system}, {form}": ranking.rank.astype(str)}
-            found = found.join(pl.DataFrame(ranks), on=["query", "row"], how="left", maintain_order="left")
-    return found.drop("row")
+            candidates = candidates.join(pl.DataFrame(ranks), on=["query", "row"], how="left", maintain_order="left")
+    return candidates.drop("row")

@@ -100,10 +100,10 @@ def _pools_task(workspace: Workspace, recipe: Recipe) -> Task:
     collection = collection_task(corpus, recipe.release)
     facets = list(dict.fromkeys(facet for _, facet in recipe.release.asked()))
     systems = {FACET: recipe.systems, WHOLE: recipe.whole}
-    found = rankings(workspace, corpus, collection, facets, systems, None, recipe.depth)
-    config = BuildConfig(recipe.size, recipe.seed, tuple(ranking[:3] for ranking in found))
+    facet_rankings = rankings(workspace, corpus, collection, facets, systems, None, recipe.depth)
+    config = BuildConfig(recipe.size, recipe.seed, tuple(ranking[:3] for ranking in facet_rankings))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
-    for number, ranking in enumerate(found):
+    for number, ranking in enumerate(facet_rankings):
         inputs |= {f"pool {number}": ranking.pool, f"ranking {number}": ranking.ranking}
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:

@@ -71,8 +71,8 @@ def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
     queries = queries.with_columns(facet=pl.col("id").str.extract("([^_]*)$"), paper=pl.col("id").str.extract("(.*)_"))
     of_facet = queries.filter(facet=config.field)
     if of_facet.is_empty():
-        known = ", ".join(queries["facet"].unique().sort())
-        raise InputError(f"the facet must be one of {known}, got {config.field}", "Set facets in the recipe")
+        facets = ", ".join(queries["facet"].unique().sort())
+        raise InputError(f"the facet must be one of {facets}, got {config.field}", "Set facets in the recipe")
     judged = pl.DataFrame(pl.from_arrow(corpus.judgements)).rename({"query": "text"})
     least = config.relevant
     kept = of_facet
@@ -83,22 +83,22 @@ def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
             f"no query of facet {config.field} has a candidate of grade {least} or more",
             "Grade the candidates (relevance_adju), or lower relevant",
         )
-    kept = kept.with_columns(own=pl.Series(corpus.rows_of(kept["paper"].to_list())).cast(pl.UInt32))
-    kept = kept.sort("text" if config.queries_are == "texts" else "own").with_row_index("query")
+    kept = kept.with_columns(paper_row=pl.Series(corpus.rows_of(kept["paper"].to_list())).cast(pl.UInt32))
+    asked = "text" if config.queries_are == "texts" else "paper_row"
+    kept = kept.sort(asked).with_row_index("query")
     judged = judged.join(kept, on="text").select("query", "row", "grade").sort("query", "row")
     if least is None:
         judged = judged.clear()
         candidates = pl.DataFrame(
             {"row": np.flatnonzero(~without_text(corpus, np.arange(len(corpus))))}, {"row": pl.UInt32}
         )
-        excluded = kept.select("query", row="own").join(candidates, on="row", how="semi")
+        excluded = kept.select("query", row="paper_row").join(candidates, on="row", how="semi")
     else:
         candidates = judged.select("row").unique().sort("row")
         excluded = kept.select("query").join(candidates, how="cross")
         excluded = excluded.join(judged, on=["query", "row"], how="anti", maintain_order="left")
-    asked = kept["text" if config.queries_are == "texts" else "own"]
     rows = candidates["row"].to_numpy()
-    write_pool(out, (asked, [config.field] * len(kept)), rows, judged.get_columns(), excluded.get_columns())
+    write_pool(out, (kept[asked], [config.field] * len(kept)), rows, judged.get_columns(), excluded.get_columns())
     out.arrow("missing.arrow", MISSING.empty_table(), MISSING)
     return {
         "queries": len(kept),
@@ -114,8 +114,8 @@ def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
 def without_text(corpus: Corpus, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
     """Return which papers have neither title nor abstract."""
     attributes = corpus.attributes
-    found: npt.NDArray[np.bool_] = (attributes["title_chars"][rows] + attributes["abstract_chars"][rows]) == 0
-    return found
+    empty: npt.NDArray[np.bool_] = (attributes["title_chars"][rows] + attributes["abstract_chars"][rows]) == 0
+    return empty
 
 
 def ranked_rows(pool: Pool) -> Iterator[Rows]:
@@ -127,4 +127,6 @@ def ranked_rows(pool: Pool) -> Iterator[Rows]:
 def facet_query_ids(pool: Pool) -> list[str]:
     """Return the queries' ids, ``PAPER_FACET``, whichever way they are asked."""
     ids = pool.query_ids()
-    return [query_id(each, pool.artifact.manifest.config["field"]) for each in ids] if pool.queries_are_papers else ids
+    return (
+        [query_id(paper, pool.artifact.manifest.config["field"]) for paper in ids] if pool.queries_are_papers else ids
+    )

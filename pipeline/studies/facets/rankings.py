@@ -104,7 +104,7 @@ def rankings(
     Raises:
         InputError: a system is unknown.
     """
-    found, entries = [], depth or MAX_DEPTH
+    facet_rankings, entries = [], depth or MAX_DEPTH
     for facet, (form, names) in itertools.product(facets, systems.items()):
         for typed in parse(names):
             pool, name = facet_pool_task(corpus, facet, form, relevant), str(typed)
@@ -129,8 +129,8 @@ def rankings(
                 if depth is None:
                     slug, inputs = f"whole-{ranking.slug}", {"ranking": ranking}
                     ranking = pairs_task(slug, PairConfig("completed"), corpus, pool, inputs, _completed)
-            found.append(FacetRanking(name, form, facet, pool, ranking))
-    return found
+            facet_rankings.append(FacetRanking(name, form, facet, pool, ranking))
+    return facet_rankings
 
 
 def pairs_task(
@@ -154,7 +154,7 @@ def pairs_task(
             best = order.best(bounded, rows, min(config.depth, len(rows)))
             ranked.append((rows[best], bounded[best]))
         rows, scores = map(np.concatenate, zip(*ranked, strict=True))
-        ranking = Ranking.from_counts(np.array([len(own) for own, _ in ranked], np.int64), rows, scores)
+        ranking = Ranking.from_counts(np.array([len(rows) for rows, _ in ranked], np.int64), rows, scores)
         return write_ranking(ranking, opened, config.depth, out)
 
     return Task("search", 2, RANKINGS, slug, config, {"corpus": corpus, "pool": pool, **more}, run)

@@ -50,8 +50,8 @@ def published(system: str, field: str | None, size: int | None, measure: str) ->
     if system in ("bm25", "bm25:tuned"):
         percent = _tables().get(("bm25", experiment, measure)) if system == "bm25:tuned" else None
     else:
-        known = registry.published(system)
-        percent = known.get(f"{experiment}.{measure}", _tables().get((system, experiment, measure)))
+        figures = registry.published(system)
+        percent = figures.get(f"{experiment}.{measure}", _tables().get((system, experiment, measure)))
     return None if percent is None else percent / 100
 
 

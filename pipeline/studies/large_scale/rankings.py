@@ -70,9 +70,9 @@ class PoolRankings:
         Positives whose value is NaN are left out.
         """
         floats, query = values.astype(np.float64), query_of(self.qrels.offsets)
-        known, queries = ~np.isnan(floats), len(self.pool.query_rows)
-        counts = np.bincount(query[known], minlength=queries)
-        sums = np.bincount(query[known], floats[known], queries)
+        kept, queries = ~np.isnan(floats), len(self.pool.query_rows)
+        counts = np.bincount(query[kept], minlength=queries)
+        sums = np.bincount(query[kept], floats[kept], queries)
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
@@ -99,8 +99,8 @@ def _ranks(run: Run, qrels: Qrels) -> Integers:
     query = query_of(run.offsets)
     ranked = pl.DataFrame({"query": query, "row": run.rows, "rank": np.arange(len(query)) - run.offsets[query] + 1})
     positives = pl.DataFrame({"query": query_of(qrels.offsets), "row": qrels.rows})
-    found = positives.join(ranked, on=["query", "row"], how="left", maintain_order="left")
-    ranks: Integers = found["rank"].fill_null(0).to_numpy()
+    positives = positives.join(ranked, on=["query", "row"], how="left", maintain_order="left")
+    ranks: Integers = positives["rank"].fill_null(0).to_numpy()
     return ranks
 
 
@@ -193,16 +193,16 @@ def popularity(rankings: Sequence[PoolRankings], seed: int) -> StudyTable:
         bounds = bounds_of[scope] = thirds(np.concatenate([pool.attribute("n_inbound") for pool in pools]))
 
         def values_of(pool: PoolRankings, system: str, bounds: list[int] = bounds) -> dict[str, Floats]:
-            found = (pool.ranks[system] > 0) & (pool.ranks[system] <= _CUTOFF)
+            retrieved = (pool.ranks[system] > 0) & (pool.ranks[system] <= _CUTOFF)
             third = np.searchsorted(bounds, pool.attribute("n_inbound"))
             names = ("least cited", "middle", "most cited")
-            return {name: pool.means(np.where(third == place, found, np.nan)) for place, name in enumerate(names)}
+            return {name: pool.means(np.where(third == place, retrieved, np.nan)) for place, name in enumerate(names)}
 
         rows += _over_queries(pools, seed, values_of)
-    told = "; ".join(
+    thirds_of = "; ".join(
         f"{scope}: least up to {low:,}, middle up to {high:,} citations" for scope, (low, high) in bounds_of.items()
     )
-    note = f"Thirds of the positives by the citations that the release lists ({told})."
+    note = f"Thirds of the positives by the citations that the release lists ({thirds_of})."
     title = f"R@{_CUTOFF} by citations of the positives"
     return interval_table("popularity", title, "system", rows, [note, POOLS_NOTE])
 

@@ -88,8 +88,8 @@ class Recipe:
                                      nearest(key, _OWN))  # fmt: skip
         selections = []
         for group in groups:
-            own = {"size" if name == "sizes" else name: value for name, value in self.own.get(group, {}).items()}
-            selections.append(selection(**pools_of(self) | own | {"field": None if group == DATASET else group}))
+            settings = {name.replace("sizes", "size"): value for name, value in self.own.get(group, {}).items()}
+            selections.append(selection(**pools_of(self) | settings | {"field": None if group == DATASET else group}))
         return selections
 
 
