@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,87 +16,82 @@ from pipeline.core.progress import say
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import Floats
 from pipeline.scores.average import AVERAGE
 from pipeline.studies.mdcr import scores
 from pipeline.studies.mdcr.evaluation import opened
-from pipeline.studies.mdcr.layout import TRUE, Lists, candidates_of, read_lists
-from pipeline.studies.mdcr.lists import MEASURES, OfField, in_order
+from pipeline.studies.mdcr.layout import TRUE, BenchmarkLists, candidates_of, read_lists
+from pipeline.studies.mdcr.lists import MEASURES, in_order
 
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def read_scores(path: Path, lists: Lists) -> dict[str, float]:
+def read_scores(path: Path, lists: BenchmarkLists) -> dict[str, float]:
     """Read a score file of a benchmark.
 
     Raises:
         InputError: the file is not a JSON object; a pair of the benchmark has no score or two, a score is not a finite
             number, or a key is not of a pair. The message names it.
     """
-    content = files.given_json(path)
-    if not isinstance(content, dict):
+    score_of: dict[str, float] = files.given_json(path)
+    if not isinstance(score_of, dict):
         raise InputError(f'{path} must map "queryid_candidateid" to a score', "Write the scores again")
-    known = _keys(lists)
-    for key, (field, query, candidate) in known.items():
-        if key not in content:
+    entries = _entries(lists)
+    for field, query, candidate, key in entries.select("field", "query", "candidate", "key").iter_rows():
+        if key not in score_of:
             place = f"query {query} and candidate {candidate} of {field}"
             raise InputError(f"{path} must score every pair, got none for {place}", f"Add {key!r}")
-    for key, score in content.items():
-        if key not in known:
+    keys = set(entries["key"])
+    for key, score in score_of.items():
+        if key not in keys:
             raise InputError(f"{path} must score pairs of the benchmark, got {key!r}", "Leave it out")
         if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) <= _LARGEST:
             raise InputError(f"{path} must have a finite number for {key!r}, got {score!r:.80}", "Correct it")
-    scores: dict[str, float] = content
-    return scores
+    return score_of
 
 
-def score(lists: Lists, score_of: Mapping[str, float]) -> pl.DataFrame:
+def score(lists: BenchmarkLists, score_of: Mapping[str, float]) -> pl.DataFrame:
     """Return the measures of every field, and their mean over fields in the last row, as trec_eval defines them.
 
     Scores are compared as float32; ties are in falling order of candidate id. A query of several fields counts in each.
     """
-    rows: list[dict[str, Any]] = []
-    for field, queries in lists.items():
-        means = _evaluate(queries, score_of).mean(axis=1).tolist()
-        rows.append({"field": field, "queries": len(queries), **dict(zip(MEASURES, means, strict=True))})
+    rows = []
+    for entries in _entries(lists).partition_by("field", maintain_order=True):
+        scores = np.array([score_of[key] for key in entries["key"]], np.float32)
+        query, row = entries["query"].rle_id().to_numpy(), entries["candidate"].rank("dense").to_numpy()
+        judged = entries.select(query=query, row=row, grade="positive").filter("grade").cast({"grade": pl.Int16})
+        queries = entries["query"].n_unique()
+        ranking = in_order(pairs(query, row), scores, queries)
+        run = Run(np.searchsorted(ranking.query, np.arange(queries + 1)), ranking.row)
+        values = evaluate(Qrels.from_table(judged.to_arrow(), queries), run, parse_measures(MEASURES))
+        means = dict(zip(MEASURES, values.mean(axis=1).tolist(), strict=True))
+        rows.append({"field": entries["field"][0], "queries": queries, **means})
     frame = pl.DataFrame(rows)
     average = frame.select(pl.lit(AVERAGE).alias("field"), pl.col("queries").sum(), pl.col(MEASURES).mean())
     return pl.concat([frame, average])
 
 
-def _evaluate(queries: OfField, score_of: Mapping[str, float]) -> Floats:
-    """Return the measures of each query, float64 ``[measures, queries]``; a candidate of two types stands once."""
-    ids = sorted(set().union(*map(candidates_of, queries.values())), key=str.encode)
-    number = {paper: place for place, paper in enumerate(ids)}
-    entries = [
-        (place, number[paper], paper in by_type[TRUE], score_of[f"{query}_{paper}"])
-        for place, (query, by_type) in enumerate(queries.items())
-        for paper in candidates_of(by_type)
-    ]
-    query, row, positive, values = map(np.array, zip(*entries, strict=True))
-    ranking = in_order(pairs(query, row), values.astype(np.float32), len(queries))
-    judged = np.sort(pairs(query[positive], row[positive]))
-    starts = np.arange(len(queries) + 1)
-    offsets = np.searchsorted(judged >> np.uint64(32), starts)
-    qrels = Qrels(offsets, judged.astype(np.uint32), np.ones(len(judged), np.int16))
-    return evaluate(qrels, Run(np.searchsorted(ranking.query, starts), ranking.row), parse_measures(MEASURES))
-
-
-def _keys(lists: Lists) -> dict[str, tuple[str, str, str]]:
-    """Return field, query and candidate of each key of a score file.
+def _entries(lists: BenchmarkLists) -> pl.DataFrame:
+    """Return ``field``, ``query``, ``candidate``, ``key`` in a score file, and ``positive`` or not, of each pair.
 
     Raises:
         InputError: two pairs have one key.
     """
-    found: dict[str, tuple[str, str, str]] = {}
-    for field, queries in lists.items():
-        for query, by_type in queries.items():
-            for candidate in sorted(candidates_of(by_type)):
-                _, *pair = found.setdefault(f"{query}_{candidate}", (field, query, candidate))
-                if pair != [query, candidate]:
-                    both = f"{pair[0]}, {pair[1]} and {query}, {candidate}"
-                    raise InputError(f"a key of a score file must name one pair, got {both}", "Rename a paper")
-    return found
+    entries = pl.DataFrame(
+        [
+            (field, query, candidate, f"{query}_{candidate}", candidate in by_type[TRUE])
+            for field, queries in lists.items()
+            for query, by_type in queries.items()
+            for candidate in sorted(candidates_of(by_type))
+        ],
+        ["field", "query", "candidate", "key", "positive"],
+        orient="row",
+    )
+    pairs_of_keys = entries.select("key", "query", "candidate").unique(maintain_order=True)
+    shared = pairs_of_keys.filter(pl.len().over("key") > 1)
+    if len(shared):
+        one, other = (f"{query}, {candidate}" for _, query, candidate in shared.filter(key=shared["key"][0]).rows()[:2])
+        raise InputError(f"a key of a score file must name one pair, got {one} and {other}", "Rename a paper")
+    return entries
 
 
 def export_scores(workspace: Workspace, recipe: scores.Recipe, path: Path) -> None:
@@ -110,21 +104,21 @@ def export_scores(workspace: Workspace, recipe: scores.Recipe, path: Path) -> No
         InputError: the recipe names several systems, or two pairs have one key.
     """
     for batch in scores.batches(workspace, recipe):
-        workspace.make(list(batch))
-    corpus, found = scores.ranked(workspace, recipe)
-    names = list(dict.fromkeys(each.system for each in found))
+        workspace.make(batch)
+    _, evaluations = scores.evaluated(workspace, recipe)
+    names = list(dict.fromkeys(evaluation.system.title for evaluation in evaluations))
     if len(names) > 1:
         raise InputError(f"a score file must be of one system, got {', '.join(names)}", "Export one at a time")
     score_of: dict[str, float] = {}
     several = 0
-    for each in found:
-        lists, ranking = opened(workspace, corpus, each)
+    for evaluation in evaluations:
+        lists, ranking = opened(workspace, evaluation)
         queries, papers = lists.pool.query_ids(), lists.pool.corpus.ids(ranking.row)
         keys = [f"{queries[query]}_{paper}" for query, paper in zip(ranking.query.tolist(), papers, strict=True)]
-        own = dict(zip(keys, ranking.score.tolist(), strict=True))
-        several += sum(score_of.get(key, score) != score for key, score in own.items())
-        score_of |= own
+        score_of_field = dict(zip(keys, ranking.score.tolist(), strict=True))
+        several += sum(score_of.get(key, score) != score for key, score in score_of_field.items())
+        score_of |= score_of_field
     if several:
         say(f"{several:,} pairs have another score in each field; the last counts. One of BM25: --bm25-index corpus")
-    wanted = _keys(read_lists(Path(recipe.input), recipe.split))
+    wanted = dict.fromkeys(_entries(read_lists(Path(recipe.input), recipe.split))["key"])
     path.write_text(json.dumps({key: score_of[key] for key in wanted}) + "\n", encoding="utf-8")
