@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import LEVEL, PERMUTATIONS, RESAMPLES, bootstrap_means
+
+FAMILY = Literal["system", "table"]
 
 AVERAGE = "AVG"
 """In place of a field's name: the macro average over fields."""
@@ -34,6 +37,10 @@ class Draws:
         level: of its interval.
         permutations: sign flips of the paired test.
         alpha: adjusted p-values below it are marked.
+        family: whose tests Holm's correction takes together, for each measure: those of one ``system`` on all pools of
+            a table, or those of the whole ``table``. The mean over fields is a family of its own.
+        margin: a difference that does not matter, set before the figures are seen, as a fraction; None: systems are
+            not tested for equivalence.
     """
 
     seed: int | None = None
@@ -41,6 +48,16 @@ class Draws:
     level: float = LEVEL
     permutations: int = PERMUTATIONS
     alpha: float = 0.05
+    family: FAMILY = "system"
+    margin: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.family not in get_args(FAMILY):
+            raise InputError(f"--family={self.family!r} is unknown", nearest(self.family, get_args(FAMILY)))
+        if self.margin is not None and not 0 < self.margin < 1:
+            raise InputError(
+                f"--margin must be above 0 and below 100 points, got {100 * self.margin:g}", "Write --margin=1.0"
+            )
 
     def seed_of(self, runs: pl.DataFrame) -> int:
         """Return the seed of the draws for some rankings; 13 where their pools have none."""

@@ -106,4 +106,5 @@ def pivot(summary: pl.DataFrame, rows: Sequence[str], columns: Sequence[str]) ->
 
 def figure_of(row: dict[str, Any]) -> Cell:
     """Return the figure of a row of a summary."""
-    return Cell(row["value"], row["deviation"], row["low"], row["high"], row["best"], row["marked"])
+    equivalent = row["p_equivalent"] is not None and row["p_equivalent"] < row["alpha"]
+    return Cell(row["value"], row["deviation"], row["low"], row["high"], row["best"], row["marked"], equivalent)

@@ -56,15 +56,25 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     lacking = f"Not tested against {baseline}: {', '.join(untested)} (another depth or other samples)."
     if tested.is_empty():
         return lacking if untested else ""
-    pools = tested.select("field", "size").unique().height
-    over = f" and Holm's correction over {pools} pools" if pools > 1 else ""
+    macro = pl.col("field").eq_missing(AVERAGE)
+    of_pools = tested.filter(~macro)
+    tests = 1 if of_pools.is_empty() else of_pools["tests"].max()
+    pools = "tests of the table" if table["family"][0] == "table" else "pools"
+    over = f" and Holm's correction over {tests} {pools}" if tests > 1 else ""
     base = bases[0] if len(bases) == 1 else f"the baseline of its depth ({', '.join(bases)})"
-    note = (
+    alpha, margin = table["alpha"][0], table["margin"][0]
+    parts = [
         f"† differs from {base}: paired permutation test over "
         f"queries ({table['permutations'][0]:,} sign flips, seed {table['bootstrap_seed'][0]}){over}, "
-        f"p < {table['alpha'][0]:g}."
-    )
-    return f"{note} {lacking}" if untested else note
+        f"p < {alpha:g}."
+    ]
+    if not (averages := tested.filter(macro)).is_empty():
+        count = averages["tests"].max()
+        apart = f"with Holm's correction over {count} systems" if count > 1 else "apart"
+        parts.append(f"The mean over fields is tested {apart}; fields count alike.")
+    if margin is not None:
+        parts.append(f"≈ equivalent to {base} within {100 * margin:g} points: two one-sided t-tests, p < {alpha:g}.")
+    return " ".join([*parts, lacking] if untested else parts)
 
 
 def _pools(table: pl.DataFrame) -> str:

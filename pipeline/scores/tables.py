@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure of a table, as fractions; ``best`` of its comparison, ``marked`` if it differs from the baseline."""
+    """A figure of a table, as fractions.
+
+    ``best`` of its comparison, ``marked`` if it differs from the baseline, ``equivalent`` if it is shown to be equal to
+    it within the margin.
+    """
 
     value: float
     deviation: float | None
@@ -24,6 +28,12 @@ class Cell:
     high: float
     best: bool
     marked: bool
+    equivalent: bool = False
+
+    @property
+    def marks(self) -> str:
+        """What the tests say: ``†`` where it differs from the baseline, ``≈`` where it is equivalent."""
+        return "†" * self.marked + "≈" * self.equivalent
 
 
 @dataclass(frozen=True)

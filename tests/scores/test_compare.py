@@ -14,16 +14,17 @@ import pytest
 from pipeline.cli import main
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
-from pipeline.measure.statistics import bootstrap_means, confidence_interval
-from pipeline.scores.average import PROTOCOL, Draws
+from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm
+from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.choose import choose
-from pipeline.scores.compare import compare, most_different, paired
-from pipeline.scores.comparison import as_text
+from pipeline.scores.compare import compare, compare_pairs, most_different, paired
+from pipeline.scores.comparison import as_text, pair_tables
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import stored, values
 from tests.builders import made_up_paper
 from tests.measure.cases import Run
 from tests.scores import published as made
+from tests.scores.cases import scored
 
 CITED = {0: (3, 5), 1: (3,), 2: (7,)}
 RUNS: dict[str, list[Run]] = {
@@ -86,6 +87,47 @@ def test_differences_are_those_of_plain_python(tmp_path: Path, pools: list[Artif
     turned = compared(tmp_path, "lsa", "bm25").row(0, named=True)
     expected = (-first["difference"], first["losses"], first["p_value"])
     assert (turned["difference"], turned["wins"], turned["p_value"]) == expected
+
+
+def test_findings_are_tested() -> None:
+    random = np.random.default_rng(2)
+    base = random.random(100)
+    systems = {
+        "a": base,
+        "better": base + 0.1,
+        "same": base + random.normal(0, 0.001, 100),
+        "noisy": base + random.normal(0, 0.5, 100),
+    }
+    fields = ("Art", "Physics")
+    scores = pl.concat(scored(name, {"map": v.tolist()}, field=f) for f in fields for name, v in systems.items())
+    draws = Draws(seed=3, resamples=200, permutations=999, margin=0.01)
+    findings = {}
+    for name in ("better", "same", "noisy"):
+        found = compare(scores, "a", name, draws=draws)
+        assert found.select("field", "tests").rows() == [("Art", 2), ("Physics", 2), (AVERAGE, 1)]
+        assert found["p_adjusted"].to_list()[:2] == holm(found["p_value"].to_numpy()[:2]).tolist()
+        average = found.filter(field=AVERAGE).row(0, named=True)
+        assert average["difference"] == pytest.approx(found["difference"][:2].mean())
+        assert (average["scope"], average["queries"], len(average["pools"])) == ("mean over fields", 200, 2)
+        findings[name] = set(found["finding"])
+    assert findings == {"better": {"better"}, "same": {"equivalent"}, "noisy": {"no difference shown"}}
+    turned = compare(scores, "better", "a", draws=draws)
+    assert set(turned["finding"]) == {"worse"}
+    assert compare(scores, "a", "same", draws=Draws(seed=3, resamples=200))["p_equivalent"].null_count() == 3
+
+
+def test_all_pairs_are_one_family() -> None:
+    random = np.random.default_rng(2)
+    scores = pl.concat(scored(name, {"map": random.random(30).tolist()}) for name in "abc")
+    found = compare_pairs(scores, ["a", "b", "c"], draws=DRAWS)
+    assert found.select("first", "second").rows() == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert found["p_adjusted"].to_list() == holm(found["p_value"].to_numpy()).tolist()
+    alone = compare(scores, "b", "c", draws=DRAWS).row(0, named=True)
+    same = [name for name in alone if name not in ("p_adjusted", "tests", "finding")]
+    assert {name: found.row(2, named=True)[name] for name in same} == {name: alone[name] for name in same}
+    (table,) = pair_tables(found)
+    assert [line.label for line in table.lines] == ["b less a", "c less a", "c less b"]
+    assert "Holm's correction over 3 pairs and pools" in table.notes[0]
 
 
 def test_queries_that_differ_most_with_their_positives_and_ranks(tmp_path: Path, pools: list[Artifact]) -> None:

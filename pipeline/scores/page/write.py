@@ -46,7 +46,9 @@ _GROUPS: dict[type[Any], str] = {
 _FILTERED = 8
 """Rows from which on a table has a filter."""
 
-_MARK = '<span class="mark">†</span>'
+
+def _marks(cell: Cell) -> str:
+    return f'<span class="mark">{cell.marks}</span>' if cell.marks else ""
 
 
 class _Setting:
@@ -290,7 +292,7 @@ def _breaking(text: str) -> str:
 def _cell(value: Value) -> str:
     if isinstance(value, Cell):
         spread = "" if value.deviation is None else f"± {percent(value.deviation)} "
-        shown = _bold(value.value, value.best) + _MARK * value.marked + _interval(value, spread)
+        shown = _bold(value.value, value.best) + _marks(value) + _interval(value, spread)
         return f'<td data-v="{value.value!r}">{shown}</td>'
     if isinstance(value, PublishedCell):
         interval = f' <span class="interval">{value.interval}</span>' if value.interval else ""
@@ -318,6 +320,8 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
         value = sign_of(each["measure"]) * each["value"]
         best[(*place, each["measure"])] = max(best.get((*place, each["measure"]), -math.inf), value)
     several = len({field for _, field, _ in rows}) > 1
+    margins = [record["margin"] for record in part.records if record["margin"] is not None]
+    alike = f"≈ equivalent to it within {100 * margins[0]:g} points. " if margins else ""
     head = _header("system", label=True) + (_header("field", label=True) if several else "") + _header("pool")
     head += "".join(_header(label_of(measure), start=True) for measure in part.measures) + _header("queries")
     lines = []
@@ -339,21 +343,22 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
         f'<caption class="hidden">{escape(part.title)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
         '<p class="note">Percent [interval over queries]. Bold: best of its pools. † differs from the baseline. '
-        "Each figure opens its provenance.</p>"
+        f"{alike}Each figure opens its provenance.</p>"
     )
 
 
 def _opening(part: Leaderboard, number: int, start: int, best: bool) -> str:
     """Return the cell of a record, with a button that opens it."""
-    each = part.records[number]
-    marked = each["p_adjusted"] is not None and each["p_adjusted"] < part.alpha
-    figure = Cell(each["value"], each["deviation"], each["low"], each["high"], best, marked)
-    named = (
-        f"{percent(figure.value)}, {each['label']}, {each['field'] or DATASET}, {label_of(each['measure'])}: provenance"
+    record = part.records[number]
+    marked, equivalent = (
+        record[p_value] is not None and record[p_value] < part.alpha for p_value in ("p_adjusted", "p_equivalent")
     )
+    figure = Cell(record["value"], record["deviation"], record["low"], record["high"], best, marked, equivalent)
+    place, measure = record["field"] or DATASET, label_of(record["measure"])
+    named = f"{percent(figure.value)}, {record['label']}, {place}, {measure}: provenance"
     return (
         f'<td data-v="{figure.value!r}"><button type="button" class="figure" aria-label="{escape(named)}" '
-        f'data-record="{start + number}">{_bold(figure.value, best)}</button>{_MARK * marked}{_interval(figure)}</td>'
+        f'data-record="{start + number}">{_bold(figure.value, best)}</button>{_marks(figure)}{_interval(figure)}</td>'
     )
 
 
