@@ -16,19 +16,14 @@ from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.measure.statistics import Floats, holm, mean_of_means, permutation_of_means
 from pipeline.scores.average import AVERAGE, Draws
-from pipeline.scores.charts import charts, heat
-from pipeline.scores.layout import build_tables, shown
-from pipeline.scores.page.browse import browser
-from pipeline.scores.page.parts import HeatMap, Part
-from pipeline.scores.page.report import best_of
-from pipeline.scores.records import flat
+from pipeline.scores.page.parts import HeatMap
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, frame_table, grid, label_of
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import parse_systems, weighted
 from pipeline.studies.base import RECIPES, Study, StudyResult, StudyTable
-from pipeline.studies.common import check_baseline, made
+from pipeline.studies.common import check_baseline, made, pool_result
 from pipeline.studies.mdcr.evaluation import (
     BY_RANK,
     INDEXES,
@@ -39,7 +34,7 @@ from pipeline.studies.mdcr.evaluation import (
     validation_pools,
 )
 from pipeline.studies.mdcr.layout import file_names, read_lists
-from pipeline.studies.mdcr.lists import DEPTH, MEASURES
+from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists
 
 PUBLISHED = RECIPES.parent / "reference"
 """Folder of the figures that the papers print."""
@@ -112,33 +107,30 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     runs = runs.with_columns(pl.lit("benchmark").alias("kind"))  # a system is one row, however long its lists are
     scores, draws = values(runs), Draws(seed=recipe.seed)
     baseline = recipe.baseline if recipe.baseline in set(runs["system"]) else None
-    summary = shown(summarise(scores, baseline=baseline, draws=draws), MEASURES)
-    fields = with_published(flat(summary), "benchmark.")
-    lists_of, values_of = {}, dict[tuple[str, str], dict[str, Floats]]()
+    summary = summarise(scores, baseline=baseline, draws=draws)
+    lists_of: dict[str, Lists] = {}
+    values_of: dict[tuple[str, str], dict[str, Floats]] = {}
     for evaluation in evaluations:
         lists, ranking = opened(workspace, evaluation)
         lists_of[lists.pool.artifact.name] = lists
         for name in lists.types:
             of_fields = values_of.setdefault((evaluation.system.title, name), {})
             of_fields[lists.field] = lists.values(ranking, MEASURES, {name})
-    (table,) = build_tables(summary, runs)
-    notes = [*table.notes, f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}."]
+    types = types_frame(values_of, baseline, recipe.seed)
+    typed = {name: lists.typed() for name, lists in lists_of.items()}
+    result = pool_result(runs, scores, [summary], MEASURES, draws, [types_heat(types)], typed)
+
+    notes = [f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}."]
     configs = [lists.pool.artifact.manifest.config for lists in lists_of.values()]
     if short := [config["field"] for config in configs if config["longest"] <= DEPTH]:
         why = f"no list has more than {DEPTH} candidates"
         notes.append(f"recall@{DEPTH} is 1 by construction in {', '.join(short)}: {why}.")
+    (of_scores,) = result.tables
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
-    types = types_frame(values_of, baseline, recipe.seed)
-    tables = [
-        StudyTable("fields", replace(table, title=title, notes=tuple(notes)), fields),
-        types_table(types, baseline),
-        *published_table(fields),
-    ]
-    heats = [heat(summary, runs)] if summary["over"][0] == "fields" else []
-    typed = {name: lists.typed() for name, lists in lists_of.items()}
-    queries = browser(runs, scores, MEASURES, draws, types=typed)
-    parts: list[Part] = [*charts(summary, runs), *heats, types_heat(types), queries]
-    return StudyResult(tables, sources=[corpus.name, *lists_of], parts=parts, best=best_of(summary, runs))
+    table = replace(of_scores.table, title=title, notes=(*of_scores.table.notes, *notes))
+    fields = with_published(of_scores.frame, "benchmark.")
+    tables = [StudyTable("fields", table, fields), types_table(types, baseline), *published_table(fields)]
+    return replace(result, tables=tables, figures=(), sources=[corpus.name, *lists_of])
 
 
 def types_frame(

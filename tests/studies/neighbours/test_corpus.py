@@ -12,11 +12,15 @@ from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.studies.neighbours.corpus import Members, NeighboursConfig, neighbours_task
+from pipeline.studies.neighbours.corpus import (
+    Members,
+    NeighbourPoolConfig,
+    NeighboursConfig,
+    neighbours_task,
+    pool_task,
+)
 from pipeline.studies.neighbours.operators import CLASSES
-from pipeline.studies.neighbours.pools import NeighbourPoolConfig, pool_task
-from pipeline.studies.neighbours.tagging import tag, tags_task, top_phrases
-from pipeline.studies.neighbours.words import Words, is_english
+from pipeline.studies.neighbours.tagging import Words, is_english, tag, tags_task, top_phrases
 from tests.builders import make_corpus
 
 PAPERS = [

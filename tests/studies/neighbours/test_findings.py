@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.studies.neighbours.browse import marked
+from pipeline.studies.neighbours.figures import marked
 from pipeline.studies.neighbours.operators import CLASSES
-from pipeline.studies.neighbours.quality import brittleness, read_quality
-from pipeline.studies.neighbours.tables import predictions
+from pipeline.studies.neighbours.plan import read_quality
+from pipeline.studies.neighbours.tables import brittleness, correlation
 from tests.studies.neighbours.test_operators import ABSTRACT, TITLE, paper
 
 
@@ -48,7 +48,7 @@ def test_brittleness_is_correlated_with_quality() -> None:
     rows = [(system, "LL-HS", "AOP-10", 90.0 - place) for place, system in enumerate("abcd")]
     rows += [(system, "LL-HS", "NN1_Ret", 100.0) for system in "abcd"]
     classes = pl.DataFrame(rows, ["system", "category", "measure", "value"], orient="row")
-    found = predictions(classes, {"a": 0.4, "b": 0.3, "d": 0.1}, seed=13)
+    found = correlation(classes, {"a": 0.4, "b": 0.3, "d": 0.1}, seed=13)
     assert found.frame.rows() == [("a", 40, 0, 10), ("b", 30, 0, 11), ("d", 10, 0, 13)]
     assert found.table.notes[0].endswith("by NN1_Ret with MAP: not defined: all are equal.")
     assert found.table.notes[1].endswith("by AOP-10 with MAP: -1.00 [-1.00, -1.00], p = 0.33.")

@@ -14,9 +14,8 @@ from pipeline.corpus.reader import Corpus
 from pipeline.encode.registry import resolve
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
-from pipeline.studies.neighbours.corpus import Members
+from pipeline.studies.neighbours.corpus import Members, NeighbourPoolConfig, pool_task
 from pipeline.studies.neighbours.geometry import BINS, overlap, similarity_task, standardised_task, unit_vectors
-from pipeline.studies.neighbours.pools import NeighbourPoolConfig, pool_task
 from tests.studies.neighbours.test_corpus import made
 
 LSA = resolve("lsa")

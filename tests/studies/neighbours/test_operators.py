@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.encode.aspire import split_sentences
-from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, antonyms
-from pipeline.studies.neighbours.tagging import tag, tag_papers
-from pipeline.studies.neighbours.words import NOUN, Paper, Words, is_english, tokens
+from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, Paper, antonyms
+from pipeline.studies.neighbours.tagging import NOUN, Words, is_english, tag, tag_papers, tokens
 
 TITLE = "Source Code Embeddings from Language Models"
 FIRST, SECOND, THIRD = (
