@@ -262,7 +262,7 @@ def test_every_option_is_tried() -> None:
         "missing-positives",
         "allow-unknown",
         "run",
-        *("benchmark", "scores", "export-scores", "bm25-index"),  # tests/studies/test_mdcr_evaluation.py
+        *("benchmark", "scores", "export-scores", "bm25-index"),  # tests/studies/mdcr
     }
 
 

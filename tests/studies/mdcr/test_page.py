@@ -12,15 +12,16 @@ import pytest
 import pipeline as interface
 from pipeline.scores.average import Draws
 from pipeline.scores.compare import compare
-from pipeline.scores.store import runs_of_artifacts, values
+from pipeline.scores.store import runs_of, values
 from pipeline.studies.mdcr import scores
-from pipeline.studies.mdcr.layout import TRUE, candidates_of, write_paper
+from pipeline.studies.mdcr.layout import TRUE, candidates_of
+from pipeline.studies.mdcr.lists import MEASURES
 from pipeline.studies.recipe import read_recipe
 from tests.builders import made_up_paper
 from tests.cli.run import flags, mdcr_json
 from tests.scores.page.test_chromium import chromium, open_page, pytestmark
 from tests.scores.page.workspace import EVIL
-from tests.studies.test_mdcr_evaluation import TYPES, random_lists
+from tests.studies.mdcr.conftest import TYPES, random_lists
 
 __all__ = ["chromium", "pytestmark"]
 
@@ -33,8 +34,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     root, folder = tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("evil")
     (folder / "mdcr_test.json").write_text(json.dumps(LISTS))
     papers = [{**made_up_paper(number), "title": f"{number} {EVIL}"} for number in range(60)]
-    lines = (write_paper(each["paper_id"], each["title"], each["abstract"]) for each in papers)
-    (folder / "mdcr_test_data.jsonl").write_text("".join(lines))
+    rows = ({name: paper[name] for name in ("paper_id", "title", "abstract")} for paper in papers)
+    (folder / "mdcr_test_data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return root, folder, Path(mdcr_json(root, *flags(f"eval --benchmark {folder} --model bm25,lsa"))["folder"])
 
 
@@ -108,9 +109,8 @@ def test_a_type_restricts_what_is_shown(page: Any) -> None:
 def test_a_difference_has_the_interval_of_compare(page: Any, made: tuple[Path, Path, Path]) -> None:
     workspace = interface.open(made[0])
     recipe = read_recipe(scores.STUDY.default_recipe, scores.Recipe, {"input": str(made[1]), "systems": "bm25,lsa"})
-    corpus, found = scores.ranked(workspace, recipe)
-    runs = runs_of_artifacts(scores.scored_run(workspace, corpus, each) for each in found if each.field == "Art")
-    differences = compare(values(runs), "bm25", "lsa", scores.MEASURES, Draws(seed=recipe.seed))
+    runs = runs_of(workspace.runner, scores.evaluated(workspace, recipe)[1]).filter(field="Art")
+    differences = compare(values(runs), "bm25", "lsa", MEASURES, Draws(seed=recipe.seed))
     for row in differences.iter_rows(named=True):
         name = {"map": "MAP", "ndcg": "NDCG", "recall@5": "R@5"}[row["measure"]]
         page.locator("select[name=measure]").select_option(label=name)
