@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
@@ -128,7 +126,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     (of_scores,) = result.tables
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
     table = replace(of_scores.table, title=title, notes=(*of_scores.table.notes, *notes))
-    fields = with_published(of_scores.frame, "benchmark.")
+    fields = with_published(of_scores.frame, "benchmark")
     tables = [StudyTable("fields", table, fields), types_table(types, baseline), *published_table(fields)]
     return replace(result, tables=tables, figures=(), sources=[corpus.name, *lists_of])
 
@@ -148,25 +146,20 @@ def types_frame(
         ``system``, ``type``, ``measure``, the mean ``value`` with ``low`` and ``high``, ``p_adjusted`` by Holm's
         correction over types (null without a test), and ``paper``, the published figure.
     """
-    p_values: dict[str, list[Floats]] = {}
-    for (system, name), fields in values.items():
-        if baseline and system != baseline:
-            changes = {field: fields[field] - values[baseline, name][field] for field in fields}
-            p_values.setdefault(system, []).append(permutation_of_means(changes, seed, item="fields"))
-    adjusted = {system: iter(np.apply_along_axis(holm, 0, of_types).tolist()) for system, of_types in p_values.items()}
     parts = []
     for (system, name), fields in values.items():
-        means = mean_of_means(fields, seed)
-        figures: dict[str, Any] = {"value": means.value, "low": means.low, "high": means.high}
-        figures["p_adjusted"] = next(adjusted[system]) if system in adjusted else None
-        parts.append(
-            pl.DataFrame({"measure": MEASURES, **figures}, schema_overrides={"p_adjusted": pl.Float64}).select(
-                pl.lit(system).alias("system"), pl.lit(name).alias("field"), "measure", *figures
-            )
-        )
-    systems = pl.Enum(list(dict.fromkeys(system for system, _ in values)))
-    frame = pl.concat(parts).sort(pl.col("system").cast(systems), _MEASURE, maintain_order=True)
-    return with_published(frame, "benchmark-type.").rename({"field": "type"})
+        means, p_values = mean_of_means(fields, seed), None
+        if baseline and system != baseline:
+            changes = {field: of_field - values[baseline, name][field] for field, of_field in fields.items()}
+            p_values = permutation_of_means(changes, seed, item="fields")
+        figures = {"value": means.value, "low": means.low, "high": means.high, "p_adjusted": p_values}
+        schema = {"system": pl.String, "field": pl.String, "measure": pl.String, **dict.fromkeys(figures, pl.Float64)}
+        parts.append(pl.DataFrame({"system": system, "field": name, "measure": MEASURES, **figures}, schema))
+    adjusted = pl.col("p_adjusted").map_batches(lambda raw: pl.Series(holm(raw)), return_dtype=pl.Float64)
+    frame = pl.concat(parts).with_columns(adjusted.over("system", "measure").fill_nan(None))
+    systems = pl.Enum(list(dict.fromkeys(frame["system"])))
+    frame = frame.sort(pl.col("system").cast(systems), _MEASURE, maintain_order=True)
+    return with_published(frame, "benchmark-type").rename({"field": "type"})
 
 
 def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
@@ -175,49 +168,32 @@ def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
     notes = [f"Percent: mean over fields of the {count} types alone, with all positives [95% interval]."]
     if baseline is not None:
         notes.append(f"† differs from {baseline}: paired permutation test, Holm's correction over types, p < 0.05.")
-    marked = pl.col("p_adjusted").fill_null(1) < _ALPHA
-    rows = types.filter(pl.col("measure") != "ndcg").with_columns(marked=marked)
-    cells = {
-        (row["type"], Column(label_of(row["measure"]), row["system"])): Cell(
-            row["value"], None, row["low"], row["high"], best=False, marked=row["marked"]
-        )
-        for row in rows.sort(_MEASURE, maintain_order=True).iter_rows(named=True)
-    }
+    rows = types.filter(pl.col("measure") != "ndcg").sort(_MEASURE, maintain_order=True)
+    cells = {}
+    for row in rows.iter_rows(named=True):
+        marked = row["p_adjusted"] is not None and row["p_adjusted"] < _ALPHA
+        cell = Cell(row["value"], None, row["low"], row["high"], best=False, marked=marked)
+        cells[row["type"], Column(label_of(row["measure"]), row["system"])] = cell
     return StudyTable("types", grid("Candidate types", "type", cells, notes), types)
 
 
 def types_heat(types: pl.DataFrame) -> HeatMap:
     """Return table 4 coloured by value."""
-    names, systems = types["type"].unique(maintain_order=True), types["system"].unique(maintain_order=True).to_list()
-    views = {
-        label_of(measure): types.filter(measure=measure)
-        .pivot("system", index="type", values="value")
-        .drop("type")
-        .rows()
-        for measure in MEASURES
-    }
-    return HeatMap("Types by systems", "type", names.to_list(), systems, views)
+    wide = {name: types.filter(measure=name).pivot("system", index="type", values="value") for name in MEASURES}
+    names, *systems = wide[MEASURES[0]].iter_columns()
+    views = {label_of(name): table.drop("type").rows() for name, table in wide.items()}
+    return HeatMap("Types by systems", "type", names.to_list(), [system.name for system in systems], views)
 
 
-def with_published(frame: pl.DataFrame, prefix: str) -> pl.DataFrame:
+def with_published(frame: pl.DataFrame, experiment: str) -> pl.DataFrame:
     """Add the column ``paper``: the figure that a paper prints, a fraction; null where there is none."""
-    keys = ["system", "field", "measure"]
-    average = pl.col("experiment") == prefix.rstrip(".")
-    published = (
-        pl.concat(pl.read_csv(PUBLISHED / name) for name in ("mdcr.csv", "tables/mdcr_benchmark.csv"))
-        .filter(pl.col("experiment").str.starts_with(prefix) | average)
-        .select(
-            "system",
-            pl.when(average)
-            .then(pl.lit(AVERAGE))
-            .otherwise(pl.col("experiment").str.strip_prefix(prefix))
-            .alias("field"),
-            "measure",
-            (pl.col("percent") / 100).alias("paper"),
-        )
-        .unique(keys)
-    )
-    return frame.join(published, on=keys, how="left", maintain_order="left")
+    keys = ["system", "experiment", "measure"]
+    published = pl.concat(pl.read_csv(PUBLISHED / name) for name in ("mdcr.csv", "tables/mdcr_benchmark.csv"))
+    published = published.unique(keys).select(*keys, paper=pl.col("percent") / 100)
+    of_field = pl.concat_str(pl.lit(f"{experiment}."), "field")
+    of_row = pl.when(pl.col("field") == AVERAGE).then(pl.lit(experiment)).otherwise(of_field)
+    named = frame.with_columns(of_row.alias("experiment"))
+    return named.join(published, on=keys, how="left", maintain_order="left").drop("experiment")
 
 
 def published_table(fields: pl.DataFrame) -> list[StudyTable]:
