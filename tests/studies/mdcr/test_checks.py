@@ -20,7 +20,7 @@ from pipeline.studies.mdcr.evaluation import opened
 from pipeline.studies.mdcr.layout import read_lists
 from pipeline.studies.recipe import read_recipe
 from pipeline.studies.registry import find
-from tests.cli.run import mdcr, mdcr_json, one_line_error
+from tests.cli.run import mdcr_json
 
 SYSTEMS = "bm25,bm25:k1=2,b=0.9,bm25:k1=0.1,b=0.1,lsa"
 SETTINGS = {"corpus": "tiny", "systems": SYSTEMS, "model_negatives": "bm25,lsa", "size": "300", "queries": 6}
@@ -118,8 +118,3 @@ def test_intervals_of_few_queries_say_so(precisions: checks.Precisions) -> None:
     low, high = confidence_interval(draws, *gains.values())
     (row,) = checks.bias_table(precisions).frame.filter(system="lsa", column="lsa").to_dicts()
     assert (row["low"], row["high"]) == pytest.approx((low[0], high[0]))
-
-
-@pytest.mark.parametrize("setting", ["baseline=specter", "rebuilds=0"])
-def test_bad_settings_are_one_line(root: Path, setting: str) -> None:
-    assert setting.split("=")[1] in one_line_error(mdcr(root, "study", "mdcr_checks", *WORDS, "--set", setting))

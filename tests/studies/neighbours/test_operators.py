@@ -1,5 +1,6 @@
 """The 32 classes on the example of the paper's table 7, and their properties on any text."""
 
+import re
 from collections import Counter
 
 import pytest
@@ -82,7 +83,7 @@ def test_the_papers_example(name: str) -> None:
 
 def test_classes_and_what_they_leave() -> None:
     sizes = {"LL-HS": 5, "LO-HS": 7, "LL-PS": 4, "LO-PS": 11, "LO-DS": 5}
-    assert Counter(each.category for each in CLASSES.values()) == sizes
+    assert Counter(row.category for row in CLASSES.values()) == sizes
     assert set(sizes) == set(CATEGORIES)
     assert set(CLASSES) == set(TITLES) | set(ABSTRACTS) | RANDOM
     made = {name: make(name, paper(TITLE, ABSTRACT)) for name in RANDOM}
@@ -95,7 +96,7 @@ def test_sentences_are_moved_or_left_out_whole(sentences: list[str], seed: int) 
     of = paper(TITLE, " ".join(sentences))
     for name in ("T_ARot", "T_AShuff", "T_ASortAsc", "T_ASortDesc"):
         assert Counter(split_sentences(make(name, of, seed)[1])) == Counter(sentences)
-    rising, falling = ([len(tokens(each)) for each in split_sentences(make(f"T_ASort{way}", of)[1])] for way in WAYS)
+    rising, falling = ([len(tokens(text)) for text in split_sentences(make(f"T_ASort{way}", of)[1])] for way in WAYS)
     assert rising == sorted(rising)
     assert falling == sorted(falling, reverse=True)
     left = [split_sentences(make(f"T_ADelQ{third}", of)[1]) for third in (1, 2, 3)]
@@ -117,9 +118,9 @@ def test_random_edits(sentences: list[str], seed: int) -> None:
     wide = make("T_A_WS", of, seed)
     assert [text.split() for text in wide] == [text.split() for text in of.text]
     for text, before in zip(wide, of.text, strict=True):
-        runs = [len(run) for run in "".join(c if c == " " else "x" for c in text).replace("x", "|").split("|") if run]
+        runs = [len(run) for run in re.findall(" +", text)]
         assert sum(run > 1 for run in runs) == before.count(" ") // 2
-        assert all(run <= 5 for run in runs)
+        assert max(runs) <= 5 if runs else not before.count(" ")
 
     title, _ = make("TRepNNT_A", of, seed)
     (added,) = (Counter(title.split()) - Counter(TITLE.split())).items()
@@ -178,10 +179,9 @@ def test_abstracts_are_edited(name: str, title: str, abstract: str, expected: st
 
 
 @pytest.mark.parametrize("count", range(7))
-def test_halves_and_shares_are_rounded_down(count: int) -> None:
+def test_halves_are_rounded_down(count: int) -> None:
     of = paper("A model", " ".join(["graph", "market", "cell", "parser", "proof", "signal", "neuron"][:count]))
     assert len(make("TRepNNA_A", of)[0].split()) == 2 + count // 2
-    assert len(make("T_ADelRand", of)[1].split()) == count - 3 * count // 10
 
 
 def test_a_repeated_noun_is_repeated_wherever_it_stands() -> None:
@@ -209,7 +209,7 @@ def test_antonyms_are_one_word() -> None:
 )
 def test_only_english_abstracts_are_tagged(abstract: str, english: bool) -> None:
     assert is_english(abstract) == english
-    assert [each is not None for each in tag_papers([paper(TITLE, abstract).text])] == [english]
+    assert [tags is not None for tags in tag_papers([paper(TITLE, abstract).text])] == [english]
 
 
 @pytest.mark.parametrize("text", ["", " ", "我们" * 2_000, "x" * 5_000, "\x00 \\ $ % ^", "١٢٣ 12 3.5", "__ _a", "😀 a"])
