@@ -142,8 +142,8 @@ def _require_same_queries(one: pl.DataFrame, other: pl.DataFrame) -> None:
     queries = [set(run["query"].unique()) for run in (one, other)]
     if queries[0] != queries[1] or one["positives"][0] != other["positives"][0]:
         named = [
-            f"{run['pool'][0]} ({len(own):,} queries, {run['positives'][0]:,} positives)"
-            for run, own in zip((one, other), queries, strict=True)
+            f"{run['pool'][0]} ({len(queries_of):,} queries, {run['positives'][0]:,} positives)"
+            for run, queries_of in zip((one, other), queries, strict=True)
         ]
         raise InputError(
             f"{named[0]} and {named[1]} are samples of one pool, but have other queries",
@@ -164,14 +164,14 @@ def families(setups: Sequence[Setup]) -> list[tuple[str, list[Setup]]]:
     dataset = by_field.pop(None, [])
     tables = [("sizes", dataset)] if dataset else []
     if len(by_field) > 1:
-        if all(len(own) == 1 for own in by_field.values()):
-            return [*tables, ("fields", [own[0] for own in by_field.values()])]
+        if all(len(of_field) == 1 for of_field in by_field.values()):
+            return [*tables, ("fields", [of_field[0] for of_field in by_field.values()])]
         for size in sorted({size for _, size in setups}):
-            at_size = [setup for own in by_field.values() for setup in own if setup[1] == size]
+            at_size = [setup for of_field in by_field.values() for setup in of_field if setup[1] == size]
             if len(at_size) == len(by_field):
                 tables.append(("fields", at_size))
-                by_field = {name: [s for s in own if s[1] != size] for name, own in by_field.items()}
-    return [*tables, *(("sizes", own) for own in by_field.values() if own)]
+                by_field = {name: [s for s in of_field if s[1] != size] for name, of_field in by_field.items()}
+    return [*tables, *(("sizes", of_field) for of_field in by_field.values() if of_field)]
 
 
 def _field_order(name: str | None) -> tuple[int, str]:

@@ -212,16 +212,16 @@ def paired(scores: pl.DataFrame, first: str, second: str) -> tuple[pl.DataFrame,
 
 def _label(runs: pl.DataFrame, name: str) -> str:
     """Return the label of the one row that a name or label means."""
-    known = list(runs["label"].unique(maintain_order=True))
+    labels = list(runs["label"].unique(maintain_order=True))
     named = [run["label"] for run in runs.iter_rows(named=True) if is_called(run, name)]
-    found = [name] if name in known else list(dict.fromkeys(named))
-    if not found:
-        raise InputError(f"{name!r} must be a system that was scored on these pools", nearest(name, known))
-    if len(found) > 1:
+    matching = [name] if name in labels else list(dict.fromkeys(named))
+    if not matching:
+        raise InputError(f"{name!r} must be a system that was scored on these pools", nearest(name, labels))
+    if len(matching) > 1:
         raise InputError(
-            f"{name!r} must mean one row, got {'; '.join(found)}", "Give its label, or choose with --depth"
+            f"{name!r} must mean one row, got {'; '.join(matching)}", "Give its label, or choose with --depth"
         )
-    return found[0]
+    return matching[0]
 
 
 def most_different(
@@ -262,8 +262,8 @@ def most_different(
         if row["pool"] not in opened:
             opened[row["pool"]] = _Opened.of(stored.filter(pool=row["pool"]), labels)
         pool = opened[row["pool"]]
-        told = {"first": row[labels[0]], "second": row[labels[1]], **{k: row[k] for k in ("field", "size", "pool")}}
-        rows.append({**pool.query(row["query"]), **told, "positives": pool.positives(row["query"])})
+        figures = {"first": row[labels[0]], "second": row[labels[1]], **{k: row[k] for k in ("field", "size", "pool")}}
+        rows.append({**pool.query(row["query"]), **figures, "positives": pool.positives(row["query"])})
     return pl.DataFrame(rows, schema=QUERIES, orient="row")
 
 

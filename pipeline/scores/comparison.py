@@ -93,11 +93,14 @@ def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[st
     records = []
     for part in differences.partition_by("field", "size", maintain_order=True):
         some = part.row(0, named=True)
-        own = queries.filter(queries["field"].eq_missing(some["field"]), queries["size"] == some["size"])
+        of_pool = queries.filter(queries["field"].eq_missing(some["field"]), queries["size"] == some["size"])
         shared = ("first", "second", "field", "scope", "size", "pools", "queries", "interval", "level")
         figures = part.drop(shared, "changes").rename({"first_value": "first", "second_value": "second"})
-        told = {"differences": figures.rows(named=True), "most_different": own.drop("field", "size").rows(named=True)}
-        records.append({name: some[name] for name in shared} | told)
+        parts = {
+            "differences": figures.rows(named=True),
+            "most_different": of_pool.drop("field", "size").rows(named=True),
+        }
+        records.append({name: some[name] for name in shared} | parts)
     return records
 
 

@@ -311,30 +311,30 @@ def _tests(
 def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> pl.DataFrame:
     """Return figures with what identifies the rankings they are of."""
     of = {(run["label"], run["pool"]): run for run in runs.iter_rows(named=True)}
-    seed, told = draws.seed_of(runs), []
+    seed, records = draws.seed_of(runs), []
     for row in rows:
-        own = [of[row["label"], pool] for pool in row["pools"]]
-        samples = sorted({run["sample"] for run in own})
-        pools = [json.loads(run["pool_settings"]) for run in own]
+        rankings = [of[row["label"], pool] for pool in row["pools"]]
+        samples = sorted({run["sample"] for run in rankings})
+        pools = [json.loads(run["pool_settings"]) for run in rankings]
         shared = {
             key: value for key, value in pools[0].items() if key != "sample" and all(p.get(key) == value for p in pools)
         }
-        told.append({
-            "system": own[0]["system"], "corpus": own[0]["corpus"],
+        records.append({
+            "system": rankings[0]["system"], "corpus": rankings[0]["corpus"],
             "pool": row["pools"][0] if len(row["pools"]) == 1 else None,
             "sample": samples[0] if len(samples) == 1 and row["field"] != AVERAGE else None,
             "samples": samples, "level": draws.level, "alpha": draws.alpha,
             "family": draws.family, "margin": draws.margin, "best": False, "marked": False,
-            "queries_without_results": sum(run["queries_without_results"] for run in own),
-            "positives_not_in_collection": sum(run["positives_not_in_collection"] for run in own),
-            **{name: own[0][name] if len({run[name] for run in own}) == 1 else None for name in _SHARED},
+            "queries_without_results": sum(run["queries_without_results"] for run in rankings),
+            "positives_not_in_collection": sum(run["positives_not_in_collection"] for run in rankings),
+            **{name: rankings[0][name] if len({run[name] for run in rankings}) == 1 else None for name in _SHARED},
             "pool_settings": as_json(shared), "ties": "score descending, then paper id descending",
             "bootstrap_seed": seed, "resamples": draws.resamples, "permutations": draws.permutations,
-            "rankings": list(dict.fromkeys(run["ranking"] for run in own)),
-            "scores": list(dict.fromkeys(name for run in own for name in run["scores"])),
+            "rankings": list(dict.fromkeys(run["ranking"] for run in rankings)),
+            "scores": list(dict.fromkeys(name for run in rankings for name in run["scores"])),
             **row,
         })  # fmt: skip
-    return pl.DataFrame(told, schema=SUMMARY, orient="row")
+    return pl.DataFrame(records, schema=SUMMARY, orient="row")
 
 
 def _best(summary: pl.DataFrame) -> pl.DataFrame:

@@ -113,7 +113,7 @@ class Table:
         shown = {
             "title": printable(self.title),
             "corner": printable(self.corner),
-            "columns": tuple(Column(printable(each.group), printable(each.label)) for each in self.columns),
+            "columns": tuple(Column(printable(column.group), printable(column.label)) for column in self.columns),
             "lines": tuple(TableRow(printable(e.label), tuple(map(_shown, e.values)), e.summary) for e in self.lines),
             "notes": tuple(map(printable, self.notes)),
         }

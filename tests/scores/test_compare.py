@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,26 @@ def test_all_pairs_are_one_family() -> None:
     assert "Holm's correction over 3 pairs and pools" in table.notes[0]
 
 
+def test_the_margin_and_the_family_are_typed(
+    tmp_path: Path, pools: list[Artifact], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def printed(*words: str, code: int = 0) -> str:
+        assert main([*words, "--root", str(tmp_path)]) == code
+        out, error = capsys.readouterr()
+        return out if code == 0 else error
+
+    usual = replace(PROTOCOL, margin=0.025)
+    assert printed("compare", "bm25", "lsa", "--margin", "2.5").startswith(
+        as_text(compared(tmp_path, draws=usual), differing(tmp_path, 10))
+    )
+    shown = printed("show", "--margin", "2.5", "--baseline", "bm25", "--json")
+    assert {row["margin"] for row in json.loads(shown)["rows"]} == {0.025}
+    assert {row["family"] for row in json.loads(printed("show", "--family", "table", "--json"))["rows"]} == {"table"}
+    assert "margin must be above 0 and below 100 points, got 100" in printed("show", "--margin", "100", code=2)
+    report = json.loads(printed("report", "--margin", "2.5", "--family", "table", "--format", "csv", "--json"))
+    assert report["reports"][0].endswith("_family-table_margin-2.5")
+
+
 def test_queries_that_differ_most_with_their_positives_and_ranks(tmp_path: Path, pools: list[Artifact]) -> None:
     cases = [(sample, query) for sample in (0, 1) for query in CITED]
     gaps = {
@@ -202,7 +223,7 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
     assert [each["measure"] for each in found["differences"]] == ["recall@1"]
     (query,) = found["most_different"]
     assert [(each["first_rank"], each["second_rank"]) for each in query["positives"]] == [(None, 1)]
-    assert "two systems must be compared, got 1" in printed("bm25", code=2)
+    assert "two systems or more must be compared, got 1" in printed("bm25", code=2)
     assert "--year must be 2019 here, got 2018" in printed("bm25", "lsa", "--year", "2018", code=2)
     made.score(tmp_path, made.corpus(tmp_path), made.pool(tmp_path, made.corpus(tmp_path), seed=7), "lsa")
     assert "pools of one kind must be compared, got 2 kinds" in printed("bm25", "lsa", code=2)

@@ -106,11 +106,11 @@ def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> tuple[T
     title = f"Queries that differ most in {measure}"
     table = Table(title, "query", tuple(Column("", label) for label in labels), tuple(lines), notes)
     kept = ("query_id", "title", "year", "pool", "first", "second")
-    told = [
+    records = [
         {**{name: row[name] for name in kept}, "positives": [f"{p['paper_id']} {_rank(p)}" for p in row["positives"]]}
         for row in rows
     ]
-    return table, told
+    return table, records
 
 
 def _ranks(positives: Sequence[Mapping[str, Any]]) -> str:

@@ -79,17 +79,17 @@ class _Setting:
     def _table(self, part: TablePart) -> str:
         notes = [note for note in part.table.notes if not note.startswith("Provenance: ")]
         provenance = next((note for note in part.table.notes if note not in notes), part.source)
-        told = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+        below = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
         return (
             self.tools(part.name, part.files, len(part.table.lines))
             + _table(part.table)
-            + told
+            + below
             + _provenance(provenance)
         )
 
     def _leaderboard(self, part: Leaderboard) -> str:
         start = len(self.main["records"])
-        self.main["records"] += [dict(each) for each in part.records]
+        self.main["records"] += [dict(record) for record in part.records]
         return self.tools("leaderboard", part.files, len(part.records)) + _leaderboard(part, start)
 
     def _chart(self, part: Chart) -> str:
@@ -200,8 +200,8 @@ def _file(
         "style_hash": _hash(style),
         "style": style,
         "nav": "".join(
-            f'<div role="group" aria-label="{name}"><span>{name}</span>{" ".join(own)}</div>'
-            for name, own in links.items()
+            f'<div role="group" aria-label="{name}"><span>{name}</span>{" ".join(group)}</div>'
+            for name, group in links.items()
         ),
         "listing": "\n".join(
             f'<meta name="{name}" content="{escape(page.listing[name])}">' for name in LISTED if name in page.listing
@@ -263,8 +263,8 @@ def _table(table: Table) -> str:
         cells = "".join(f'<th scope="colgroup" colspan="{count}">{escape(label)}</th>' for label, count in spans)
         over = f"<tr><td></td>{cells}</tr>"
     starts = set(itertools.accumulate((count for _, count in spans), initial=0)) if over else set()
-    own = _header(table.corner, label=True)
-    own += "".join(_header(column.label, start=n in starts) for n, column in enumerate(table.columns))
+    heads = _header(table.corner, label=True)
+    heads += "".join(_header(column.label, start=n in starts) for n, column in enumerate(table.columns))
     bodies = ""
     for summary in (False, True):
         rows = "".join(
@@ -275,7 +275,7 @@ def _table(table: Table) -> str:
         bodies += f"<tbody{' class=summary' * summary}>{rows}</tbody>" if rows else ""
     return (
         f'<div class="scroll"><table class="sortable"><caption class="hidden">{escape(table.title)}</caption>'
-        f"<thead>{over}<tr>{own}</tr></thead>{bodies}</table></div>"
+        f"<thead>{over}<tr>{heads}</tr></thead>{bodies}</table></div>"
     )
 
 
@@ -314,11 +314,11 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
     """Return a row for each system, field and size; records of one row differ in their measure."""
     rows: dict[tuple[str, str, int | None], dict[str, int]] = {}
     best: dict[tuple[str, int | None, str], float] = {}
-    for number, each in enumerate(part.records):
-        place = str(each["field"] or DATASET), each["size"]
-        rows.setdefault((each["label"], *place), {})[each["measure"]] = number
-        value = sign_of(each["measure"]) * each["value"]
-        best[(*place, each["measure"])] = max(best.get((*place, each["measure"]), -math.inf), value)
+    for number, record in enumerate(part.records):
+        place = str(record["field"] or DATASET), record["size"]
+        rows.setdefault((record["label"], *place), {})[record["measure"]] = number
+        value = sign_of(record["measure"]) * record["value"]
+        best[(*place, record["measure"])] = max(best.get((*place, record["measure"]), -math.inf), value)
     several = len({field for _, field, _ in rows}) > 1
     margins = [record["margin"] for record in part.records if record["margin"] is not None]
     alike = f"≈ equivalent to it within {100 * margins[0]:g} points. " if margins else ""
@@ -328,9 +328,9 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
     for (label, field, size), numbers in rows.items():
         cells = ""
         for measure in part.measures:
-            found = numbers.get(measure)
-            wins = found is not None and sign_of(measure) * part.records[found]["value"] == best[field, size, measure]
-            cells += "<td>–</td>" if found is None else _opening(part, found, start, wins)
+            at = numbers.get(measure)
+            wins = at is not None and sign_of(measure) * part.records[at]["value"] == best[field, size, measure]
+            cells += "<td>–</td>" if at is None else _opening(part, at, start, wins)
         some = part.records[next(iter(numbers.values()))]
         count = "" if size is None else format_count(size)
         where = f'<td class="label">{escape(field)}</td>'
