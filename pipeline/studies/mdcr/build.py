@@ -138,9 +138,9 @@ def mean_jaccard(tops: Mapping[str, Sequence[Rows]]) -> dict[tuple[str, str], fl
     means = {}
     for first, second in itertools.combinations(tops, 2):
         values = []
-        for one, other in zip(tops[first], tops[second], strict=True):
-            union = len(np.union1d(one, other))
-            values.append((len(one) + len(other) - union) / union if union else 1.0)
+        for rows, others in zip(tops[first], tops[second], strict=True):
+            union = len(np.union1d(rows, others))
+            values.append((len(rows) + len(others) - union) / union if union else 1.0)
         means[first, second] = float(np.mean(values))
     return means
 

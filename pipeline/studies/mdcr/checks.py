@@ -179,11 +179,11 @@ class Precisions:
         return mean_of_means(self.values[draw], self.seed)
 
 
-def precisions(workspace: Workspace, recipe: Recipe, planned: Plan) -> Precisions:
+def average_precisions(workspace: Workspace, recipe: Recipe, planned: Plan) -> Precisions:
     """Return what the tables are made of."""
-    own = planned.draws[0]
+    benchmark = planned.draws[0]
     choices = {draw.name: draw.types() for draw in planned.draws}
-    choices |= {f"without {name}": own.types(without=name) for name in own.systems}
+    choices |= {f"without {name}": benchmark.types(without=name) for name in benchmark.systems}
     rows: dict[str, dict[str, list[Floats]]] = {name: {} for name in (*choices, LARGE)}
     for evaluation in planned.lists:
         lists, ranking = opened(workspace, evaluation)
@@ -195,13 +195,13 @@ def precisions(workspace: Workspace, recipe: Recipe, planned: Plan) -> Precision
     by_field = {
         name: {field: np.stack(of_field) for field, of_field in fields.items()} for name, fields in rows.items()
     }
-    return Precisions(planned.draws[-1].systems, own.systems, by_field, recipe.seed)
+    return Precisions(planned.draws[-1].systems, benchmark.systems, by_field, recipe.seed)
 
 
-def tau(one: Floats, other: Floats) -> Floats:
+def tau(first: Floats, second: Floats) -> Floats:
     """Return Kendall's tau of two orders of ``[systems, ...]``; a pair that is tied in one of them counts 0."""
-    pairs = itertools.combinations(range(len(one)), 2)
-    taus: Floats = np.mean([np.sign(one[a] - one[b]) * np.sign(other[a] - other[b]) for a, b in pairs], axis=0)
+    pairs = itertools.combinations(range(len(first)), 2)
+    taus: Floats = np.mean([np.sign(first[a] - first[b]) * np.sign(second[a] - second[b]) for a, b in pairs], axis=0)
     return taus
 
 
@@ -221,12 +221,12 @@ def systems_table(
     return StudyTable(name, grid(title, "system", {row[:2]: show(row) for row in rows}, notes), frame)
 
 
-def redraw_table(found: Precisions, rebuilds: int) -> StudyTable:
+def redraw_table(precisions: Precisions, rebuilds: int) -> StudyTable:
     """Return each system's figure in the benchmark, over its rebuilds, with matched negatives and in large pools."""
-    means = {"benchmark": found.macro(OWN), MATCHED: found.macro(MATCHED), LARGE: found.macro(LARGE)}
-    again = np.stack([found.macro(str(number)).value for number in range(1, rebuilds + 1)], axis=1)
+    means = {"benchmark": precisions.macro(OWN), MATCHED: precisions.macro(MATCHED), LARGE: precisions.macro(LARGE)}
+    again = np.stack([precisions.macro(str(number)).value for number in range(1, rebuilds + 1)], axis=1)
     rows = []
-    for place, (system, means_of_draws) in enumerate(zip(found.systems, again, strict=True)):
+    for place, (system, means_of_draws) in enumerate(zip(precisions.systems, again, strict=True)):
         rows += [Measurement(system, name, *mean.at(place)) for name, mean in means.items()]
         mean, least, most = (float(getattr(means_of_draws, name)()) for name in ("mean", "min", "max"))
         deviation = float(means_of_draws.std(ddof=1)) if rebuilds > 1 else None
@@ -239,37 +239,39 @@ def redraw_table(found: Precisions, rebuilds: int) -> StudyTable:
     return systems_table("redraws", "Systems under other candidates", rows, notes)
 
 
-def order_table(found: Precisions, rebuilds: int) -> StudyTable:
+def order_table(precisions: Precisions, rebuilds: int) -> StudyTable:
     """Return Kendall's tau between the order of systems in the benchmark and in other candidates."""
-    own, numbers = found.macro(OWN), [str(number) for number in range(1, rebuilds + 1)]
+    benchmark, numbers = precisions.macro(OWN), [str(number) for number in range(1, rebuilds + 1)]
     rows = []
     for name, draws in ((f"{rebuilds} rebuilds", numbers), (MATCHED, [MATCHED]), ("large pools", [LARGE])):
-        others = [found.macro(draw) for draw in draws]
-        taus = [float(tau(own.value, other.value)) for other in others]
-        low, high = percentiles(np.mean([tau(own.draws, other.draws) for other in others], axis=0))
+        others = [precisions.macro(draw) for draw in draws]
+        taus = [float(tau(benchmark.value, other.value)) for other in others]
+        low, high = percentiles(np.mean([tau(benchmark.draws, other.draws) for other in others], axis=0))
         rows.append({"compared with": name, "tau": float(np.mean(taus)), "low": low, "high": high, "least": min(taus)})
     frame = pl.DataFrame(rows)
-    note = f"Kendall's tau over {len(found.systems)} systems, mean over rebuilds [95% interval over queries]."
-    return StudyTable("order", frame_table("Does the order of systems hold?", frame, [note, *found.few()], 2), frame)
+    note = f"Kendall's tau over {len(precisions.systems)} systems, mean over rebuilds [95% interval over queries]."
+    return StudyTable(
+        "order", frame_table("Does the order of systems hold?", frame, [note, *precisions.few()], 2), frame
+    )
 
 
-def bias_table(found: Precisions) -> StudyTable:
+def bias_table(precisions: Precisions) -> StudyTable:
     """Return what each system gains when one system's negatives are left out."""
-    own, rows = found.values[OWN], []
+    benchmark, rows = precisions.values[OWN], []
     gains = {
-        name: {field: values - own[field] for field, values in found.values[f"without {name}"].items()}
-        for name in found.chosen
+        name: {field: values - benchmark[field] for field, values in precisions.values[f"without {name}"].items()}
+        for name in precisions.chosen
     }
-    for place, system in enumerate(found.systems):
+    for place, system in enumerate(precisions.systems):
         changes = {name: {field: values[[place]] for field, values in gain.items()} for name, gain in gains.items()}
-        others = [name for name in found.chosen if name != system]
+        others = [name for name in precisions.chosen if name != system]
         if system in changes:
             changes[_OWN_COST] = {
                 field: gain - np.mean([changes[name][field] for name in others], axis=0)
                 for field, gain in changes[system].items()
             }
         rows += [
-            Measurement(system, name, *mean_of_means(change, found.seed).at(0)) for name, change in changes.items()
+            Measurement(system, name, *mean_of_means(change, precisions.seed).at(0)) for name, change in changes.items()
         ]
     notes = (
         "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",
@@ -278,19 +280,19 @@ def bias_table(found: Precisions) -> StudyTable:
     return systems_table("bias", "Whose negatives are left out", rows, notes)
 
 
-def power_table(found: Precisions, baseline: str, differences: Sequence[float]) -> StudyTable:
-    """Return how many queries a field needs so that a difference to the baseline is found.
+def power_table(precisions: Precisions, baseline: str, differences: Sequence[float]) -> StudyTable:
+    """Return how many queries a field needs so that a difference to the baseline is precisions.
 
     The formula is that of the paired test by normal approximation, with the mean variance of the fields.
     """
-    normal, base, rows = NormalDist(), found.systems.index(baseline), []
+    normal, base, rows = NormalDist(), precisions.systems.index(baseline), []
     factor = (normal.inv_cdf(1 - ALPHA / 2) + normal.inv_cdf(POWER)) ** 2
-    for place, system in enumerate(found.systems):
+    for place, system in enumerate(precisions.systems):
         if place == base:
             continue
-        changes = {field: values[place] - values[base] for field, values in found.values[OWN].items()}
+        changes = {field: values[place] - values[base] for field, values in precisions.values[OWN].items()}
         moments = [
-            bootstrap_means(np.stack([change, change**2]), seed=found.seed, item=field)
+            bootstrap_means(np.stack([change, change**2]), seed=precisions.seed, item=field)
             for field, change in changes.items()
         ]
         variance = float(np.mean([change.var() for change in changes.values()]))
@@ -298,7 +300,10 @@ def power_table(found: Precisions, baseline: str, differences: Sequence[float]) 
         for difference in differences:
             needed = (factor * spread / difference**2 for spread in (variance, low, high))
             rows.append(Measurement(system, f"{100 * difference:g} points", *needed))
-    notes = [f"Queries a field [95% interval]: power {POWER:.0%}, p < {ALPHA:g}, against {baseline}.", *found.few()]
+    notes = [
+        f"Queries a field [95% interval]: power {POWER:.0%}, p < {ALPHA:g}, against {baseline}.",
+        *precisions.few(),
+    ]
 
     def show(row: Measurement) -> str:
         return f"{row.value:,.0f} [{row.low:,.0f}, {row.high:,.0f}]"
@@ -309,12 +314,12 @@ def power_table(found: Precisions, baseline: str, differences: Sequence[float]) 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the four tables."""
     planned = plan(workspace, recipe)
-    found = precisions(workspace, recipe, planned)
+    precisions = average_precisions(workspace, recipe, planned)
     tables = [
-        redraw_table(found, recipe.rebuilds),
-        order_table(found, recipe.rebuilds),
-        bias_table(found),
-        power_table(found, recipe.baseline, recipe.differences),
+        redraw_table(precisions, recipe.rebuilds),
+        order_table(precisions, recipe.rebuilds),
+        bias_table(precisions),
+        power_table(precisions, recipe.baseline, recipe.differences),
     ]
     return StudyResult(tables, sources=[planned.benchmark.name])
 

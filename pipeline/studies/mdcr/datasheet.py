@@ -73,7 +73,7 @@ def datasheet(benchmark: Artifact, corpus: Artifact, recipe: Mapping[str, Any]) 
         "",
         "| file | bytes | SHA-256 |",
         "|---|---|---|",
-        *(f"| {each.path} | {each.bytes:,} | {each.sha256} |" for each in benchmark.outputs()),
+        *(f"| {file.path} | {file.bytes:,} | {file.sha256} |" for file in benchmark.outputs()),
         "",
     ]
     return "\n".join(lines)

@@ -83,13 +83,8 @@ def evaluations_of_lists(
 ) -> list[Evaluation]:
     """Return each system on each pool of lists, pool by pool; rankings have every pair. Nothing is made.
 
-    Args:
-        workspace: where tunings of BM25 lie.
-        corpus: of the pools.
-        pools: of lists (:func:`pipeline.studies.mdcr.lists.lists_pool_task`).
-        systems: with commas.
-        index: whose documents BM25 counts (:data:`INDEXES`).
-        validation: the pool of validation queries of each field, for weighted sums.
+    ``index`` says whose documents BM25 counts (:data:`INDEXES`). ``validation`` has the pool of validation queries of
+    each field, for weighted sums.
 
     Raises:
         InputError: a system or the index is unknown.

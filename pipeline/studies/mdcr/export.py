@@ -73,7 +73,7 @@ def export_folders(workspace: Workspace, folder: Path, split: str, output: Path)
         for path in write_pool(place, Pool(pool, Corpus(corpus))):
             if path.name == "exclusions.tsv":
                 path.unlink()  # the candidates of each query say the same
-        rows = ({"query-id": query, "corpus-ids": sorted(candidates_of(own))} for query, own in queries.items())
+        rows = ({"query-id": query, "corpus-ids": sorted(candidates_of(by_type))} for query, by_type in queries.items())
         files.write_text(place / TOP_RANKED, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         card = (place / "README.md").read_text(encoding="utf-8")
         files.write_text(place / "README.md", card.replace("dataset_info:\n", f"{_CONFIG}dataset_info:\n", 1))

@@ -137,10 +137,10 @@ def _similarities(neighbours: Matrix, originals: Matrix, order: npt.NDArray[np.i
         above += int(np.count_nonzero(cosines > mean + _ROUNDING))
         lowest, highest = min(lowest, float(cosines.min())), max(highest, float(cosines.max()))
         pairs += np.histogram(cosines, BINS)[0]
-    own = np.clip(np.einsum("nd,nd->n", unit[order], originals), -1, 1)
-    histogram = np.histogram(own, BINS)[0]
+    to_original = np.clip(np.einsum("nd,nd->n", unit[order], originals), -1, 1)
+    histograms = (pairs.tolist(), np.histogram(to_original, BINS)[0].tolist())
     deviation = max(squares - mean**2, 0.0) ** 0.5
-    return (mean, deviation, lowest, highest, above / count, float(own.mean()), pairs.tolist(), histogram.tolist())
+    return (mean, deviation, lowest, highest, above / count, float(to_original.mean()), *histograms)
 
 
 def overlap(ranking: Artifact, pool: Pool, depth: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:

@@ -42,7 +42,7 @@ def planned(root: Path, printed: dict[str, Any]) -> checks.Plan:
 
 @pytest.fixture(scope="module")
 def precisions(root: Path, planned: checks.Plan) -> checks.Precisions:
-    return checks.precisions(interface.open(root), recipe(), planned)
+    return checks.average_precisions(interface.open(root), recipe(), planned)
 
 
 def recipe() -> Recipe:
