@@ -127,10 +127,8 @@ def plan(workspace: Workspace, recipe: Recipe) -> Plan:
     """Return what is evaluated; the benchmark must have been made."""
     parts, task = study.benchmark(workspace, recipe)
     benchmark = made(workspace, task)
-    chosen, tested = (
-        tuple(benchmark.manifest.counts["model_negatives"]),
-        [part for part in parts if part.split == "test"],
-    )
+    tested = [part for part in parts if part.split == "test"]
+    chosen = tuple(benchmark.manifest.counts["model_negatives"])
     draws = [Draw(str(number), number, chosen) for number in range(recipe.rebuilds + 1)]
     draws.append(Draw(MATCHED, 0, task.config.systems))
     corpus = find_corpus(workspace.root, recipe.corpus or None)
@@ -189,9 +187,9 @@ def average_precisions(workspace: Workspace, recipe: Recipe, planned: Plan) -> P
         lists, ranking = opened(workspace, evaluation)
         for name, types in choices.items():
             rows[name].setdefault(lists.field, []).append(lists.values(ranking, ["map"], types)[0])
-    scores = values(runs_of(workspace.runner, planned.large)).filter(measure="map").sort("query", maintain_order=True)
-    for (field, _), of_system in scores.group_by("field", "ranking", maintain_order=True):
-        rows[LARGE].setdefault(str(field), []).append(of_system["value"].to_numpy())
+    scores = values(runs_of(workspace.runner, planned.large)).filter(measure="map")
+    for (field, _), of_system in scores.group_by("field", "system", maintain_order=True):
+        rows[LARGE].setdefault(str(field), []).append(of_system.sort("query")["value"].to_numpy())
     by_field = {
         name: {field: np.stack(of_field) for field, of_field in fields.items()} for name, fields in rows.items()
     }

@@ -153,23 +153,20 @@ def similarities(cosines: pl.DataFrame) -> StudyTable:
     return StudyTable("similarities", table, cosines.drop("pairs", "own"))
 
 
-def brittleness(classes: pl.DataFrame, measure: str) -> dict[str, float]:
-    """Return what each system's highly and partially similar neighbours lack to 100% in a measure, in percent.
-
-    Classes and corpora count alike. Of ``NN1_Ret`` it is the share that does not find its paper first.
-    """
-    similar = classes.filter(pl.col("measure") == measure, ~pl.col("category").str.ends_with("DS"))
-    return dict(similar.group_by("system", maintain_order=True).agg(100 - pl.col("value").mean()).iter_rows())
-
-
 def correlation(
     classes: pl.DataFrame, quality: Mapping[str, float], seed: int, limitations: Sequence[str] = ()
 ) -> StudyTable:
-    """Return brittleness beside the quality of each system, and their rank correlation."""
+    """Return brittleness beside the quality of each system, and their rank correlation.
+
+    Brittleness is what highly and partially similar neighbours lack to 100% in a measure; classes and corpora count
+    alike. Of ``NN1_Ret`` it is the share that does not find its paper first.
+    """
     precision, notes = np.array([100 * value for value in quality.values()]), []
     columns: dict[str, object] = {"system": list(quality), "MAP": precision}
     for measure in ("NN1_Ret", "AOP-10"):
-        brittle = np.array([brittleness(classes, measure)[system] for system in quality])
+        similar = classes.filter(pl.col("measure") == measure, ~pl.col("category").str.ends_with("DS"))
+        means = dict(similar.group_by("system").agg(pl.col("value").mean()).iter_rows())
+        brittle = np.array([100 - means[system] for system in quality])
         columns[f"brittleness, {measure}"] = brittle
         value, low, high = rank_correlation(brittle, precision, seed, measure)
         shown = "not defined: all are equal"

@@ -9,7 +9,7 @@ from pipeline.core.errors import InputError
 from pipeline.studies.neighbours.figures import marked
 from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.neighbours.plan import read_quality
-from pipeline.studies.neighbours.tables import best_of_titles, brittleness, correlation
+from pipeline.studies.neighbours.tables import best_of_titles, correlation
 from tests.studies.neighbours.test_operators import ABSTRACT, TITLE, paper
 
 
@@ -51,16 +51,10 @@ def test_the_best_system_is_that_of_task_i(corpora: str, over: str) -> None:
     assert best_of_titles(titles) == f"{best} (titles as queries, task I{over})"
 
 
-def test_brittleness_is_of_similar_neighbours_alone() -> None:
-    rows = [("a", "LL-HS", "NN1_Ret", 90.0), ("a", "LO-PS", "NN1_Ret", 70.0), ("a", "LO-DS", "NN1_Ret", 0.0)]
-    columns = ["system", "category", "measure", "value"]
-    classes = pl.DataFrame([*rows, ("a", "LL-HS", "AOP-10", 1.0)], columns, orient="row")
-    assert brittleness(classes, "NN1_Ret") == {"a": 20}
-
-
-def test_brittleness_is_correlated_with_quality() -> None:
+def test_brittleness_of_similar_neighbours_is_correlated_with_quality() -> None:
     rows = [(system, "LL-HS", "AOP-10", 90.0 - place) for place, system in enumerate("abcd")]
-    rows += [(system, "LL-HS", "NN1_Ret", 100.0) for system in "abcd"]
+    rows += [(system, "LO-PS", "NN1_Ret", 100.0) for system in "abcd"]
+    rows += [("a", "LO-DS", measure, 0.0) for measure in ("AOP-10", "NN1_Ret")]  # dissimilar: does not count
     classes = pl.DataFrame(rows, ["system", "category", "measure", "value"], orient="row")
     table = correlation(classes, {"a": 0.4, "b": 0.3, "d": 0.1}, seed=13)
     assert table.frame.rows() == [("a", 40, 0, 10), ("b", 30, 0, 11), ("d", 10, 0, 13)]
