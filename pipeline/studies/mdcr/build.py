@@ -104,26 +104,13 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
         for split, group in itertools.groupby(places, key=lambda place: place[0]):
             lists: dict[str, dict[int, Candidates]] = {}
             for place in group:
-                pool, field = pools[place], place[1]
+                pool, field, of_chosen = pools[place], place[1], {name: tops[place][name] for name in chosen}
                 kept = np.full(len(pool.query_rows), split == "test") | ~np.isin(pool.query_rows, test_rows)
-                drawn = sampler.draw(
-                    pool, split, {name: tops[place][name] for name in chosen}, sampler.most_cited(field), drawing.redraw
-                )
-                queries = itertools.compress(zip(pool.query_rows.tolist(), drawn, strict=True), kept)
-                lists[field] = dict(queries)
-                counts.update(_counted(split, list(lists[field].values()), drawing))
-                if split != "test":
-                    counts[f"{split}_queries_left_out_as_test_queries"] += int(np.count_nonzero(~kept))
-                counts[f"{split}_positives_after_query_year"] += sum(  # protocol 2 keeps them
-                    int(
-                        np.count_nonzero(
-                            corpus.attributes["year"][by_type[TRUE]] > pool.artifact.manifest.config["year"]
-                        )
-                    )
-                    for by_type in lists[field].values()
-                )
+                drawn = sampler.draw(pool, split, of_chosen, sampler.most_cited(field), drawing.redraw)
+                lists[field] = dict(itertools.compress(zip(pool.query_rows.tolist(), drawn, strict=True), kept))
+                counts.update(_counted(split, pool, list(lists[field].values()), drawing))
                 progress.add(1)
-            counts[f"{split}_papers"] += _write(out, split, corpus, lists)
+            counts[f"{split}_papers"] = _write(out, split, corpus, lists)
     return {
         **dict(counts),
         "left_out_fields": len(config.left_out),
@@ -152,12 +139,14 @@ def least_alike(jaccard: Mapping[tuple[str, str], float], systems: Sequence[str]
     return tuple(system for system in systems if system in lowest)
 
 
-def _counted(split: str, drawn: Sequence[Candidates], drawing: SamplingConfig) -> Counter[str]:
+def _counted(split: str, pool: Pool, drawn: Sequence[Candidates], drawing: SamplingConfig) -> Counter[str]:
     """Return what is counted of the queries of one field."""
 
     def fewer(names: Sequence[str], wanted: int) -> int:
         return sum(any(len(by_type[name]) < wanted for name in names) for by_type in drawn)
 
+    positives = np.concatenate([by_type[TRUE] for by_type in drawn])
+    younger = pool.corpus.attributes["year"][positives] > pool.artifact.manifest.config["year"]
     counts = {
         "fields": 1,
         "queries": len(drawn),
@@ -165,23 +154,26 @@ def _counted(split: str, drawn: Sequence[Candidates], drawing: SamplingConfig) -
         "queries_with_fewer_positives": fewer([TRUE], drawing.positives),
         "queries_with_fewer_graph_candidates": fewer([GRAPH], drawing.negatives),
         "queries_with_fewer_negatives": fewer([name for name in drawn[0] if name != TRUE], drawing.negatives),
+        "positives_after_query_year": int(np.count_nonzero(younger)),  # protocol 2 keeps them
     }
+    if split != "test":
+        counts["queries_left_out_as_test_queries"] = len(pool.query_rows) - len(drawn)
     return Counter({f"{split}_{name}": count for name, count in counts.items()})
 
 
 def _write(out: Workdir, split: str, corpus: Corpus, lists: Mapping[str, Mapping[int, Candidates]]) -> int:
     """Write the two files of a split, and return how many papers it has."""
-    listed = [rows for queries in lists.values() for by_type in queries.values() for rows in by_type.values()]
+    listed = [papers for queries in lists.values() for by_type in queries.values() for papers in by_type.values()]
     rows = np.unique(np.concatenate([*listed, *(list(queries) for queries in lists.values())])).astype(np.int64)
     ids = np.array(corpus.ids(rows), object)
 
-    def named(some: Rows | list[int]) -> list[str]:
-        names: list[str] = ids[np.searchsorted(rows, some)].tolist()
+    def named(papers: Rows | list[int]) -> list[str]:
+        names: list[str] = ids[np.searchsorted(rows, papers)].tolist()
         return names
 
     content = {
         field: {
-            query: {name: named(rows) for name, rows in by_type.items()}
+            query: {name: named(papers) for name, papers in by_type.items()}
             for query, by_type in zip(named(list(queries)), queries.values(), strict=True)
         }
         for field, queries in lists.items()

@@ -73,7 +73,7 @@ class Recipe:
         for name in self.classes:
             if name not in CLASSES:
                 raise InputError(f"a class must be one of the 32, got {name!r}", nearest(name, CLASSES))
-        if not isinstance(self.titles, int) or self.titles < 1:
+        if self.titles < 1:
             raise InputError(f"titles must be a number from 1, got {self.titles!r}", "The paper takes 1000")
 
     @property
