@@ -17,11 +17,11 @@ from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.studies.mdcr.conftest import (
     MEASURES,
     by_pytrec_eval,
+    close,
     evaluate,
     export_scores,
     pairs_of,
     random_lists,
-    same,
 )
 
 
@@ -39,7 +39,7 @@ def test_score_files_score_as_trec_eval(workspace: Path, tmp_path: Path, seed: i
     scores = {f"{query}_{paper}": float(chance.choice(drawn)) for query, paper in pairs_of(lists)}
     file.write_text(json.dumps(scores))
     expected = by_pytrec_eval(lists, scores)
-    assert same(score(workspace, tmp_path, file, "--split", "val"), expected)
+    assert score(workspace, tmp_path, file, "--split", "val") == close(expected)
     table = mdcr(workspace, *flags(f"score --benchmark {tmp_path} --split val --scores {file}")).stdout
     assert f"{100 * expected['AVG']['ndcg']:.4f}" in table
 
@@ -52,9 +52,9 @@ def test_systems_agree_with_their_score_file(workspace: Path, folder: Path, tmp_
     several = "pairs have another score in each field" in mdcr(workspace, *command).stderr
     assert several == (index == "field")
     expected = by_pytrec_eval(lists, json.loads(file.read_text()))
-    assert same(score(workspace, folder, file), expected)
+    assert score(workspace, folder, file) == close(expected)
     if index == "corpus":  # the score of a pair is the same in both fields
-        assert same(evaluate(workspace, folder, system, "--bm25-index", index), expected)
+        assert evaluate(workspace, folder, system, "--bm25-index", index) == close(expected)
 
 
 def test_a_run_of_another_tool_is_scored_on_every_field(workspace: Path, folder: Path, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_run_of_another_tool_is_scored_on_every_field(workspace: Path, folder:
     scores = export_scores(workspace, folder, "lsa", tmp_path / "scores.json")
     lines = [f"{key.replace('_', ' Q0 ')} 1 {score!r} theirs\n" for key, score in scores.items()]
     run.write_text("".join(lines))
-    assert same(evaluate(workspace, folder, f"run:{run}"), by_pytrec_eval(read_lists(folder, "test"), scores))
+    assert evaluate(workspace, folder, f"run:{run}") == close(by_pytrec_eval(read_lists(folder, "test"), scores))
     run.write_text("".join(lines[1:]))
     query, candidate = next(iter(scores)).split("_")
     line = one_line_error(mdcr(workspace, *flags(f"eval --benchmark {folder} --model run:{run}")))
