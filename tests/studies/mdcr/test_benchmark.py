@@ -28,12 +28,11 @@ from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.stages.killed import finish, starter
 
 SYSTEMS = "bm25,bm25:k1=2,b=0.9,bm25:k1=0.1,b=0.1"
-FIELDS = ("Physics", "Medicine", "Art")
 SETTINGS = {"corpus": "tiny", "systems": SYSTEMS, "model_negatives": "", "size": "200", "queries": 6, "top": 30}
 
 
-def recipe(**settings: Any) -> Recipe:
-    chosen: Recipe = read_recipe(find("mdcr").default_recipe, Recipe, SETTINGS | settings)
+def recipe() -> Recipe:
+    chosen: Recipe = read_recipe(find("mdcr").default_recipe, Recipe, SETTINGS)
     return chosen
 
 
@@ -44,7 +43,9 @@ def crowded(root: Path, seed: int) -> None:
     for number in range(400):
         paper = made_up_paper(number) | {"year": int(chance.choice([2010, 2019, 2019, 2021]))}
         paper["title"] = paper["title"] if number % 7 else f"Same title {number % 3}"
-        paper["fields"] = sorted(chance.choice(FIELDS, chance.integers(1, 3), replace=False).tolist())
+        paper["fields"] = sorted(
+            chance.choice(["Physics", "Medicine", "Art"], chance.integers(1, 3), replace=False).tolist()
+        )
         papers.append(paper)
     links = np.unique(chance.integers(0, 400, (3_000, 2)), axis=0)
     make_corpus(root, papers, [(f"{a:05d}", f"{b:05d}") for a, b in links.tolist() if a != b])

@@ -98,7 +98,8 @@ def test_systems_are_measured_on_every_task_and_class(study: Any) -> None:
 
 
 def test_neighbours_of_all_papers_are_candidates_unless_sampled(study: Any, command: list[str], tmp_path: Path) -> None:
-    few = mdcr_json(tmp_path, *command, "--set", "candidates=sampled")
+    settings = ["candidates=sampled", 'classes=["T_A_DelNNChar"]', "standardise=false"]
+    few = mdcr_json(tmp_path, *command, *(word for setting in settings for word in ("--set", setting)))
     misspelt = []
     for printed, papers, noted in ((study, 60, False), (few, 12, True)):
         assert max(row["neighbours"] for row in printed["tables"]["counts"]) == papers
