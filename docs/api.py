@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from griffe import Parser, load
+from griffe import GriffeLoader, Parser
 from griffe2md import ConfigDict, render_object_docs
 
 from pipeline.corpus.poolconfig import SETTINGS
@@ -15,7 +15,7 @@ _LINK = r"\[([^\]]*)\]\(#[^)]*\)"
 MODULES = (
     "pipeline.api",
     "pipeline.stages.selection",
-    "pipeline.views",
+    "pipeline.exchange.views",
     "pipeline.scores.plot",
     "pipeline.scores.summary.summarise",
     "pipeline.scores.summary.SUMMARY",
@@ -33,11 +33,10 @@ def page() -> str:
     config = ConfigDict(
         show_if_no_docstring=False, show_submodules=False, heading_level=2, show_root_full_path=True, filters=["!^_"]
     )
-    parts = []
-    for name in MODULES:
-        found = load(name, docstring_parser=Parser.google, search_paths=[Path(__file__).parents[1]])
-        parts.append(render_object_docs(found, config))
-    rows = [f"| `{each.name}` | {each.help} | {each.usual} |" for each in SETTINGS.values()]
+    loader = GriffeLoader(docstring_parser=Parser.google, search_paths=[Path(__file__).parents[1]])
+    package = loader.load("pipeline")
+    parts = [render_object_docs(package[name.removeprefix("pipeline.")], config) for name in MODULES]
+    rows = [f"| `{setting.name}` | {setting.help} | {setting.usual} |" for setting in SETTINGS.values()]
     table = ["## Settings of pools", "", "| keyword | meaning | default |", "|---|---|---|", *rows, ""]
     text = "# Python interface\n\n" + "\n".join([*parts, *table])
     text = re.sub(r":[a-z]+:`~?(?:pipeline\.)?([^`]+)`", r"`\1`", text)

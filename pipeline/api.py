@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.cluster.guard import check_not_running
+from pipeline.cluster.batch import check_not_running
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError, spell_as
 from pipeline.core.resources import Resources
@@ -24,12 +24,11 @@ from pipeline.core.workspace import EXPORTS, corpus_names, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
-from pipeline.possible import skip_infeasible
-from pipeline.stages.pool import explained
+from pipeline.exchange.views import PoolView, RankingView
+from pipeline.stages.pool import explained, skip_infeasible
 from pipeline.stages.search import DEFAULT_DEPTH
 from pipeline.stages.selection import Names, joined
 from pipeline.stages.selection import selection as selection
-from pipeline.views import PoolView, RankingView
 
 if TYPE_CHECKING:
     import polars as pl

@@ -188,7 +188,7 @@ def read(release: Release) -> tuple[list[dict[str, Any]], PaperBatch]:
 def gathered(found: Iterable[PaperBatch]) -> tuple[list[dict[str, Any]], PaperBatch]:
     """Return the papers of batches, and what all of them counted."""
     batches = list(found)
-    total = PaperBatch(batches[0].papers, 0)
+    total = PaperBatch(batches[0].papers, read=0)
     for batch in batches:
         total.read += batch.read
         total.dropped += batch.dropped

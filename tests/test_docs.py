@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import from_make
 from pipeline.cli.arguments import parser
+from pipeline.cli.spelling import variables
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -47,11 +47,8 @@ def commands(page: Path, tool: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_and_options_exist(page: Path) -> None:
     for name, rest in commands(page, "mdcr"):
-        assert set(re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", rest)) <= {*COMMANDS[name]._option_string_actions}, (
-            name,
-            rest,
-        )
-    every = {option for each in COMMANDS.values() for option in each._option_string_actions} | TOOLS
+        assert set(re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", rest)) <= {*COMMANDS[name].options}, (name, rest)
+    every = TOOLS.union(*(command.options for command in COMMANDS.values()))
     assert set(re.findall(r"`(--[a-z][a-z0-9-]+)", page.read_text())) <= every
 
 
@@ -63,8 +60,8 @@ def test_goals_and_variables_of_make_exist(page: Path) -> None:
     for first, rest in commands(page, "make"):
         named = [word for word in (first, *rest.split()) if re.fullmatch("[a-z]+", word)]
         assert {*named} <= goals, (first, rest)
-        takes = own.union(*(from_make.variables(COMMANDS[name]) for name in named if name in COMMANDS))
-        takes |= {*from_make.variables(COMMANDS["study"])} if first == "benchmark" else set()
+        takes = own.union(*(variables(COMMANDS[name]) for name in named if name in COMMANDS))
+        takes |= {*variables(COMMANDS["study"])} if first == "benchmark" else set()
         assert set(re.findall(r"(?<!\S)([A-Z][A-Z0-9_]+)=", rest)) <= takes, (first, rest)
 
 

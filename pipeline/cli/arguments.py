@@ -20,10 +20,22 @@ _FILES = "with commas: page, markdown, csv, latex, figures (default: all)"
 _WORD = "first word"
 """Where a parser keeps the word behind the name of a command; no option has this name."""
 
+_MARGIN = "points: test whether systems are equivalent, within this difference of a measure in percent"
 _CORPUS = "name of the corpus (default: the only one)"
 
-_ALL = "memory workers device repair dry-run verbose json"
+_RUNNING: Mapping[str, dict[str, Any]] = {
+    "memory": {"action": "store", "help": "memory of a stage, such as 4G (default: half the machine)"},
+    "workers": {"action": "store", "type": int, "help": "processes or threads (default: the machine's cores)"},
+    "device": {"action": "store", "default": "auto", "help": "auto, cpu, cuda or cuda:N"},
+    "repair": {"help": "verify what is there and rebuild damaged files"},
+    "dry-run": {"help": "print what would be made, and make nothing"},
+    "verbose": {"help": "print the time of each step, and rates"},
+    "json": {"help": "print results as JSON"},
+    "quiet": {"help": "print only errors and what is left out"},
+}
 """Options of how a command runs; those it takes are named with it. Every command takes --root and --quiet."""
+
+_ALL = "memory workers device repair dry-run verbose json"
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,6 +49,11 @@ class Parser(argparse.ArgumentParser):
     word = ""
     required = ""
 
+    @property
+    def options(self) -> dict[str, bool]:
+        """Its options, with dashes, and whether each takes a value."""
+        return {text: option.nargs != 0 for text, option in self._option_string_actions.items() if text[:2] == "--"}
+
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse the words of a command line.
 
@@ -49,10 +66,9 @@ class Parser(argparse.ArgumentParser):
         options, unknown = self.parse_known_args(words)
         command = commands[options.command]
         if unknown:
-            options_of = [text for text in command._option_string_actions if text.startswith("--")]
             text = unknown[0].partition("=")[0]
             what = f"option {text}" if text.startswith("-") else f"use for {text!r}"
-            remedy = nearest(text, options_of) if text.startswith("-") else f"See mdcr {options.command} --help"
+            remedy = nearest(text, command.options) if text.startswith("-") else f"See mdcr {options.command} --help"
             raise InputError(f"mdcr {options.command} has no {what}", remedy)
         if word := command.word:
             first = vars(options).pop(_WORD)
@@ -64,9 +80,9 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def error(self, message: str) -> NoReturn:
-        """Raise what argparse found."""
-        found = re.fullmatch(r"argument (--[\w-]+): invalid (\w+) value: (.*)", message, re.DOTALL)
-        what = f"{found[1]} must be a {'whole ' * (found[2] == 'int')}number, got {found[3]}" if found else message
+        """Raise an error of argparse as one of ours."""
+        match = re.fullmatch(r"argument (--[\w-]+): invalid (\w+) value: (.*)", message, re.DOTALL)
+        what = f"{match[1]} must be a {'whole ' * (match[2] == 'int')}number, got {match[3]}" if match else message
         raise InputError(what, f"See {self.prog} --help")
 
     def add_word(self, name: str, about: str, *, required: bool = False) -> None:
@@ -76,7 +92,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(f"--{name}", help="the same, as an option")
 
     def _commands(self) -> argparse._SubParsersAction[Parser]:
-        return next(each for each in self._actions if isinstance(each, argparse._SubParsersAction))
+        return next(action for action in self._actions if isinstance(action, argparse._SubParsersAction))
 
 
 def parser() -> tuple[Parser, Mapping[str, Parser]]:
@@ -91,8 +107,8 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     _fetch(_command(commands, "fetch", "download a release: S2AG, OpenAlex or SciRepEval", "dry-run verbose json"))
-    _corpus(_command(commands, "corpus", "build a corpus from a release", "memory workers repair dry-run verbose json"))
     on_cpu = "memory workers repair dry-run verbose json"
+    _corpus(_command(commands, "corpus", "build a corpus from a release", on_cpu))
     pool = _command(commands, "pool", "draw queries, candidates and qrels", on_cpu)
     _selection(pool)
     _strict(pool)
@@ -131,10 +147,9 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     _export(_command(commands, "export", "write pools, rankings or scores for other tools"))
     report = _command(commands, "report", "write tables and plots of all scores", "dry-run json")
     report.add_argument("--output", type=Path, help="folder for the files (default: runs/reports)")
-    of_show = "memory workers device json"
-    show = _command(commands, "show", "print scores, corpora, pools or artifacts", of_show)
-    kinds = "table (default), corpora, corpus, pools, artifacts, vectors, fields or measures"
-    show.add_word("what", kinds)
+    reading = "memory workers device json"
+    show = _command(commands, "show", "print scores, corpora, pools or artifacts", reading)
+    show.add_word("what", "table (default), corpora, corpus, pools, artifacts, vectors, fields or measures")
     show.add_argument("--output", type=Path, help="corpus: folder to write its figures into")
     show.add_argument("--spot", type=int, help="vectors: papers of each store to encode again (default: 3)")
     show.add_argument("--check", type=Path, metavar="CSV", help="table: exit with 3 if figures differ from this table")
@@ -143,9 +158,12 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
         _choosing(command)
         _shown(command, formats)
 
-    compare = _command(commands, "compare", "compare two systems on the same pools, and show where they differ", "json")
-    compare.add_argument("systems", nargs="*", metavar="SYSTEM", help="two: names or labels of rows of mdcr show")
-    compare.add_argument("--model", help="the two systems with a comma, as make passes them")
+    compare = _command(commands, "compare", "compare systems on the same pools, and show where two differ", "json")
+    compare.add_argument(
+        "systems", nargs="*", metavar="SYSTEM", help="names or labels of rows of mdcr show; of more than two, all pairs"
+    )
+    compare.add_argument("--model", help="the systems with commas, as make passes them")
+    compare.add_argument("--margin", type=float, help=_MARGIN)
     compare.add_argument("--most", type=int, default=10, metavar="N", help="queries that differ most (default: 10)")
     compare.add_argument("--output", type=Path, help="folder for its page (default: one in runs/reports)")
     _choosing(compare, systems=False)
@@ -157,14 +175,12 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     study.add_argument("--model", help="systems in place of the recipe's")
     study.add_argument("--year", help="publication year in place of the recipe's")
     study.add_argument("--input", type=Path, help="folder in place of the recipe's")
-    study.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="other settings; several with ;"
-    )
+    about = "other settings; several with ;"
+    study.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=about)
     study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
     study.add_argument("--list", action="store_true", help="list what the input folder contains, and stop")
 
-    estimate = "estimate time, disk and memory of embedding, from a short probe"
-    plan = _command(commands, "plan", estimate, "memory workers device json")
+    plan = _command(commands, "plan", "estimate time, disk and memory of embedding, from a short probe", reading)
     _scoring(plan)  # takes what mdcr eval takes; papers that are embedded depend on little of it
     plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")
     models = _command(commands, "models", "list the encoders, and which of them are on this machine", "dry-run json")
@@ -181,24 +197,8 @@ def _command(commands: argparse._SubParsersAction[Parser], name: str, what: str,
     command = commands.add_parser(name, help=what, description=about, allow_abbrev=False)
     common = command.add_argument_group("how it runs (changes no result)")
     common.add_argument("--root", type=Path, default=Path(), help="workspace with corpora/, indexes/ and runs/")
-    values: dict[str, dict[str, Any]] = {
-        "memory": {"help": "memory of a stage, such as 4G (default: half the machine)"},
-        "workers": {"type": int, "help": "processes or threads (default: the machine's cores)"},
-        "device": {"default": "auto", "help": "auto, cpu, cuda or cuda:N"},
-    }
-    flags = {
-        "repair": "verify what is there and rebuild damaged files",
-        "dry-run": "print what would be made, and make nothing",
-        "verbose": "print the time of each step, and rates",
-        "json": "print results as JSON",
-        "quiet": "print only errors and what is left out",
-    }
-    taken = [*takes.split(), "quiet"]
-    for option, settings in (
-        values | {name: {"action": "store_true", "help": text} for name, text in flags.items()}
-    ).items():
-        if option in taken:
-            common.add_argument(f"--{option}", **settings)
+    for option in (name for name in _RUNNING if name in [*takes.split(), "quiet"]):
+        common.add_argument(f"--{option}", **{"action": "store_true", **_RUNNING[option]})
     return command
 
 
@@ -229,10 +229,10 @@ def _corpus(command: argparse.ArgumentParser) -> None:
     group.add_argument("--duplicates", default="keep", help="keep (default), drop, or merge with their citations")
     group.add_argument("--duplicates-by", help="doi, title (and year), or both (default)")
     group = command.add_argument_group("options of some sources")
-    for name, found in all_options().items():
-        about = {option.help: [source for source, other in found if other.help == option.help] for _, option in found}
+    for name, uses in all_options().items():
+        about = {option.help: [source for source, other in uses if other.help == option.help] for _, option in uses}
         text = "; ".join(f"{', '.join(sources)}: {what}" for what, sources in about.items())
-        action = "store" if found[0][1].parse else "store_true"
+        action = "store" if uses[0][1].parse else "store_true"
         group.add_argument("--" + name.replace("_", "-"), action=action, help=text)
 
 
@@ -243,12 +243,13 @@ def _strict(command: argparse.ArgumentParser) -> None:
 
 def _add(group: argparse._ActionsContainer, names: Iterable[str], *, defaults: bool = True) -> None:
     """Add options of settings of pools; ``defaults``: their help says what is used where they are left out."""
-    for each in (SETTINGS[name] for name in names):
-        about = f"{each.help} (default: {each.usual})" if defaults and each.kind is not bool else each.flag or each.help
-        how: dict[str, Any] = {"action": "store_const", "const": not each.default} if each.kind is bool else {}
-        if each.kind == tuple[Path, ...]:
+    for setting in (SETTINGS[name] for name in names):
+        flag = setting.kind is bool
+        about = f"{setting.help} (default: {setting.usual})" if defaults and not flag else setting.flag or setting.help
+        how: dict[str, Any] = {"action": "store_const", "const": not setting.default} if flag else {}
+        if setting.kind == tuple[Path, ...]:
             how = {"action": "append", "metavar": "FILE"}
-        group.add_argument(f"--{each.option}", dest=each.name, help=about, **how)
+        group.add_argument(f"--{setting.option}", dest=setting.name, help=about, **how)
 
 
 def _selection(command: argparse.ArgumentParser, *, drawn: bool = True) -> None:
@@ -351,4 +352,8 @@ def _shown(command: argparse.ArgumentParser, formats: str) -> None:
     group = command.add_argument_group("how scores are shown")
     group.add_argument("--format", help=formats)
     group.add_argument("--baseline", help="row to test the others against, by name or label (default: bm25)")
+    group.add_argument(
+        "--family", help="tests that Holm's correction takes together: system (default), or the whole table"
+    )
+    group.add_argument("--margin", type=float, help=_MARGIN)
     group.add_argument("--sort", metavar="MEASURE", help="rows by this measure, best first (default: as --model)")

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Collection, Sequence
 
 from pipeline.cli import options as read
-from pipeline.cli.making import downloads, feasible
+from pipeline.cli.making import downloads_first, feasible, plan_line
 from pipeline.cli.output import print_json
 from pipeline.cluster import batch, slurm
-from pipeline.cluster.guard import check_not_running
+from pipeline.cluster.batch import check_not_running
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.cluster.status import describe, render
 from pipeline.core.errors import InputError, nearest
@@ -32,33 +32,33 @@ def submit(options: argparse.Namespace) -> None:
         return
     if not slurm.available():
         raise InputError("sbatch is not on this machine", "Run this on a login node of a Slurm cluster")
-    made, targets = _batch(options), _targets(options)
-    check_not_running(made.root, targets, own=made)
-    found = batch.start(made, _commands(options), _settings(options), targets, read.runner(options).resources)
-    _say(made, found)
+    submitted, targets = _batch(options), _targets(options)
+    check_not_running(submitted.root, targets, own=submitted)
+    resources = read.runner(options).resources
+    _say(submitted, batch.start(submitted, _commands(options), _settings(options), targets, resources))
 
 
 def collect(options: argparse.Namespace) -> None:
     """Verify and publish what slices made, and submit what is missing; the dependent job runs this."""
-    made, targets = _batch(options), _targets(options)
-    found = batch.collect(made, _commands(options), _settings(options), targets, read.runner(options).resources)
-    _say(made, found)
-    if found is None and options.stage in ("score", "eval"):
+    submitted, targets, runner = _batch(options), _targets(options), read.runner(options)
+    submission = batch.collect(submitted, _commands(options), _settings(options), targets, runner.resources)
+    _say(submitted, submission)
+    if submission is None and options.stage in ("score", "eval"):
         from pipeline.cli.results import print_scores
 
-        runner, made_ids = read.runner(options), {task.id for task in targets}
-        scored = [one for one in read.evaluations(options, runner) if one.scores[0].id in made_ids]
-        print_scores(runner, scored, options)
+        made = {task.id for task in targets}
+        evaluations = read.evaluations(options, runner)
+        print_scores(runner, [evaluation for evaluation in evaluations if evaluation.scores[0].id in made], options)
 
 
 def jobs(options: argparse.Namespace) -> None:
     """Show the batches of a workspace."""
-    described = [describe(each) for each in batch.Batch.all(read.runner(options).root)]
+    described = [describe(submitted) for submitted in batch.Batch.all(read.runner(options).root)]
     if options.json:
         print_json({"batches": described})
         return
-    for each in described:
-        print(render(each))
+    for description in described:
+        print(render(description))
     if not described:
         say("nothing was submitted from this workspace: mdcr submit --help")
 
@@ -88,8 +88,8 @@ def _targets(options: argparse.Namespace) -> list[Task]:
 
 def _settings(options: argparse.Namespace) -> SlurmSettings:
     settings = SlurmSettings.read(options.recipe) if options.recipe else SlurmSettings()
-    given = {name: getattr(options, name) for name in ("nodes", "gpus", "partition", "time")}
-    return dataclasses.replace(settings, **{name: value for name, value in given.items() if value is not None})
+    typed = {name: getattr(options, name) for name in ("nodes", "gpus", "partition", "time")}
+    return dataclasses.replace(settings, **{name: value for name, value in typed.items() if value is not None})
 
 
 def _commands(options: argparse.Namespace) -> batch.Commands:
@@ -104,10 +104,8 @@ def _only_of_submit(name: str) -> tuple[set[str], set[str]]:
     from pipeline.cli.arguments import parser
 
     commands = parser()[1]
-    own = set(commands[name]._option_string_actions)
-    other = {text: each for text, each in commands["submit"]._option_string_actions.items() if text not in own}
-    flags = {text for text, each in other.items() if each.nargs == 0}
-    return set(other) - flags, flags
+    further = {text: takes for text, takes in commands["submit"].options.items() if text not in commands[name].options}
+    return {text for text, takes in further.items() if takes}, {text for text, takes in further.items() if not takes}
 
 
 def without(words: Sequence[str], options: Collection[str], flags: Collection[str]) -> list[str]:
@@ -127,17 +125,15 @@ def without(words: Sequence[str], options: Collection[str], flags: Collection[st
 def _print_missing(options: argparse.Namespace, targets: Sequence[Task]) -> None:
     for step in read.runner(options).plan(targets):
         how = "" if step.present else "  in slices" if step.task.units is not None else "  by one job"
-        if absent := downloads(step.task):
-            how += f"  (downloads {', '.join(absent)} first)"
-        print(f"{'have' if step.present else 'make':5}{step.task.stage:8}{step.task.name}{how}")
+        print(plan_line(step) + how + downloads_first(step))
 
 
-def _say(made: batch.Batch, found: batch.Round | None) -> None:
-    if found is None:
-        say(f"{made.folder.name}: all published")
+def _say(submitted: batch.Batch, submission: batch.Round | None) -> None:
+    if submission is None:
+        say(f"{submitted.folder.name}: all published")
         return
-    for stage, job in found.arrays.items():
-        say(f"{stage}: array job {job}, {found.slices} slices; script {made.folder / f'{stage}.sh'}")
-    for subcommand, job in found.whole_jobs.items():
-        say(f"{subcommand}: job {job}; script {made.folder / f'{subcommand}-whole.sh'}")
-    say(f"then: job {found.collect} verifies, publishes and goes on; progress: mdcr jobs")
+    for stage, job in submission.arrays.items():
+        say(f"{stage}: array job {job}, {submission.slices} slices; script {submitted.folder / f'{stage}.sh'}")
+    for subcommand, job in submission.whole_jobs.items():
+        say(f"{subcommand}: job {job}; script {submitted.folder / f'{subcommand}-whole.sh'}")
+    say(f"then: job {submission.collect} verifies, publishes and goes on; progress: mdcr jobs")

@@ -21,7 +21,7 @@ from pipeline.stages.systems import parse_systems
 from pipeline.studies import registry
 from pipeline.studies.recipe import read_recipe
 
-_OWN = ("scores", "export-scores", "bm25-index")
+_OF_BENCHMARKS = ("scores", "export-scores", "bm25-index")
 _RUNNING = {"root", "memory", "workers", "device", "repair", "dry-run", "verbose", "json", "quiet"}
 
 
@@ -31,9 +31,9 @@ def asked(options: argparse.Namespace) -> bool:
     Raises:
         InputError: a benchmark is missing where an option needs one, or systems are.
     """
-    given = [name for name in _OWN if getattr(options, name.replace("-", "_")) is not None]
-    if options.benchmark is None and given:
-        raise InputError(f"--{given[0]} must go with --benchmark", "Give the folder of the benchmark")
+    typed = [name for name in _OF_BENCHMARKS if getattr(options, name.replace("-", "_")) is not None]
+    if options.benchmark is None and typed:
+        raise InputError(f"--{typed[0]} must go with --benchmark", "Give the folder of the benchmark")
     if options.benchmark is not None and options.model is None and options.scores is None:
         raise InputError("a benchmark must be scored with --model or --scores, got neither", "Name the systems")
     return options.benchmark is not None
@@ -45,7 +45,8 @@ def score(options: argparse.Namespace) -> None:
     Raises:
         InputError: an option has no use here, or the benchmark or the score file is wrong.
     """
-    if unused := sorted(_given(options) - {*_OWN} - _RUNNING - {"benchmark", "model", "split"}):
+    words = {word.partition("=")[0].removeprefix("--") for word in options.words if word.startswith("--")}
+    if unused := sorted(words - {*_OF_BENCHMARKS} - _RUNNING - {"from-make", "benchmark", "model", "split"}):
         raise InputError(f"a benchmark has its own queries and candidates, got --{unused[0]}", "Leave it out")
     split = read.benchmark_split(options)
     if options.scores is not None:
@@ -88,8 +89,3 @@ def _score_file(options: argparse.Namespace, split: str) -> None:
     percent = frame.with_columns(pl.col(MEASURES) * 100)
     notes = ["Percent: trec_eval's map, ndcg and recall_5, mean over queries; AVG: mean over fields."]
     print(render_table(frame_table(options.scores.name, percent, notes, 4), ansi=sys.stdout.isatty()))
-
-
-def _given(options: argparse.Namespace) -> set[str]:
-    words = (word.partition("=")[0] for word in options.words)
-    return {word.removeprefix("--") for word in words if word.startswith("--")} - {"from-make"}

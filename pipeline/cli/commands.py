@@ -79,8 +79,7 @@ def corpus(options: argparse.Namespace) -> None:
     task = task_of(origin)
     if options.input and not SOURCES[options.source].has_folder:
         raise InputError(f"source {options.source} takes no --input, got {options.input}", "Leave it out")
-    made = make(runner, [task], options)
-    for artifact in made:
+    for artifact in make(runner, [task], options):
         name_corpus(runner.root, name, artifact)
         if options.json:
             print_json({"corpus": name, **described(artifact)})
@@ -107,31 +106,29 @@ def chain(options: argparse.Namespace) -> None:
 
 def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> None:
     """Plan the units of tasks, make one slice of what was planned, or what has no units."""
-    from pipeline.cluster.guard import check_not_running
+    from pipeline.cluster.batch import check_not_running
     from pipeline.cluster.resume import make_whole, resume
 
-    subcommand, text = options.command, options.slice
-    if text == "whole":
-        say(f"{make_whole(runner, tasks, subcommand)} artifacts made")
+    if options.slice == "whole":
+        say(f"{make_whole(runner, tasks, options.command)} artifacts made")
         return
-    if text == "plan":
+    if options.slice == "plan":
         check_not_running(runner.root, tasks)
         state = resume(runner.root, runner.resources, feasible(runner, tasks, options), light=False)
-        for each in state.pending:
-            say(f"{each.task.stage} {each.task.name}: {len(each.left)} of {len(each.units)} units are missing")
+        for work in state.pending:
+            say(f"{work.task.stage} {work.task.name}: {len(work.left)} of {len(work.units)} units are missing")
         return
-    part = Slice.parse(text)
-    own = [task for task in with_inputs(tasks) if task.stage == subcommand]
-    if not any(runner.published(task) or runner.planned(task) for task in own):
+    part = Slice.parse(options.slice)
+    of_stage = [task for task in with_inputs(tasks) if task.stage == options.command]
+    if not any(runner.published(task) or runner.planned(task) for task in of_stage):
         raise InputError("nothing was planned that could be made in slices", "Run it with --slice plan first")
-    say(f"slice {text}: {runner.work_slice(own, part)} units made")
+    say(f"slice {options.slice}: {runner.work_slice(of_stage, part)} units made")
 
 
 def score(options: argparse.Namespace) -> None:
     """Score rankings (eval: after making whatever is missing) and print the table."""
     from pipeline.cli import benchmark
-    from pipeline.cli.approximate import compared
-    from pipeline.cli.results import check_shown, print_scores
+    from pipeline.cli.results import check_shown, print_scores, recalls
 
     if benchmark.asked(options):
         benchmark.score(options)
@@ -143,4 +140,4 @@ def score(options: argparse.Namespace) -> None:
     made = {artifact.id for artifact in make(runner, tasks, options, stores=True)}
     scored = [evaluation for evaluation in evaluations if evaluation.scores[0].id in made]
     if scored:
-        print_scores(runner, scored, options, compared(runner, scored))
+        print_scores(runner, scored, options, recalls(runner, scored))

@@ -76,24 +76,18 @@ def _java() -> Finding:
 
 
 def _lucene() -> Finding:
-    version = _version("pyserini")
-    if version is None:
-        return Finding(
-            "Lucene", fine=False, found="pyserini is not installed", remedy=pip("install 'pyserini>=1.6,<2'")
-        )
-    return Finding("Lucene", fine=True, found=f"pyserini {version}")
+    if version := _version("pyserini"):
+        return Finding("Lucene", fine=True, found=f"pyserini {version}")
+    return Finding("Lucene", False, "pyserini is not installed", pip("install 'pyserini>=1.6,<2'"))
 
 
 def _faiss() -> Finding:
-    builds = {name: version for name in _FAISS if (version := _version(name))}
+    builds = [f"{name} {version}" for name in _FAISS if (version := _version(name))]
     if not builds:
-        return Finding(
-            "Faiss", False, "not installed", f"{pip('install faiss-cpu')}, or faiss-gpu on a GPU node (one only)"
-        )
-    found = ", ".join(f"{name} {version}" for name, version in builds.items())
-    if len(builds) > 1:
-        return Finding("Faiss", False, found, f"All give the module faiss: {pip('uninstall')} all but one")
-    return Finding("Faiss", fine=True, found=found)
+        remedy = f"{pip('install faiss-cpu')}, or faiss-gpu on a GPU node (one only)"
+        return Finding("Faiss", False, "not installed", remedy)
+    several = f"All give the module faiss: {pip('uninstall')} all but one" if len(builds) > 1 else ""
+    return Finding("Faiss", not several, ", ".join(builds), several)
 
 
 def _gpus() -> list[Finding]:
@@ -109,10 +103,9 @@ def _gpus() -> list[Finding]:
 def _torch() -> Finding:
     from pipeline.retrieve import dense
 
-    found = f"torch {_version('torch')} sees {dense.gpus()} GPUs"
-    if dense.gpus():
-        return Finding("", fine=True, found=found)
-    return Finding("", False, found, "Encoders and search use the CPU: install torch for this driver (pytorch.org)")
+    gpus = dense.gpus()
+    remedy = "" if gpus else "Encoders and search use the CPU: install torch for this driver (pytorch.org)"
+    return Finding("", gpus > 0, f"torch {_version('torch')} sees {gpus} GPUs", remedy)
 
 
 def _models() -> list[Finding]:

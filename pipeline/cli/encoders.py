@@ -28,69 +28,70 @@ def models(options: argparse.Namespace) -> None:
     what = options.what or "list"
     if options.dry_run and what != "lock":
         raise InputError(f"--dry-run must go with lock, got {what}", "Leave it out")
-    known = {each.name: each for each in registry.listings()}
+    encoders = {encoder.name: encoder for encoder in registry.listings()}
     if what == "lock":
         _lock(options)
     elif what == "list":
-        rows = [_whole(each) if options.json else _line(each) for each in known.values()]
+        rows = [_record(encoder) if options.json else _row(encoder) for encoder in encoders.values()]
         print_rows("models", rows, options)
-    elif what in known:
-        _show(known[what], options)
+    elif what in encoders:
+        _show(encoders[what], options)
     else:
-        choices = ("list", "lock", *known)
-        raise InputError(f"mdcr models {what} is unknown", nearest(what, choices))
+        raise InputError(f"mdcr models {what} is unknown", nearest(what, ("list", "lock", *encoders)))
 
 
-def _line(each: registry.Listing) -> dict[str, str]:
+def _row(encoder: registry.Listing) -> dict[str, str]:
     """Return the row of an encoder, with one published figure of each main experiment."""
-    figures = [next((f for f in each.published.items() if f[0].startswith(f"{name}.")), None) for name in _HEADLINES]
+    published = encoder.published.items()
+    figures = [next((f for f in published if f[0].startswith(f"{name}.")), None) for name in _HEADLINES]
     return {
-        "model": each.name,
-        "here": "yes" if each.available else "no",
-        "source": " + ".join(filter(None, (each.source, each.adapter))) or "fitted on the corpus",
-        "revision": each.revision[:12] or "-",
-        "licence": each.licence or "-",
+        "model": encoder.name,
+        "here": "yes" if encoder.available else "no",
+        "source": " + ".join(filter(None, (encoder.source, encoder.adapter))) or "fitted on the corpus",
+        "revision": encoder.revision[:12] or "-",
+        "licence": encoder.licence or "-",
         "published": ", ".join(f"{figure[0]} {registry.as_printed(figure[1])}" for figure in figures if figure) or "-",
     }
 
 
-def _whole(each: registry.Listing) -> dict[str, Any]:
+def _record(encoder: registry.Listing) -> dict[str, Any]:
     return {
-        **_line(each),
-        "revision": each.revision,
-        "published": dict(each.published),
-        "exclusions": list(each.exclusions),
-        "folder": str(each.folder or ""),
+        **_row(encoder),
+        "revision": encoder.revision,
+        "published": dict(encoder.published),
+        "exclusions": list(encoder.exclusions),
+        "folder": str(encoder.folder or ""),
     }
 
 
-def _show(each: registry.Listing, options: argparse.Namespace) -> None:
+def _show(encoder: registry.Listing, options: argparse.Namespace) -> None:
     if options.json:
-        print_rows("models", [_whole(each)], options)
+        print_rows("models", [_record(encoder)], options)
         return
-    values = {**_line(each), "revision": each.revision or "-", "folder": str(each.folder or "-")}
-    values |= {"training queries": " ".join(each.exclusions) or "-", "published": "" if each.published else "-"}
+    values = {**_row(encoder), "revision": encoder.revision or "-", "folder": str(encoder.folder or "-")}
+    values |= {"training queries": " ".join(encoder.exclusions) or "-", "published": "" if encoder.published else "-"}
     for name, value in values.items():
         print(printable(f"{name:18}{value}".rstrip()))
-    for name, figure in each.published.items():
+    for name, figure in encoder.published.items():
         print(f"  {name:32}{registry.as_printed(figure):>8}")
 
 
 def _lock(options: argparse.Namespace) -> None:
-    found = lock.resolve(registry.repositories())
-    known = [each for each in found if each.commit]
-    if known and not options.dry_run:
-        lock.write(known)
+    repositories = lock.resolve(registry.repositories())
+    lockable = [repository for repository in repositories if repository.commit]
+    if lockable and not options.dry_run:
+        lock.write(lockable)
     rows = [
-        {"hub": each.hub, "asked": each.asked, "commit": each.commit or "unknown", "from": each.origin or "-"}
-        for each in found
+        {"hub": entry.hub, "asked": entry.asked, "commit": entry.commit or "unknown", "from": entry.origin or "-"}
+        for entry in repositories
     ]
     print_rows("locked", rows, options)
-    if known:
-        say(f"{len(known)} of {len(found)} {'would be locked' if options.dry_run else 'locked'} in {lock.FILE}")
-    if len(known) < len(found):
+    count, missing = len(repositories), len(repositories) - len(lockable)
+    if lockable:
+        say(f"{len(lockable)} of {count} {'would be locked' if options.dry_run else 'locked'} in {lock.FILE}")
+    if missing:
         raise StageError(
-            f"{len(found) - len(known)} of {len(found)} models and adapters are not locked: they are not in the cache "
+            f"{missing} of {count} models and adapters are not locked: they are not in the cache "
             f"{hub.cache_folder()}, and the hub cannot be reached or does not know them",
             "Where there is a network run: mdcr models lock",
         )
@@ -102,8 +103,8 @@ def plan(options: argparse.Namespace) -> None:
 
     runner = read.runner(options)
     precision = parse_precision(options.precision)
-    known = corpus_names(runner.root, studies=False)
-    corpus = find_corpus(runner.root, options.corpus) if options.corpus or len(known) == 1 else None
+    named = options.corpus or len(corpus_names(runner.root, studies=False)) == 1
+    corpus = find_corpus(runner.root, options.corpus) if named else None
     sums = uses(options.model, "wsum")
     sizes = [_papers(pools, len(Corpus(corpus)) if corpus else None) for pools in _pools(options, corpus, sums=sums)]
     names = encoder_names(options.model)

@@ -27,6 +27,9 @@ from pipeline.stages.systems import system_names
 _CHOOSING = ("corpus", "depth", *SETTINGS)
 """Options that choose scores, beside ``--model``."""
 
+_UNUSED = {"engine": "auto", "precision": None, "bm25_engine": "postings", "allow_unknown": False}
+"""Options that choose no scores, with their defaults."""
+
 
 def export(options: argparse.Namespace) -> None:
     """Export what was asked for, after making what is missing, and print the files."""
@@ -70,22 +73,21 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     runner = repaired(options)
     tasks = [evaluation.ranking for evaluation in read.evaluations(options, runner)]
     opened = Corpus(find_corpus(runner.root, options.corpus))
-    of_id = {artifact.id: artifact for artifact in published(runner.root / POOLS)}
+    pool_artifacts = {artifact.id: artifact for artifact in published(runner.root / POOLS)}
     for artifact in make(runner, tasks, options, stores=True):
         path = folder / f"{artifact.name}.{rankings.FORMATS[options.format]}"
-        pool = Pool(of_id[artifact.manifest.inputs["pool"]], opened)
+        pool = Pool(pool_artifacts[artifact.manifest.inputs["pool"]], opened)
         rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, artifact.name, options.format)
         yield path
 
 
 def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write what was scored as one file; an option that is not given restricts nothing."""
-    others = {"engine": "auto", "precision": None, "bm25_engine": "postings", "allow_unknown": False}
-    if unused := [name for name, usual in others.items() if getattr(options, name) != usual]:
-        known = ", ".join(map(option, ("model", *_CHOOSING)))
-        raise InputError(f"export scores takes {known}, got --{unused[0].replace('_', '-')}", "Leave it out")
-    chosen = {name: getattr(options, name) for name in _CHOOSING}
-    frame = Workspace(read.runner(options)).scores(**chosen, systems=options.model)
+    if unused := [name for name, usual in _UNUSED.items() if getattr(options, name) != usual]:
+        taken = ", ".join(map(option, ("model", *_CHOOSING)))
+        raise InputError(f"export scores takes {taken}, got --{unused[0].replace('_', '-')}", "Leave it out")
+    settings = {name: getattr(options, name) for name in _CHOOSING}
+    frame = Workspace(read.runner(options)).scores(**settings, systems=options.model)
     path = folder / f"scores.{frames.FORMATS[options.format]}"
     if options.dry_run:
         say(f"{len(frame):,} scores would be written to {path}")
@@ -108,8 +110,8 @@ def _benchmark(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write the vectors of each pool's papers by each encoder as a file."""
     runner = repaired(options)
-    found = read.evaluations(options, runner)
-    make(runner, [task for evaluation in found for task in evaluation.embed], options, stores=True)
+    tasks = [task for evaluation in read.evaluations(options, runner) for task in evaluation.embed]
+    make(runner, tasks, options, stores=True)
     if options.dry_run:
         return
     workspace = Workspace(runner)

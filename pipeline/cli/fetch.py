@@ -57,7 +57,7 @@ def fetch(options: argparse.Namespace) -> None:
         say(f"next: mdcr study scirepeval --list --input {folder}")
         return
     datasets = {remote.name.partition("/")[0] for remote in remotes}
-    for dataset in sorted(each for each in datasets if each.startswith("embeddings-")):
+    for dataset in sorted(dataset for dataset in datasets if dataset.startswith("embeddings-")):
         say(f"next: mdcr eval --corpus NAME --model vectors:{folder / dataset}")
     if options.source != "s2ag" or "papers" in datasets:
         say(f"next: mdcr corpus --source {options.source} --input {folder} --corpus NAME")
@@ -65,15 +65,13 @@ def fetch(options: argparse.Namespace) -> None:
 
 def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
     if options.source == "openalex":
-        return openalex_files.OpenAlexCatalogue(
-            session, options.snapshot or "jsonl", options.endpoint or openalex_files.ENDPOINT
-        )
+        endpoint = options.endpoint or openalex_files.ENDPOINT
+        return openalex_files.OpenAlexCatalogue(session, options.snapshot or "jsonl", endpoint)
+    datasets = [name.strip() for name in options.datasets.split(",")] if options.datasets else []
     if options.source == "scirepeval":
-        names = [name.strip() for name in (options.datasets or "").split(",") if name.strip()]
-        return SciRepEvalCatalogue(names, bool(options.train), options.endpoint)
-    datasets = [name.strip() for name in options.datasets.split(",")] if options.datasets else s2ag.DATASETS
+        return SciRepEvalCatalogue([name for name in datasets if name], bool(options.train), options.endpoint)
     release, endpoint = options.release or "latest", options.endpoint or s2ag.ENDPOINT
-    return s2ag.S2agCatalogue(session, release, _api_key(options), datasets, endpoint)
+    return s2ag.S2agCatalogue(session, release, _api_key(options), datasets or s2ag.DATASETS, endpoint)
 
 
 def _api_key(options: argparse.Namespace) -> str | None:

@@ -6,7 +6,8 @@ import argparse
 import fcntl
 import shutil
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,10 +41,10 @@ Slices on other machines hold no lock, and a command that was stopped names its 
 """
 
 _FOLDERS = (SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, POOLS, CORPORA)
-"""Rooms of artifacts, users of others first."""
+"""Folders of artifacts; an artifact's inputs lie in later ones."""
 
 _STORES = (VECTORS, TERMS)
-"""Rooms of stores, each a folder of segments. A segment is kept with its corpus: other pools use it too."""
+"""Folders of stores, each a folder of segments. A segment is kept with its corpus: other pools use it too."""
 
 
 @dataclass(frozen=True)
@@ -56,91 +57,85 @@ class Unused:
     @property
     def bytes(self) -> int:
         """Size of its files."""
-        return sum(each.stat().st_size for each in self.path.rglob("*") if each.is_file() and not each.is_symlink())
+        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file() and not file.is_symlink())
 
 
 def gc(options: argparse.Namespace) -> None:
     """List what no named corpus needs, or remove it."""
     root = read.runner(options).root
-    found = unused(root)
+    folders = unused(root)
     if options.delete:
-        _refuse_busy(root)
+        _check_idle(root)
+    sizes = [folder.bytes / 1e6 for folder in folders]
     rows = [
-        {"path": str(each.path.relative_to(root)), "MB": round(each.bytes / 1e6, 1), "why": each.why} for each in found
+        {"path": str(folder.path.relative_to(root)), "MB": round(size, 1), "why": folder.why}
+        for folder, size in zip(folders, sizes, strict=True)
     ]
-    total = sum(each.bytes for each in found) / 1e6
     if options.delete:
-        for each in found:
-            _remove(each.path)
-    if found or options.json:
+        for folder in folders:
+            _remove(folder.path)
+    if folders or options.json:
         print_rows("unused", rows, options)
-    said = "removed" if options.delete else "can be removed: mdcr gc --delete"
-    say(f"{len(found)} folders, {total:,.1f} MB {said}" if found else "everything is in use")
+    done = "removed" if options.delete else "can be removed: mdcr gc --delete"
+    say(f"{len(folders)} folders, {sum(sizes):,.1f} MB {done}" if folders else "everything is in use")
 
 
 def unused(root: Path) -> list[Unused]:
-    """Return what no named corpus needs, users of others first.
+    """Return what no named corpus needs; an artifact comes before its inputs.
 
     An artifact is kept if its corpus has a name, is an input of one that has, or was made within a day; if its pool and
     (scores) its ranking are kept; and if no newer version replaces it. Artifacts with damaged manifests, which
     ``--repair`` mends, stay too.
     """
-    parents = [
-        *_FOLDERS[:-2],
-        *(f"{name}/{each.name}" for name in _STORES for each in _folders(root / name)),
-        *_FOLDERS[-2:],
+    stores = [f"{name}/{store.name}" for name in _STORES for store in _folders(root / name)]
+    parents = [*_FOLDERS[:-2], *stores, *_FOLDERS[-2:]]
+    artifacts = [(parent, artifact) for parent in parents for artifact in published(root / parent)]
+    short_ids = {folder.name[-SHORT_ID:] for parent in parents for folder in _folders(root / parent)}
+    corpora = _needed_corpora(root, {artifact.id: artifact for _, artifact in artifacts})
+    newest = Counter[str]()
+    for _, artifact in artifacts:
+        newest[_alike(artifact)] = max(newest[_alike(artifact)], artifact.manifest.stage_version)
+    reasons: dict[str, str] = {}
+    for parent, artifact in reversed(artifacts):  # inputs first
+        why = _why(artifact, parent, corpora, short_ids, reasons)
+        if not why and artifact.manifest.stage_version < newest[_alike(artifact)]:
+            why = f"version {newest[_alike(artifact)]} replaces it"
+        if why:
+            reasons[artifact.id] = why
+    published_folders = [
+        Unused(artifact.path, reasons[artifact.id])
+        for _, artifact in artifacts
+        if artifact.id in reasons and not artifact.path.is_symlink()
     ]
-    artifacts = {parent: list(published(root / parent)) for parent in parents}
-    everything = [artifact for each in artifacts.values() for artifact in each]
-    by_id = {artifact.id: artifact for artifact in everything}
-    there = {folder.name[-SHORT_ID:] for parent in parents for folder in _folders(root / parent)}
-    alive = _corpora(root, by_id)
-    newest: dict[str, int] = {}
-    for artifact in everything:
-        newest[_alike(artifact)] = max(newest.get(_alike(artifact), 0), artifact.manifest.stage_version)
-    gone: dict[str, str] = {}
-    for parent in reversed(parents):  # inputs first
-        for artifact in artifacts[parent]:
-            why = _why(artifact, parent, alive, there, gone)
-            if not why and artifact.manifest.stage_version < newest[_alike(artifact)]:
-                why = f"version {newest[_alike(artifact)]} replaces it"
-            if why:
-                gone[artifact.id] = why
-    found = [
-        Unused(artifact.path, gone[artifact.id])
-        for parent in parents
-        for artifact in artifacts[parent]
-        if artifact.id in gone and not artifact.path.is_symlink()
-    ]
-    return [
-        *found,
-        *(Unused(path, "unfinished, untouched for a day") for parent in parents for path in _left(root / parent)),
-    ]
+    unfinished = [path for parent in parents for path in _abandoned(root / parent)]
+    return [*published_folders, *(Unused(path, "unfinished, untouched for a day") for path in unfinished)]
 
 
-def _why(artifact: Artifact, parent: str, alive: set[str], there: set[str], gone: dict[str, str]) -> str:
-    """Return why an artifact can go; empty: it is kept."""
+def _why(artifact: Artifact, parent: str, corpora: set[str], short_ids: set[str], reasons: Mapping[str, str]) -> str:
+    """Return why an artifact can go; empty: it is kept.
+
+    ``short_ids`` are of all folders, also of those whose manifest is damaged; ``reasons`` of the inputs that can go.
+    """
     inputs = artifact.manifest.inputs
     if parent == CORPORA:
-        return "" if artifact.id in alive else "its corpus has no name"
-    if "corpus" in inputs and inputs["corpus"] not in alive and inputs["corpus"][:SHORT_ID] in there:
+        return "" if artifact.id in corpora else "its corpus has no name"
+    if "corpus" in inputs and inputs["corpus"] not in corpora and inputs["corpus"][:SHORT_ID] in short_ids:
         return "its corpus has no name"
     for name in ("corpus",) if parent.startswith(_STORES) else ("corpus", "pool", "ranking"):
-        each = inputs.get(name)
-        if each is not None and (each in gone or each[:SHORT_ID] not in there):
+        if name in inputs and (inputs[name] in reasons or inputs[name][:SHORT_ID] not in short_ids):
             return f"its {name} is gone or goes"
     return ""
 
 
-def _corpora(root: Path, by_id: dict[str, Artifact]) -> set[str]:
+def _needed_corpora(root: Path, artifacts: Mapping[str, Artifact]) -> set[str]:
     """Return the identities of the corpora with a name or made within a day, and of those they were made from."""
-    left, found = [find_corpus(root, name) for name in corpus_names(root)], set[str]()
-    left += [each for each in published(root / CORPORA) if _recent((each.path / MANIFEST).stat().st_mtime)]
+    left, needed = [find_corpus(root, name) for name in corpus_names(root)], set[str]()
+    left += [corpus for corpus in published(root / CORPORA) if _recent((corpus.path / MANIFEST).stat().st_mtime)]
     while left:
-        artifact = left.pop()
-        found.add(artifact.id)
-        left += [by_id[each] for each in artifact.manifest.inputs.values() if each in by_id]
-    return found
+        corpus = left.pop()
+        needed.add(corpus.id)
+        left += [artifacts[identity] for identity in corpus.manifest.inputs.values() if identity in artifacts]
+    return needed
 
 
 def _alike(artifact: Artifact) -> str:
@@ -149,14 +144,14 @@ def _alike(artifact: Artifact) -> str:
 
 
 def _folders(parent: Path) -> list[Path]:
-    return sorted(each for each in parent.glob("[!.]*") if each.is_dir())
+    return sorted(folder for folder in parent.glob("[!.]*") if folder.is_dir())
 
 
-def _left(parent: Path) -> Iterator[Path]:
+def _abandoned(parent: Path) -> Iterator[Path]:
     """Yield the folders of unfinished work that nobody holds and nobody has touched for a day."""
     for suffix in ("partial", "repair"):
         for folder in sorted(parent.glob(f".*.{suffix}")):
-            newest = max(each.stat().st_mtime for each in (folder, *folder.rglob("*")))
+            newest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
             lock = folder.with_name(f"{folder.name.removesuffix(suffix)}lock")
             if not _recent(newest) and not _held(lock):
                 yield folder
@@ -177,8 +172,8 @@ def _held(lock: Path) -> bool:
     return False
 
 
-def _refuse_busy(root: Path) -> None:
-    """Refuse to remove anything while a process builds something here, or the jobs of a batch may."""
+def _check_idle(root: Path) -> None:
+    """Raise InputError while a process builds something here, or the jobs of a batch may."""
     for parent in (*_FOLDERS, *_STORES):
         for lock in sorted((root / parent).rglob(".*.lock")):
             if _held(lock):

@@ -70,10 +70,8 @@ def _run(words: list[str]) -> None:
     typed = words
     spell_as(spelling.as_options)
     if words[:1] == ["--from-make"] and words[1:2]:
-        from pipeline.cli.from_make import with_variables
-
         spell_as(lambda text: spelling.as_variables(text, commands))
-        words = with_variables(words[1:], commands)
+        words = spelling.with_variables(words[1:], commands)
     options = top.read(words)
     options.words = words
     from pipeline.cli.commands import run
@@ -88,7 +86,7 @@ def _run(words: list[str]) -> None:
         try:
             run(options)
         except InsufficientDataError as error:
-            if all(f"--{name}" in commands[options.command]._option_string_actions for name in error.instead):
+            if all(f"--{name}" in commands[options.command].options for name in error.instead):
                 error.command = spelling.command_with(typed, error.instead)
             raise
 

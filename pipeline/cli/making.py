@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
-from pipeline.cluster.guard import check_not_running
+from pipeline.cluster.batch import check_not_running
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import CorruptError
@@ -18,7 +18,7 @@ from pipeline.core.runner import Runner, Step
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus_folder
 from pipeline.encode import hub
-from pipeline.possible import skip_infeasible
+from pipeline.stages.pool import skip_infeasible
 from pipeline.stages.tune import stored_tuning_tasks
 
 
@@ -39,7 +39,7 @@ def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace, *, 
 
 
 def feasible(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> Sequence[Task]:
-    """Return the tasks that a corpus has enough papers for, as the options ask (:mod:`pipeline.possible`)."""
+    """Return the tasks that a corpus has enough papers for, as the options ask (:func:`skip_infeasible`)."""
     strict, dry = getattr(options, "strict", False), getattr(options, "dry_run", False)
     return skip_infeasible(runner, tasks, strict=strict, dry=dry)
 
@@ -70,6 +70,17 @@ def downloads(task: Task) -> list[str]:
     return [name for name in sorted(hub.absent()) if json.dumps(name) in config]
 
 
+def plan_line(step: Step) -> str:
+    """Return a step as a line of a plan."""
+    return f"{'have' if step.present else 'make':5}{step.task.stage:8}{step.task.name}"
+
+
+def downloads_first(step: Step) -> str:
+    """Return what a line of a plan says of models that are absent; empty: none are."""
+    absent = downloads(step.task)
+    return f"  (downloads {', '.join(absent)} first)" if absent else ""
+
+
 def _print_steps(steps: Sequence[Step], options: argparse.Namespace) -> None:
     if options.json:
         plan = [
@@ -86,8 +97,7 @@ def _print_steps(steps: Sequence[Step], options: argparse.Namespace) -> None:
         print_json({"plan": plan})
         return
     for step in steps:
-        line = f"{'have' if step.present else 'make':5}{step.task.stage:8}{step.task.name}"
-        first = f"  (downloads {', '.join(absent)} first)" if (absent := downloads(step.task)) else ""
-        print(line + (first or (f"  (nearest differs in {'; '.join(step.changed)})" if step.changed else "")))
+        nearest = f"  (nearest differs in {'; '.join(step.changed)})" if step.changed else ""
+        print(plan_line(step) + (downloads_first(step) or nearest))
     missing = sum(not step.present for step in steps)
     say(f"{missing} of {len(steps)} artifacts would be made")

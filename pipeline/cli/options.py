@@ -25,8 +25,8 @@ from pipeline.stages.systems import encoders, parse_systems
 
 def runner(options: argparse.Namespace) -> Runner:
     """Return the runner of a command's workspace."""
-    given = {name: getattr(options, name) for name in ("memory", "workers", "device") if hasattr(options, name)}
-    resources, repair = Resources.of(**given), getattr(options, "repair", False)
+    limits = {name: getattr(options, name) for name in ("memory", "workers", "device") if hasattr(options, name)}
+    resources, repair = Resources.of(**limits), getattr(options, "repair", False)
     if getattr(options, "engine", None) == "ray":
         from pipeline.cluster.ray_engine import ray_executor
 
@@ -66,8 +66,8 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
     def pools() -> Iterator[Task]:
         yield from selection(options).pools(find_corpus(runner.root, options.corpus))
 
-    given = ("depth", "bm25_engine", "measures", "missing_positives", "measure_engine")
-    made = api.Workspace(runner).evaluations(
+    names = ("depth", "bm25_engine", "measures", "missing_positives", "measure_engine")
+    found = api.Workspace(runner).evaluations(
         pools(),
         options.model or "",
         engine="auto" if options.engine == "ray" else options.engine,
@@ -75,15 +75,14 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
         runs=getattr(options, "run", ()),
         allow_unknown=options.allow_unknown,
         left_out=None if options.strict else leave_out,
-        **{name: value for name in given if (value := getattr(options, name, None)) is not None},
+        **{name: value for name in names if (value := getattr(options, name, None)) is not None},
     )
-    if not made:
+    if not found:
         raise next(iter(lacking.values()))
-    for tuning in {
-        evaluation.tuning.artifact.id: evaluation.tuning for evaluation in made if evaluation.tuning is not None
-    }.values():
+    tunings = {evaluation.tuning.artifact.id: evaluation.tuning for evaluation in found if evaluation.tuning}
+    for tuning in tunings.values():
         say(f"bm25: k1={tuning.k1:g}, b={tuning.b:g}, tuned on {tuning.artifact.name}")
-    return made
+    return found
 
 
 def stored(options: argparse.Namespace, root: Path) -> list[Task]:

@@ -38,7 +38,8 @@ def print_rows(what: str, rows: Sequence[Mapping[str, Any]], options: argparse.N
     before = sum(widths[:-1]) + 2 * len(widths[:-1])
     left = max(shutil.get_terminal_size().columns, 80) - before if sys.stdout.isatty() else widths[-1]
     for line in lines:
-        *cells, last = (t.rjust(w) if n else t.ljust(w) for t, w, n in zip(line, widths, numeric, strict=True))
+        columns = zip(line, widths, numeric, strict=True)
+        *cells, last = (text.rjust(width) if number else text.ljust(width) for text, width, number in columns)
         wrapped = textwrap.wrap(last, max(left, 30), break_long_words=False) or [""]
         print("  ".join([*cells, wrapped[0]] if wrapped[0] else cells).rstrip())
         for rest in wrapped[1:]:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from pipeline.cli import options as read
-from pipeline.cli.approximate import as_line
 from pipeline.cli.output import print_json
 from pipeline.core import files
+from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
 from pipeline.measure.measures import parse_measures
+from pipeline.scores.average import Draws
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.figures import FORMATS, draw, drawing, save
@@ -39,9 +40,7 @@ _CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "mea
 """Options that choose scores, beside those of pools and ``--model``."""
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
-FIGURES = "figures"
-PAGE = "page"
-_KINDS = (*_FILES, FIGURES, PAGE)
+_KINDS = (*_FILES, "figures", "page")
 
 
 class Report(NamedTuple):
@@ -51,17 +50,19 @@ class Report(NamedTuple):
         runs: labelled rankings, columns :data:`pipeline.scores.store.RUNS`.
         scores: of their queries.
         summary: of all measures.
+        draws: of its intervals and tests.
         measures: what a table shows, in order.
     """
 
     runs: pl.DataFrame
     scores: pl.DataFrame
     summary: pl.DataFrame
+    draws: Draws
     measures: Sequence[str]
 
     def records(self) -> list[dict[str, Any]]:
         """Return every figure, then those of each sample alone."""
-        return [*records(self.summary), *records(summarise_samples(self.scores))]
+        return [*records(self.summary), *records(summarise_samples(self.scores, self.draws))]
 
     def text(self, output: str = "terminal", **look: Any) -> str:
         """Return the tables of the measures shown."""
@@ -71,8 +72,8 @@ class Report(NamedTuple):
 
 def choice_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return the scores that the options choose, for :func:`pipeline.scores.choose.choose`."""
-    given = {name: getattr(options, name) for name in _CHOOSING}
-    return settings_of_choice(**read.given_pools(options), **given, systems=getattr(options, "model", None) or None)
+    chosen = {name: getattr(options, name) for name in _CHOOSING}
+    return settings_of_choice(**read.given_pools(options), **chosen, systems=getattr(options, "model", None) or None)
 
 
 def print_scores(
@@ -83,7 +84,7 @@ def print_scores(
 ) -> None:
     """Print what a command has scored, as a table or as JSON.
 
-    Approximate rankings are compared with exact ones below the table, and in JSON under ``approximate``.
+    ``approximate`` has the rows of :func:`recalls`: they stand below the table, and in JSON under their name.
     """
     _print(_reports(labelled(runs_of(runner, scored)), options), options, approximate)
 
@@ -113,18 +114,19 @@ def write_report(options: argparse.Namespace) -> None:
     root, choice = read.runner(options).root, choice_of(options)
     runs = labelled(choose(stored(root), root, **choice))
     reports = _reports(runs, options)
-    told = [f"by-{options.sort}"] if options.sort else []
-    told += [f"against-{options.baseline}"] if options.baseline else []
+    margin = None if options.margin is None else f"{options.margin:g}"
+    shown_by = {"by": options.sort, "against": options.baseline, "family": options.family, "margin": margin}
+    look = [f"{how}-{value}" for how, value in shown_by.items() if value]
     output = options.output or root / REPORTS
-    folders = [output / name for name in folder_names(root, runs, choice, told).values()]
+    folders = [output / name for name in folder_names(root, runs, choice, look).values()]
     written: list[Path] = []
     for folder, report in zip(folders, reports, strict=True):
         written += _files_of(folder, report, kinds) if options.dry_run else _write(folder, report, kinds)
-    if PAGE in kinds:
+    if "page" in kinds:
         written.append(output / index.NAME if options.dry_run else index.write_index(output))
     if options.json:
-        told_json = {"reports": [str(folder) for folder in folders], "files": [str(path) for path in written]}
-        print_json({**told_json, "dry_run": True} if options.dry_run else told_json)
+        paths = {"reports": [str(folder) for folder in folders], "files": [str(path) for path in written]}
+        print_json(paths | ({"dry_run": True} if options.dry_run else {}))
         return
     for path in written if options.dry_run else folders:
         print(path)
@@ -141,11 +143,11 @@ def _write(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
             csv = path.suffix == ".csv"
             text = as_csv(report.records()) if csv else report.text("latex" if path.suffix == ".tex" else "markdown")
             files.write_text(path, text)
-        if PAGE in kinds:
-            samples = summarise_samples(report.scores)
+        if "page" in kinds:
+            samples = summarise_samples(report.scores, report.draws)
             page = page_of(report.runs, report.scores, report.summary, samples, report.measures)
             written.append(index.write_page(page, folder))
-        if FIGURES in kinds:
+        if "figures" in kinds:
             try:
                 for name, chart, view in figures(shown(report.summary, report.measures), report.runs):
                     with drawing() as figure_class:
@@ -157,10 +159,9 @@ def _write(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
 
 def _files_of(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
     """Return the files that a report would write."""
-    drawn = figures(shown(report.summary, report.measures), report.runs) if FIGURES in kinds else ()
-    names = [name for kind, name in _FILES.items() if kind in kinds]
-    names += [index.NAME] if PAGE in kinds else []
-    names += [f"{name}.{suffix}" for name, _, _ in drawn for suffix in FORMATS]
+    charts = figures(shown(report.summary, report.measures), report.runs) if "figures" in kinds else ()
+    names = [name for kind, name in {**_FILES, "page": index.NAME}.items() if kind in kinds]
+    names += [f"{name}.{suffix}" for name, _, _ in charts for suffix in FORMATS]
     return [folder / name for name in names]
 
 
@@ -169,18 +170,26 @@ def _reports(runs: pl.DataFrame, options: argparse.Namespace) -> list[Report]:
     measures, baseline, sort = (getattr(options, name, None) for name in ("measures", "baseline", "sort"))
     asked = [str(measure) for measure in parse_measures(measures)] if measures else SHOWN
     sort = str(parse_measures(sort)[0]) if sort else None
-    reports = []
-    for own in runs.partition_by("kind", maintain_order=True):
-        scores = values(own)
-        summary = summarise(scores, baseline=baseline or USUAL, sort=sort)
-        known = list(summary["measure"].unique(maintain_order=True))
-        reports.append(Report(own, scores, summary, [name for name in asked if name in known] or known))
+    draws, reports = draws_of(options), []
+    for part in runs.partition_by("kind", maintain_order=True):
+        scores = values(part)
+        summary = summarise(scores, baseline=baseline or USUAL, sort=sort, draws=draws)
+        scored = list(summary["measure"].unique(maintain_order=True))
+        measures_shown = [name for name in asked if name in scored] or scored
+        reports.append(Report(part, scores, summary, draws, measures_shown))
     return reports
+
+
+def draws_of(options: argparse.Namespace) -> Draws:
+    """Return what decides the tests of tables and comparisons; the margin is typed in points."""
+    margin = getattr(options, "margin", None)
+    return Draws(family=getattr(options, "family", None) or "system", margin=None if margin is None else margin / 100)
 
 
 def check_shown(options: argparse.Namespace) -> None:
     """Refuse options of a table that are invalid, before anything is made for it."""
     _checked_format(options)
+    draws_of(options)
     if options.sort:
         parse_measures(options.sort)
 
@@ -208,4 +217,44 @@ def _print(reports: Sequence[Report], options: argparse.Namespace, approximate: 
     for report in reports:
         print(report.text(output, width=width, ansi=output == "terminal" and sys.stdout.isatty()))
     for row in approximate if output == "terminal" else ():
-        print(as_line(row))
+        print(_recall_line(row))
+
+
+def recalls(runner: Runner, evaluations: Iterable[Evaluation]) -> list[dict[str, Any]]:
+    """Return a row for every evaluation by approximate search that was made.
+
+    ``recall`` is the fraction of the exact ranking's entries that the ranking has; ``map``, ``map_exact`` and
+    ``change`` are fractions, None where no query has a positive.
+    """
+    rows = []
+    for evaluation in evaluations:
+        if evaluation.exact is None:
+            continue
+        ranking, score, exact = map(runner.make, (evaluation.ranking, evaluation.scores[0], evaluation.exact.scores[0]))
+        mean, exact_mean = _mean_map(score), _mean_map(exact)
+        pool = score.arrow("scores.arrow").column("pool")
+        rows.append(
+            {
+                "system": score.manifest.config["system"],
+                "pool": pool[0].as_py() if len(pool) else "",
+                "depth": ranking.manifest.counts["depth"],
+                "recall": ranking.manifest.counts["recall"],
+                "map": mean,
+                "map_exact": exact_mean,
+                "change": None if mean is None or exact_mean is None else mean - exact_mean,
+            }
+        )
+    return rows
+
+
+def _recall_line(row: dict[str, Any]) -> str:
+    line = f"{row['system']} on {row['pool']}: recall@{row['depth']} {row['recall']:.4f} of exact search"
+    if row["change"] is None:
+        return line
+    change = round(100 * row["change"], 2) + 0.0  # never -0.00
+    return f"{line}, MAP {100 * row['map']:.2f} against {100 * row['map_exact']:.2f} ({change:+.2f})"
+
+
+def _mean_map(scores: Artifact) -> float | None:
+    values = pl.DataFrame(scores.arrow("scores.arrow")).filter(measure="map")["value"].to_numpy()
+    return float(values.mean()) if len(values) else None

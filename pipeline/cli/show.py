@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.cli import options as read
 from pipeline.cli import results
 from pipeline.cli.output import print_json, print_rows
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import published
 from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say, warn
@@ -36,6 +36,8 @@ _OPTIONS: dict[str, set[str]] = {
 }
 """Options that have an effect, by what is shown; those of tables are all but :data:`_NOT_OF_TABLES`."""
 _NOT_OF_TABLES = {"output", "spot"}
+_RUNNING = {"command", "words", "what", "root", "json", "quiet", "memory", "workers", "device"}
+"""Options that all kinds take, and what a command is parsed into."""
 
 _FOLDERS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
 
@@ -58,11 +60,10 @@ def show(options: argparse.Namespace) -> None:
 
 def _refuse_unused(options: argparse.Namespace) -> None:
     """Refuse an option that has no effect on the kind of thing shown."""
-    own = {"command", "words", "what", "root", "json", "quiet", "memory", "workers", "device", "repair", "dry_run"}
-    used = _OPTIONS.get(options.what, set())
+    taken = _RUNNING | _OPTIONS.get(options.what, set())
     for name, value in vars(options).items():
-        known = name in own or name in used or (options.what == "table" and name not in _NOT_OF_TABLES)
-        if not known and value not in (None, [], *(() if name in SETTINGS else (False,))):
+        used = name in taken or (options.what == "table" and name not in _NOT_OF_TABLES)
+        if not used and value not in (None, [], *(() if name in SETTINGS else (False,))):
             where = "table" if name not in _NOT_OF_TABLES else " or ".join(w for w, n in _OPTIONS.items() if name in n)
             raise InputError(f"{option(name)} has no effect on mdcr show {options.what}", f"It is of mdcr show {where}")
 
@@ -75,12 +76,12 @@ def _show_corpus(root: Path, options: argparse.Namespace) -> None:
 
     artifact = find_corpus(root, options.corpus)
     name = options.corpus or corpus_folders(root)[artifact.name]
-    found = profile(Corpus(artifact), name, read.runner(options).resources.memory // 2)
+    described = profile(Corpus(artifact), name, read.runner(options).resources.memory // 2)
     written = []
     if options.output:
         with disk_errors(options.output):
-            written = save_profile_plots(found, options.output)
-    print_json(found) if options.json else print(render_profile(found))
+            written = save_profile_plots(described, options.output)
+    print_json(described) if options.json else print(render_profile(described))
     for path in written:
         say(f"wrote {path}")
 
@@ -123,28 +124,26 @@ def _pools(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _artifacts(root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
-    parents = [*_FOLDERS, *(f"{VECTORS}/{f.name}" for f in sorted((root / VECTORS).glob("[!.]*")))]
-    return [_artifact(parent, artifact) for parent in parents for artifact in published(root / parent)]
-
-
-def _artifact(parent: str, artifact: Artifact) -> dict[str, Any]:
-    size = sum(output.bytes for output in artifact.manifest.outputs)
-    return {
-        "artifact": f"{parent}/{artifact.name}",
-        "stage": artifact.manifest.stage,
-        "MB": round(size / 1e6, 1),
-        "seconds": artifact.manifest.provenance["wall_seconds"],
-        "complete": artifact.complete(),
-    }
+    parents = [*_FOLDERS, *(f"{VECTORS}/{store.name}" for store in sorted((root / VECTORS).glob("[!.]*")))]
+    return [
+        {
+            "artifact": f"{parent}/{artifact.name}",
+            "stage": artifact.manifest.stage,
+            "MB": round(sum(output.bytes for output in artifact.manifest.outputs) / 1e6, 1),
+            "seconds": artifact.manifest.provenance["wall_seconds"],
+            "complete": artifact.complete(),
+        }
+        for parent in parents
+        for artifact in published(root / parent)
+    ]
 
 
 def _vectors(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     from pipeline.stages.embed import describe_stores
 
     corpus = find_corpus(root, options.corpus).id if options.corpus else None
-    return list(
-        describe_stores(root, corpus, 3 if options.spot is None else options.spot, read.runner(options).resources)
-    )
+    spot = 3 if options.spot is None else options.spot
+    return list(describe_stores(root, corpus, spot, read.runner(options).resources))
 
 
 def _fields(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -162,13 +161,13 @@ def _measures(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]
 
     return [
         {
-            "measure": each.name + "[@k|%p]" * each.cuts,
-            "label": each.label,
-            "also": " ".join(each.aliases) or "-",
-            "better": "higher" if each.higher_is_better else "lower",
-            "definition": each.text,
+            "measure": measure.name + "[@k|%p]" * measure.cuts,
+            "label": measure.label,
+            "also": " ".join(measure.aliases) or "-",
+            "better": "higher" if measure.higher_is_better else "lower",
+            "definition": measure.text,
         }
-        for each in MEASURES.values()
+        for measure in MEASURES.values()
     ]
 
 

@@ -1,4 +1,8 @@
-"""How messages name settings: as options of ``mdcr``, or under ``make`` as its variables.
+"""How users spell settings: as options of ``mdcr``, or as variables of ``make``.
+
+The Makefile exports ``MDCR_MAKE``, the names of the variables on its command line, ``MDCR_MAKE_NAME``, the value of
+each, and ``MDCR_GOALS``, what it was asked to make: a variable must be of use to one of the goals. Values reach this
+module unexpanded and are never words of a shell.
 
 Messages below the command line write ``--size``, or ``--size=900`` with a value.
 """
@@ -11,6 +15,43 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from pipeline.cli.arguments import Parser
+from pipeline.core.errors import InputError, nearest
+
+_GOALS = {"demo": ("corpus", "eval")}
+"""The commands of the goals of ``make`` that run several."""
+
+
+def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list[str]:
+    """Return a command line with the variables of ``make`` as options; an empty variable is left out.
+
+    Raises:
+        InputError: a variable is unknown, of no use to the goals, or not 0 or 1 where it is a flag.
+    """
+    command = words[0]
+    options_of = {name: variables(parser) for name, parser in commands.items()}
+    running = {name for goal in (command, *_goals()) for name in _GOALS.get(goal, (goal,))}
+    options = []
+    for name, value in _typed_variables().items():
+        users = [user for user, options_by_name in options_of.items() if name in options_by_name]
+        if not users:
+            raise InputError(f"there is no variable {name}", nearest(name, sorted(set().union(*options_of.values()))))
+        if not running & set(users):
+            raise InputError(f"{name} must go with {', '.join(users)}, got {command}", "Leave it out")
+        if not value or command not in users:  # another goal takes it
+            continue
+        option = f"--{options_of[command][name]}"
+        if option not in _flags(commands[command]):
+            options.append(f"{option}={value}")
+        elif value not in ("0", "1"):
+            raise InputError(f"{name}={value!r} is not understood", "Give 1, or leave it out")
+        elif value == "1":
+            options.append(option)
+    return [*words, *options]
+
+
+def variables(parser: Parser) -> dict[str, str]:
+    """Return the option of each variable that a command takes, without dashes."""
+    return {_variable(option): option[2:] for option in sorted(parser.options) if option != "--help"}
 
 
 def as_options(text: str) -> str:
@@ -20,15 +61,15 @@ def as_options(text: str) -> str:
 
 def as_variables(text: str, commands: Mapping[str, Parser]) -> str:
     """Return a message with goals and variables of ``make``; options of other programs stay."""
-    options = {name for each in commands.values() for name in each._option_string_actions}
-    flags = {name for each in commands.values() for name in flags_of(each)} | {"--help"}
+    options = set[str]().union(*(parser.options for parser in commands.values()))
+    flags = {"--help"}.union(*map(_flags, commands.values()))
     words = re.split(r"(\s)", text)
     command, joins = "", False
     for place, word in enumerate(words):
         bare = word.strip("(,.;:)")
         if place > 1 and words[place - 2] == "mdcr" and bare in commands and "--help" not in words[place:]:
             command, words[place - 2] = bare, "make"
-        elif bare.partition("=")[0] in options and bare.startswith("--"):
+        elif bare.partition("=")[0] in options:
             name, _, value = bare.partition("=")
             value = "1" if name in flags else value
             joins = not value
@@ -45,28 +86,35 @@ def as_variables(text: str, commands: Mapping[str, Parser]) -> str:
     return "".join(words)
 
 
-def flags_of(parser: Parser) -> set[str]:
-    """Return the options of a command that take no value."""
-    return {name for name, action in parser._option_string_actions.items() if action.nargs == 0}
-
-
 def command_with(words: Sequence[str], changes: Mapping[str, str]) -> str:
     """Return a command as it was typed, by ``make`` or else ``mdcr``, with other values of some options."""
     if words[:1] == ["--from-make"]:
-        given = {name: os.environ.get(f"MDCR_MAKE_{name}", "") for name in os.environ.get("MDCR_MAKE", "").split()}
-        given |= {_variable(option): value for option, value in changes.items()}
-        goals = os.environ.get("MDCR_GOALS", "").split() or words[1:2]
-        return shlex.join(["make", *goals, *(f"{name}={value}" for name, value in given.items())])
+        values = _typed_variables() | {_variable(option): value for option, value in changes.items()}
+        return shlex.join(["make", *(_goals() or words[1:2]), *(f"{name}={value}" for name, value in values.items())])
     kept, takes_next = [], False
     for word in words:
         name, equals, _ = word.partition("=")
-        if not takes_next and f"--{name.lstrip('-')}" == name and name[2:] in changes:
+        if not takes_next and name.startswith("--") and name[2:] in changes:
             takes_next = not equals
         elif takes_next:
             takes_next = False
         else:
             kept.append(word)
-    return shlex.join(["mdcr", *kept, *(each for name, value in changes.items() for each in (f"--{name}", value))])
+    changed = [part for name, value in changes.items() for part in (f"--{name}", value)]
+    return shlex.join(["mdcr", *kept, *changed])
+
+
+def _typed_variables() -> dict[str, str]:
+    return {name: os.environ.get(f"MDCR_MAKE_{name}", "") for name in os.environ.get("MDCR_MAKE", "").split()}
+
+
+def _goals() -> list[str]:
+    return os.environ.get("MDCR_GOALS", "").split()
+
+
+def _flags(parser: Parser) -> set[str]:
+    """Return the options of a command that take no value."""
+    return {option for option, takes_value in parser.options.items() if not takes_value}
 
 
 def _variable(option: str) -> str:

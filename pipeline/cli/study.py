@@ -27,8 +27,8 @@ def study(options: argparse.Namespace) -> None:
     """Run a study and print its tables; without a name, list the studies."""
     workspace = Workspace(read.runner(options))
     if options.study is None:
-        studies = [registry.find(name) for name in registry.STUDIES]
-        print_rows("studies", [{"study": each.name, "about": each.summary} for each in studies], options)
+        studies = map(registry.find, registry.STUDIES)
+        print_rows("studies", [{"study": study.name, "about": study.summary} for study in studies], options)
         return
     chosen = registry.find(options.study)
     path = options.recipe or chosen.default_recipe
@@ -57,20 +57,20 @@ def present(
     results = run(workspace, chosen, recipe)
     folder = write(workspace, chosen, name, recipe, results, output)
     if options.json:
-        tables = {each.name: each.frame.to_dicts() for each in results.tables}
+        tables = {table.name: table.frame.to_dicts() for table in results.tables}
         print_json({"study": chosen.name, "folder": str(folder), "recipe": canonical(recipe), "tables": tables})
         return
     width = max(shutil.get_terminal_size((100, 24)).columns, 80)
-    for each in results.tables:
-        print(render_table(each.table, width=width, ansi=sys.stdout.isatty()))
+    for table in results.tables:
+        print(render_table(table.table, width=width, ansi=sys.stdout.isatty()))
     print(folder)
 
 
 def _changes(options: argparse.Namespace, chosen: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the recipe that the command line replaces; ``settings`` are those of ``--set``."""
-    given = {"corpus": options.corpus, "year": options.year, "input": options.input and str(options.input)}
+    typed = {"corpus": options.corpus, "year": options.year, "input": options.input and str(options.input)}
     systems = replaced_systems(chosen.recipe, settings, options.model) if options.model else {}
-    return {**settings, **{name: value for name, value in given.items() if value}, **systems}
+    return {**settings, **{name: value for name, value in typed.items() if value}, **systems}
 
 
 def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argparse.Namespace) -> None:
@@ -82,17 +82,17 @@ def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argpar
     estimates = estimate(workspace, steps)
     rows = [
         {
-            "stage": each.stage,
-            "make": each.missing,
-            "seconds": round(each.seconds, 1),
-            "kB": max(1, round(each.bytes / 1e3)),
-            "rates": each.basis,
+            "stage": stage.stage,
+            "make": stage.missing,
+            "seconds": round(stage.seconds, 1),
+            "kB": max(1, round(stage.bytes / 1e3)),
+            "rates": stage.basis,
         }
-        for each in estimates
+        for stage in estimates
     ]
     print_rows("plan", rows, options)
-    missing = sum(each.missing for each in estimates)
-    minutes, disk = sum(each.seconds for each in estimates) / 60, sum(each.bytes for each in estimates) / 1e6
+    missing = sum(stage.missing for stage in estimates)
+    minutes, disk = sum(stage.seconds for stage in estimates) / 60, sum(stage.bytes for stage in estimates) / 1e6
     say(f"{missing} of {len(steps)} artifacts would be made, in about {minutes:,.1f} minutes and {disk:,.0f} MB")
     for name in sorted({name for step in steps for name in downloads(step.task)}):
         say(f"{name} would be downloaded")

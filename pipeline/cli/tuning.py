@@ -38,10 +38,10 @@ def tune(options: argparse.Namespace) -> None:
         print_json({"tunings": [_described(artifact) for artifact in made]})
         return
     for artifact in made:
-        shown = _heatmap(artifact)
-        print(render_heatmap(shown))
+        heatmap = _heatmap(artifact)
+        print(render_heatmap(heatmap))
         try:
-            for path in save_heatmap(shown, runner.root / REPORTS / artifact.name):
+            for path in save_heatmap(heatmap, runner.root / REPORTS / artifact.name):
                 say(f"wrote {path}")
         except InputError as error:
             say(f"no figure: {error}")

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +23,11 @@ from pipeline.cluster.script import job_script, log_of
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.core import files
 from pipeline.core.config import digest
-from pipeline.core.errors import InputError, StageError
+from pipeline.core.errors import InputError, MdcrError, StageError
 from pipeline.core.manifest import MANIFEST
+from pipeline.core.progress import say
 from pipeline.core.resources import Resources
+from pipeline.core.runner import with_inputs
 from pipeline.core.task import Task
 from pipeline.core.units import Slice
 from pipeline.core.workspace import JOBS
@@ -103,7 +105,7 @@ class Batch:
     def read(cls, root: Path, folder: Path) -> Batch:
         """Read the record of a batch."""
         values = json.loads((folder / _RECORD).read_text())
-        rounds = [Round(**each) for each in values["rounds"]]
+        rounds = [Round(**recorded) for recorded in values["rounds"]]
         return cls(folder, root, values["command"], rounds, values["finished"])
 
     @classmethod
@@ -124,20 +126,20 @@ class Batch:
 
     def alive(self) -> list[int]:
         """Return the jobs of this batch that have not ended, without the one this process belongs to."""
-        own = int(os.environ.get("SLURM_JOB_ID", 0))
-        jobs = [job for each in self.rounds[-2:] for job in each.jobs if job != own]
+        here = int(os.environ.get("SLURM_JOB_ID", 0))
+        jobs = [job for submitted in self.rounds[-2:] for job in submitted.jobs if job != here]
         return sorted({state.job for state in slurm.status(jobs) if not state.finished})
 
     def failures(self, lines: int = _LAST_LINES) -> list[str]:
         """Return, for each task of the last round that failed, what Slurm says and the last lines of its log."""
         states = slurm.status(self.rounds[-1].jobs) if self.rounds else []
         failed = [state for state in states if state.finished and state.state != "COMPLETED"]
-        found = []
+        shown = []
         for state in failed[:_SHOWN]:
             log = log_of(self.logs, state.job, state.task)
             text = log.read_text(errors="replace").splitlines()[-lines:] if log.is_file() else ["(no log)"]
-            found.append("\n".join([str(state), *(f"    {line}" for line in text)]))
-        return found + ([f"and {len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else [])
+            shown.append("\n".join([str(state), *(f"    {line}" for line in text)]))
+        return shown + ([f"and {len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else [])
 
 
 class Commands(NamedTuple):
@@ -170,7 +172,7 @@ def start(
     Raises:
         InputError: jobs of this batch are waiting or running.
     """
-    _refuse_alive(batch)
+    _check_ended(batch)
     state = resume(batch.root, resources, targets, light=True, whole=True)
     if state.finished:
         _finish(batch)
@@ -190,7 +192,7 @@ def collect(
     deadline = time.monotonic() + settings.patience
     while batch.alive() and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)  # Slurm may take a while to clean up a task that ended
-    _refuse_alive(batch)
+    _check_ended(batch)
     wait_until_visible(batch.root, _made(batch), settings.patience, _made_whole(batch))
     state = resume(batch.root, resources, targets, light=False, whole=True)
     _keep_scripts(batch)
@@ -201,7 +203,7 @@ def collect(
     if batch.rounds and batch.rounds[-1].artifacts == this.artifacts:
         this = dataclasses.replace(this, attempt=batch.rounds[-1].attempt + 1)
     if this.attempt > settings.attempts:
-        left = sum(len(each.left) for each in state.pending)
+        left = sum(len(pending.left) for pending in state.pending)
         whole = f" and {len(state.whole)} whole artifacts" if state.whole else ""
         shown = "\n".join(batch.failures())
         raise StageError(
@@ -212,18 +214,55 @@ def collect(
     return _submit(batch, commands, settings, state, this)
 
 
+def check_not_running(root: Path, targets: Iterable[Task], own: Batch | None = None) -> None:
+    """Check that no running or waiting jobs are making what is to be made here.
+
+    Slices take no lock, so a run that opens their work folder would delete what they are writing. Slurm is asked only
+    about batches that share an artifact with the targets.
+
+    Args:
+        root: the workspace.
+        targets: what is to be made; their inputs count too.
+        own: a batch that does not count.
+
+    Raises:
+        InputError: jobs are making one of the artifacts.
+    """
+    batches = [batch for batch in Batch.all(root) if batch.rounds and not batch.finished]
+    batches = [batch for batch in batches if own is None or batch.folder != own.folder]
+    folders = (f"{task.folder}/{task.name}" for task in with_inputs(targets if batches else ()))
+    missing = {folder for folder in folders if not (root / folder / MANIFEST).is_file()}
+    for batch in batches:
+        shared = sorted(missing & batch.rounds[-1].artifacts)
+        if shared and (jobs := _alive_or_warn(batch)):
+            named = ", ".join(map(str, jobs))
+            raise InputError(
+                f"jobs of {batch.folder.name} are making {shared[0]}: {named}",
+                f"Wait for them (mdcr jobs), or scancel {named.replace(',', '')}",
+            )
+
+
+def _alive_or_warn(batch: Batch) -> list[int]:
+    """Return the jobs of a batch that have not ended; without Slurm, warn and return none."""
+    try:
+        return batch.alive()
+    except MdcrError as error:
+        say(f"{batch.folder.name} was submitted for the same, and whether its jobs have ended cannot be seen ({error})")
+        return []
+
+
 def _planned(batch: Batch, settings: SlurmSettings, state: ChainState) -> Round:
     """Return the round that makes what is missing, without its jobs."""
-    folders = {each.work.resolve().relative_to(batch.root.resolve()).as_posix(): each for each in state.pending}
+    root = batch.root.resolve()
+    by_folder = {pending.work.resolve().relative_to(root).as_posix(): pending for pending in state.pending}
     return Round(
         at=time.time(),
         attempt=1,
         slices=settings.nodes,
         arrays={},
         collect=0,
-        work={folder: each.units for folder, each in folders.items()},
-        stages={folder: each.task.stage for folder, each in folders.items()},
-        whole_jobs={},
+        work={folder: pending.units for folder, pending in by_folder.items()},
+        stages={folder: pending.task.stage for folder, pending in by_folder.items()},
         whole={f"{task.folder}/{task.name}": whole_job(task) or "" for task in state.whole},
     )
 
@@ -244,12 +283,12 @@ def _submit(batch: Batch, commands: Commands, settings: SlurmSettings, state: Ch
         name = f"{stage} {batch.folder.name}"
         text = job_script(settings, commands.stage(stage), name=name, logs=batch.logs, slices=settings.nodes)
         files.write_text(script, text)
-        numbers = _slices([each for each in state.pending if each.task.stage == stage], settings.nodes)
+        numbers = _slices([pending for pending in state.pending if pending.task.stage == stage], settings.nodes)
         arrays[stage] = slurm.submit(script, array=numbers, at_once=settings.at_once)
         add(arrays=arrays)
     whole: dict[str, int] = {}
     for subcommand in dict.fromkeys(this.whole.values()):
-        before = [whole[each] for each in _needed(state.whole, subcommand) if each in whole]
+        before = [whole[needed] for needed in _needed(state.whole, subcommand) if needed in whole]
         command = commands.stage(subcommand, "--slice", "whole")
         whole[subcommand] = _submit_one(batch, settings, command, f"{subcommand}-whole", before)
         add(whole_jobs=whole)
@@ -268,7 +307,7 @@ def _submit_one(batch: Batch, settings: SlurmSettings, command: Sequence[str], n
 
 def _needed(tasks: Sequence[Task], subcommand: str) -> set[str]:
     """Return the other subcommands whose jobs make inputs of this one's."""
-    inputs = {i.id for task in tasks if whole_job(task) == subcommand for i in task.reads.values()}
+    inputs = {source.id for task in tasks if whole_job(task) == subcommand for source in task.reads.values()}
     return {str(whole_job(task)) for task in tasks if task.id in inputs} - {subcommand}
 
 
@@ -277,19 +316,19 @@ def _slices(pending: Sequence[Pending], count: int) -> list[int]:
     return [
         number
         for number in range(count)
-        if any(set(Slice(number, count).units(each.units)) & set(each.left) for each in pending)
+        if any(set(Slice(number, count).units(work.units)) & set(work.left) for work in pending)
     ]
 
 
 def _made(batch: Batch) -> dict[str, list[str]]:
     """Return the units of the last round's slices that Slurm says ended well, by work folder."""
-    found: dict[str, list[str]] = {}
+    made: dict[str, list[str]] = {}
     for last in batch.rounds[-1:]:
         for state in slurm.status(last.arrays.values()):
             for folder, units in last.work.items():
                 if state.state == "COMPLETED" and state.job == last.arrays[last.stages[folder]]:
-                    found.setdefault(folder, []).extend(Slice(state.task or 0, last.slices).units(units))
-    return found
+                    made.setdefault(folder, []).extend(Slice(state.task or 0, last.slices).units(units))
+    return made
 
 
 def _made_whole(batch: Batch) -> list[str]:
@@ -311,7 +350,7 @@ def _finish(batch: Batch) -> None:
         batch.write()
 
 
-def _refuse_alive(batch: Batch) -> None:
+def _check_ended(batch: Batch) -> None:
     if alive := batch.alive():
         named = ", ".join(map(str, alive))
         raise InputError(f"jobs of {batch.folder.name} are not done yet: {named}", f"See mdcr jobs, or scancel {named}")
@@ -319,9 +358,9 @@ def _refuse_alive(batch: Batch) -> None:
 
 def _keep_scripts(batch: Batch) -> None:
     """Copy the job script into every published artifact that it helped to make."""
-    for each in batch.rounds:
-        scripts = {artifact_of(work): f"{stage}.sh" for work, stage in each.stages.items()}
-        scripts |= {folder: f"{subcommand}-whole.sh" for folder, subcommand in each.whole.items()}
+    for submitted in batch.rounds:
+        scripts = {artifact_of(work): f"{stage}.sh" for work, stage in submitted.stages.items()}
+        scripts |= {folder: f"{subcommand}-whole.sh" for folder, subcommand in submitted.whole.items()}
         for folder, script in scripts.items():
             target = batch.root / folder / "job.sh"
             if (batch.root / folder / MANIFEST).is_file() and not target.exists():

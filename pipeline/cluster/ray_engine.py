@@ -56,13 +56,13 @@ def _run(ray: Any, assignment: Assignment) -> list[Facts]:
     parts = [units for units in divide(sizes, min(len(sizes), _PARTS_PER_PLACE * sum(places))) if units]
     say(f"on Ray: {sum(places)} at a time, {'a GPU' if gpus else f'{cores} of the cores'} each")
     waiting = {task.remote(dataclasses.replace(assignment.of(units, resources), quiet=True)): units for units in parts}
-    found: list[Facts] = []
+    facts: list[Facts] = []
     with Progress(sum(sizes.values()), "on Ray", "docs") as progress:
         while waiting:
             for done in ray.wait(list(waiting), timeout=5)[0]:
-                found.append(_result(ray, done))
+                facts.append(_result(ray, done))
                 progress.add(sum(sizes[unit] for unit in waiting.pop(done)))
-    return found
+    return facts
 
 
 def _result(ray: Any, done: Any) -> Facts:

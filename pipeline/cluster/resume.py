@@ -80,16 +80,16 @@ def resume(
     """
     runner = Runner(root, resources, executor=_refuse)
     pending: list[Pending] = []
-    own: list[Task] = []
+    whole_tasks: list[Task] = []
     later: list[Task] = []
     for task in with_inputs(targets):
         if runner.published(task):
             continue
         sequential = task.units is not None and task.units.sequential
-        waits = sequential and any(each.task.folder == task.folder for each in pending)
+        waits = sequential and any(earlier.task.folder == task.folder for earlier in pending)
         heavy = light and task.units is None and task.stage not in _LIGHT
         if whole and whole_job(task):
-            own.append(task)
+            whole_tasks.append(task)
         elif heavy or waits or not _ready(runner, task):
             later.append(task)
         else:
@@ -98,7 +98,7 @@ def resume(
             except _MissingError as missing:
                 (job,) = missing.args[0].jobs
                 pending.append(Pending(task, job.out.path, job.out.plan() or {}, tuple(job.units)))
-    return ChainState(tuple(pending), tuple(own), tuple(later))
+    return ChainState(tuple(pending), tuple(whole_tasks), tuple(later))
 
 
 def whole_job(task: Task) -> str | None:
@@ -106,7 +106,7 @@ def whole_job(task: Task) -> str | None:
 
     BM25's terms, index and ranking, and the fit of an encoder, run beside the slices, with a log of their own.
     """
-    divided = any(each.units is not None for each in with_inputs([task]))
+    divided = any(needed.units is not None for needed in with_inputs([task]))
     return None if divided else _WHOLE.get(task.stage)
 
 
@@ -151,7 +151,7 @@ def wait_until_visible(
 
 
 def _ready(runner: Runner, task: Task) -> bool:
-    return all(isinstance(i, Artifact) or runner.published(i) for i in task.reads.values())
+    return all(isinstance(source, Artifact) or runner.published(source) for source in task.reads.values())
 
 
 def _refuse(assignment: Assignment) -> list[Facts]:

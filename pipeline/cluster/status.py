@@ -16,15 +16,15 @@ from pipeline.core.workdir import Workdir
 
 def describe(batch: Batch) -> dict[str, Any]:
     """Return the state of a batch: its command, its last round's work, the states of its jobs, its failures."""
-    found: dict[str, Any] = {"batch": batch.folder.name, "command": " ".join(batch.command), "finished": batch.finished}
+    described = {"batch": batch.folder.name, "command": " ".join(batch.command), "finished": batch.finished}
+    described["rounds"] = len(batch.rounds)
     if not batch.rounds or batch.finished:
-        return found | {"rounds": len(batch.rounds)}
+        return described
     last = batch.rounds[-1]
     started = _started(batch)
     work = [_progress(batch.root, folder, units, started) for folder, units in last.work.items()]
     states = slurm.status(last.jobs) if slurm.available() else []
-    return found | {
-        "rounds": len(batch.rounds),
+    return described | {
         "attempt": last.attempt,
         "work": work,
         "whole": {Path(folder).name: (batch.root / folder / MANIFEST).is_file() for folder in last.whole},
@@ -39,15 +39,11 @@ def render(described: Mapping[str, Any]) -> str:
     lines = [f"{described['batch']}  {described['command']}"]
     if described["finished"]:
         return "\n".join([*lines, f"  all published, in {described['rounds']} round(s)"])
-    for each in described.get("work", ()):
-        line = (
-            f"  {each['name']}: {each['done']}/{each['units']} units, {each['papers_done']:,}/{each['papers']:,} papers"
-        )
-        if each["papers_per_second"]:
-            line += f", {each['papers_per_second']:,.1f} papers/s"
-            if each["seconds_left"] is not None:
-                line += f", about {each['seconds_left']:,.0f} s left"
-        lines.append(line)
+    for work in described.get("work", ()):
+        done = f"{work['done']}/{work['units']} units, {work['papers_done']:,}/{work['papers']:,} papers"
+        if work["papers_per_second"]:
+            done += f", {work['papers_per_second']:,.1f} papers/s, about {work['seconds_left']:,.0f} s left"
+        lines.append(f"  {work['name']}: {done}")
     lines += [f"  {name}: {'made' if made else 'not made'}" for name, made in described.get("whole", {}).items()]
     if described.get("jobs"):
         jobs = [*described["jobs"]["arrays"].values(), *described["jobs"]["whole"].values()]
@@ -59,17 +55,16 @@ def render(described: Mapping[str, Any]) -> str:
 
 
 def _progress(root: Path, folder: str, units: Mapping[str, int], started: float | None) -> dict[str, Any]:
-    partial = root / folder
     artifact = root / artifact_of(folder)
-    work = Workdir(partial)
+    work = Workdir(root / folder)
     published = (artifact / MANIFEST).is_file()
     stamps = {unit: stamp for unit in units if (stamp := work.finished_at(unit)) is not None}
     done = list(units if published else stamps)
     papers, papers_done = sum(units.values()), sum(units[unit] for unit in done)
-    recent = {} if published or started is None else {u: stamp for u, stamp in stamps.items() if stamp >= started}
     rate = 0.0
-    if recent and started is not None:
-        rate = sum(units[unit] for unit in recent) / max(max(recent.values()) - started, 1.0)
+    if started is not None and not published:
+        recent = {unit: stamp for unit, stamp in stamps.items() if stamp >= started}
+        rate = sum(units[unit] for unit in recent) / max(max(recent.values(), default=0.0) - started, 1.0)
     return {
         "name": artifact.name,
         "units": len(units),

@@ -23,7 +23,6 @@ OMIT_DEFAULT = {"omit_default": True}
 """Metadata of a field that is no part of the identity while it has its default."""
 
 _C = TypeVar("_C")
-_MULTIPLIERS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 
 def canonical(value: Any) -> Any:
@@ -62,13 +61,13 @@ def identity(stage: str, version: int, config: Any, inputs: Mapping[str, str]) -
 
 
 def file_name(text: str, *, kept: str = "", gap: str = "-", most: int = 100) -> str:
-    """Return a text from data as part of the name of a file or folder; every such name is made here.
+    """Return a text from data as a safe part of the name of a file or folder; every such name is made here.
 
     Args:
         text: any text.
         kept: characters that stay, beside ASCII letters and digits; each run of others becomes a ``gap``.
-        gap: what stands for them; the name neither begins nor ends with it, nor with ``.``, ``-`` or ``_``.
-        most: characters of the name; a longer text gives its end.
+        gap: what replaces them; the name neither begins nor ends with it, nor with ``.``, ``-`` or ``_``.
+        most: characters of the name; of a longer text the end stays.
 
     Returns:
         The name, empty where no letter or digit is in the text.
@@ -104,7 +103,7 @@ def parse_count(text: str, name: str) -> int:
     """Read a positive count such as ``200k``, ``1.5M`` or ``380``."""
     match = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?)([kKmMgG]?)", text.strip())
     if match:
-        number = float(match[1].replace("_", "")) * _MULTIPLIERS[match[2].lower()]
+        number = float(match[1].replace("_", "")) * 1000 ** " kmg".index(match[2].lower() or " ")
         if number == int(number) and number > 0:
             return int(number)
     raise InputError(f"{name} {text!r} is not a number", "Write it like 200k, 1.5M or 380, or 'all'")

@@ -11,13 +11,13 @@ Ints = npt.NDArray[np.int64]
 
 
 def ranges(starts: Ints, counts: Ints) -> Ints:
-    """Return ``counts[i]`` numbers from each ``starts[i]`` on, one behind the other."""
+    """Return the concatenated ranges of ``counts[i]`` numbers from ``starts[i]``, int64 ``[counts.sum()]``."""
     positions: Ints = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
     return positions
 
 
 def slices(sizes: npt.NDArray[np.integer], most: int, total: int) -> Iterator[slice]:
-    """Yield neighbouring slices: at most ``most`` items whose sizes sum to at most ``total``, or one item."""
+    """Yield consecutive slices of at most ``most`` items whose sizes sum to at most ``total``, or of one item."""
     ends, start = np.cumsum(sizes, dtype=np.int64), 0
     while start < len(ends):
         before = int(ends[start - 1]) if start else 0

@@ -62,9 +62,9 @@ def unordered(
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Start processes in this block: signals of a terminal pass them by, and interrupt this process only after it.
+    """Hold signals back while the block starts processes, which then ignore those of the terminal.
 
-    They end with this process, and say nothing.
+    This process handles a signal that came in the block once the block has ended. The processes end with it, silently.
     """
     terminal, came = {signal.SIGINT, signal.SIGHUP}, []
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, terminal)
@@ -85,9 +85,9 @@ def signals_held() -> Iterator[None]:
 
 
 def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> Iterator[_Result]:
-    """Yield ``function(item)`` of each item, in order, from threads; no more than ``workers`` + 1 results wait.
+    """Yield ``function(item)`` of each item, in order, from threads; at most ``workers`` + 1 results wait.
 
-    The function lets go of the interpreter lock most of the time.
+    This is faster than one thread where the function releases the interpreter lock most of the time.
     """
     with ThreadPoolExecutor(max(1, workers)) as pool:
         waiting: deque[Future[_Result]] = deque()
@@ -111,10 +111,10 @@ def _die_with(parent: int) -> None:
 
 def follow(parent: int) -> None:
     """End this process within a second of its parent's end; the thread that started it may end before."""
-    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
 
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
+    threading.Thread(target=watch, daemon=True).start()

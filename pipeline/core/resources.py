@@ -10,6 +10,12 @@ from pathlib import Path
 from pipeline.core.config import parse_bytes
 from pipeline.core.errors import InputError
 
+LEAST_MEMORY = 512 * 2**20
+"""Bytes with which every stage keeps its limit; building a corpus holds single lines and blocks of this order."""
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_NEVER, _LARGE = 2**31 - 1, 1 << 30
+
 
 def available_memory() -> int:
     """Return the bytes of memory this process could use: the machine's, or its control group's limit."""
@@ -20,18 +26,10 @@ def available_memory() -> int:
     return total
 
 
-LEAST_MEMORY = 512 * 2**20
-"""Bytes with which every stage keeps its limit; building a corpus holds single lines and blocks of this order."""
-
-
 def available_cores() -> int:
     """Return the number of processor cores this process may run on."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_NEVER, _LARGE = 2**31 - 1, 1 << 30
 
 
 def keep_freed_memory() -> None:

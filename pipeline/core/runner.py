@@ -90,12 +90,8 @@ class Runner:
 
     def make_all(self, tasks: Sequence[Task]) -> list[Artifact]:
         """Return the artifacts of several tasks. Missing ones whose units are alike are made together."""
-        groups: list[list[Task]] = []
         self.expect(tasks)
-        for task in with_inputs(tasks):
-            if not self.published(task):
-                _add_to_group(groups, task)
-        for group in groups:
+        for group in _groups(task for task in with_inputs(tasks) if not self.published(task)):
             if len(group) > 1:
                 self._make(group)
         return [self.make(task) for task in tasks]
@@ -106,10 +102,7 @@ class Runner:
         Other processes may work in the same folders, so nothing is locked or cleaned. Published and unplanned tasks
         are skipped.
         """
-        groups: list[list[Task]] = []
-        for task in tasks:
-            if self.planned(task) and not self.published(task):
-                _add_to_group(groups, task)
+        groups = _groups(task for task in tasks if self.planned(task) and not self.published(task))
         with files.disk_errors(self.root):
             return sum(self._work_group(group, part) for group in groups)
 
@@ -272,14 +265,17 @@ def with_inputs(tasks: Iterable[Task]) -> list[Task]:
     return list(tasks_by_id.values())
 
 
-def _add_to_group(groups: list[list[Task]], task: Task) -> None:
-    """Add a task to the group whose units are alike, or begin a group."""
-    if task.units is not None and not task.units.sequential:
-        for group in groups:
-            if group[0].units == task.units:
-                group.append(task)
-                return
-    groups.append([task])
+def _groups(tasks: Iterable[Task]) -> list[list[Task]]:
+    """Return tasks in groups whose units are alike, which are made together."""
+    groups: list[list[Task]] = []
+    for task in tasks:
+        together = task.units is not None and not task.units.sequential
+        group = next((group for group in groups if together and group[0].units == task.units), None)
+        if group is None:
+            groups.append([task])
+        else:
+            group.append(task)
+    return groups
 
 
 def _manifest(task: Task, inputs: Inputs, work: Workdir, counts: Counts, seconds: float) -> Manifest:

@@ -19,8 +19,6 @@ _OTHER_SPACES = "".join(space for space in map(chr, range(0x3001)) if space.issp
 _IRREGULAR_SPACES = rf"[{_OTHER_SPACES}]|  |\A | \z"
 _NOT_ALPHANUMERIC = {code: None for code in range(128) if not chr(code).isalnum()}
 _LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
-
-
 _FORMULA = ("=", "+", "-", "@")
 
 

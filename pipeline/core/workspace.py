@@ -27,14 +27,18 @@ RELEASES = "corpora/releases"
 
 
 def checked_name(name: str) -> str:
-    """Return a corpus's name, refusing what could not be part of a folder's."""
+    """Return a corpus's name after checking that it can be part of a folder's.
+
+    Raises:
+        InputError: it cannot.
+    """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name):
         raise InputError(f"{name!r} is not a name for a corpus", "Use letters, digits, '-', '_' and '.'")
     return name
 
 
 def name_corpus(root: Path, name: str, artifact: Artifact) -> None:
-    """Let ``name`` mean ``artifact`` from now on."""
+    """Give a corpus a name, which may have been that of another."""
     files.remove_abandoned(root / CORPORA)
     files.write_text(root / CORPORA / f"{name}.name", artifact.name + "\n")
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
@@ -25,8 +24,8 @@ from pipeline.corpus.merge import Merge
 from pipeline.corpus.order import REPEATED, Order, order_papers
 from pipeline.corpus.pools import table
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
-from pipeline.sources.base import QuerySet, Release
-from pipeline.sources.tables import JoinedRelease
+from pipeline.corpus.reader import rows_of
+from pipeline.sources.base import JoinedRelease, QuerySet, Release
 
 _RUN_BYTES = 256 * 2**20
 _SHOWN = 5
@@ -134,7 +133,7 @@ def _write_queries(out: Workdir, brought: QuerySet, papers: int) -> dict[str, in
     """Write the queries a release brings, and its judgements: of papers the corpus has, and positives it lacks."""
     if papers == 0:
         raise InputError("the release has queries but no papers", "Check the input folder")
-    row_of = _rows_of(sorted({paper for _, paper, _ in brought.judgements}), out.path)
+    row_of = _rows_of({paper for _, paper, _ in brought.judgements}, out.path)
     position = {query_id: i for i, query_id in enumerate(brought.query_ids)}
     judged = [(position[query], row_of.get(paper, -1), grade) for query, paper, grade in brought.judgements]
     known = [judgement for judgement in judged if judgement[1] >= 0]
@@ -155,22 +154,13 @@ def _write_queries(out: Workdir, brought: QuerySet, papers: int) -> dict[str, in
 
 def _excluded(pairs: Sequence[tuple[str, str]], position: dict[str, int], folder: Path) -> pa.Table:
     """Return the pairs whose query and paper the corpus has, sorted, each once."""
-    row_of = _rows_of(sorted({paper for _, paper in pairs}), folder)
+    row_of = _rows_of({paper for _, paper in pairs}, folder)
     known = {(position[query], row_of[paper]) for query, paper in pairs if query in position and paper in row_of}
     columns = np.array(sorted(known), np.int64).reshape(-1, 2).T
     return table(EXCLUSIONS, *columns)
 
 
-def _rows_of(ids: list[str], folder: Path) -> dict[str, int]:
+def _rows_of(ids: set[str], folder: Path) -> dict[str, int]:
     """Return the rows of those papers that the corpus has."""
-    wanted = pa.array(ids, pa.large_string())
-    rows_by_id: dict[str, int] = {}
-    start = 0
-    for path in sorted(folder.glob("papers-*.arrow")):
-        shard = files.read_arrow(path).column("paper_id").combine_chunks()
-        local = pc.index_in(wanted, shard)
-        known = pc.is_valid(local)
-        rows = local.filter(known).to_numpy() + start
-        rows_by_id |= dict(zip(wanted.filter(known).to_pylist(), rows.tolist(), strict=True))
-        start += len(shard)
-    return rows_by_id
+    rows = rows_of(list(ids), map(files.read_arrow, sorted(folder.glob("papers-*.arrow"))))
+    return {paper: row for paper, row in zip(ids, rows.tolist(), strict=True) if row >= 0}

@@ -16,6 +16,7 @@ from pipeline.core.schema import ATTRIBUTES, INDICES, INDPTR, PAPERS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.arrays import GrowingArray, write_arrays
 from pipeline.corpus.duplicates import Duplicates, DuplicatesConfig, Rows, find_duplicates
+from pipeline.corpus.graph import NOWHERE
 from pipeline.corpus.merge import field_lists
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus, Graph
@@ -23,14 +24,12 @@ from pipeline.corpus.reader import Corpus, Graph
 _BLOCK = 262_144
 """Papers whose citations are rewritten at a time."""
 
-_NOWHERE = np.uint32(0xFFFF_FFFF)
-
 
 class _Renumbering(NamedTuple):
     """New rows.
 
     Attributes:
-        of: uint32 ``[papers]``, the new row of each paper, :data:`_NOWHERE` where it has none. Merged papers have the
+        of: uint32 ``[papers]``, the new row of each paper, :data:`NOWHERE` where it has none. Merged papers have the
             row of the paper that stands for them.
         kept: bool ``[papers]``.
         merged: int64 ``[n]``, old rows of the merged papers, in the order of their new rows.
@@ -98,7 +97,7 @@ def _renumber(papers: int, duplicates: Duplicates, merge: bool) -> _Renumbering:
     kept = np.ones(papers, bool)
     kept[duplicates.rows] = False
     of = (np.cumsum(kept, dtype=np.int64) - 1).astype(np.uint32)
-    of[duplicates.rows] = of[duplicates.kept] if merge else _NOWHERE
+    of[duplicates.rows] = of[duplicates.kept] if merge else NOWHERE
     order = np.argsort(of[duplicates.rows], kind="stable") if merge else slice(0)
     return _Renumbering(of, kept, duplicates.rows[order])
 
@@ -118,7 +117,7 @@ def _rewrite(graph: Graph, renumbering: _Renumbering, indices: GrowingArray, nam
             rows = np.concatenate([rows, merged[slice(*np.searchsorted(into, [first, last + 1]))]])
             place, neighbours = graph.of_many(rows)
             owner, neighbour = of[rows[place]], of[neighbours]
-            stays = (neighbour != _NOWHERE) & (neighbour != owner)
+            stays = (neighbour != NOWHERE) & (neighbour != owner)
             pairs = np.unique(owner[stays].astype(np.uint64) << np.uint64(32) | neighbour[stays])
             counts[first : last + 1] = np.bincount(
                 (pairs >> np.uint64(32)).astype(np.int64) - first, minlength=last + 1 - first

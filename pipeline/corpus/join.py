@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
+from pipeline.core.csr import ranges
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
-from pipeline.core.text import id_keys
+from pipeline.core.text import Keys, id_keys
 from pipeline.corpus.extract import unless_empty
-from pipeline.corpus.lookup import abstracts_of, inbound_of, references_of
 from pipeline.corpus.partition import PartitionWriter, read_partition
-from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch
-from pipeline.sources.tables import Abstracts, Citations, JoinedRelease
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Abstracts, Citations, JoinedRelease, PaperBatch
 
 _KEY = pa.field("key", pa.uint64(), nullable=False)
 _OTHER = pa.field("other", pa.uint64(), nullable=False)
@@ -68,9 +68,9 @@ class Joined:
         papers = self._table("papers", part)
         keys = id_keys(papers.column("paper_id").combine_chunks())
         noted: Counter[str] = Counter()
-        texts = abstracts_of(papers.column("abstract").combine_chunks(), keys, self._table("abstracts", part), noted)
-        references = references_of(keys, self._table("outgoing", part), noted)
-        inbound = inbound_of(keys, self._table("incoming", part))
+        texts = _abstracts_of(papers.column("abstract").combine_chunks(), keys, self._table("abstracts", part), noted)
+        references = _references_of(keys, self._table("outgoing", part), noted)
+        inbound = _inbound_of(keys, self._table("incoming", part))
         noted["papers_without_abstract"] += int(np.count_nonzero(np.asarray(pc.equal(texts, ""))))
         for start in range(0, len(papers), BATCH_ROWS):
             rows = slice(start, min(start + BATCH_ROWS, len(papers)))
@@ -81,9 +81,9 @@ class Joined:
             columns["outbound"] = references.lists(rows)
             columns["n_inbound"] = pa.array(inbound[rows])
             batch = pa.RecordBatch.from_arrays([columns[f.name] for f in RAW_PAPERS], schema=RAW_PAPERS)
-            yield PaperBatch(batch, batch.num_rows, noted=noted if start == 0 else Counter())
+            yield PaperBatch(batch, read=batch.num_rows, noted=noted if start == 0 else Counter())
         if not len(papers):
-            yield PaperBatch(_NO_PAPERS, 0, noted=noted)
+            yield PaperBatch(_NO_PAPERS, read=0, noted=noted)
 
     def _table(self, table: str, part: str) -> pa.Table:
         stems = [path.with_suffix("") for path in sorted(self.folder.glob("part-*.json"))]
@@ -166,4 +166,83 @@ def _counts(parts: list[dict[str, Any]]) -> PaperBatch:
             noted[f"{kind}: read"] += part[kind]["read"]
             for reason, count in part[kind]["dropped"].items():
                 noted[f"{kind}: dropped, {reason}"] += count
-    return PaperBatch(_NO_PAPERS, dropped.total(), dropped, noted, examples)
+    return PaperBatch(_NO_PAPERS, read=dropped.total(), dropped=dropped, noted=noted, examples=examples)
+
+
+def _abstracts_of(inline: pa.LargeStringArray, keys: Keys, table: pa.Table, noted: Counter[str]) -> pa.LargeStringArray:
+    """Return the abstract of each paper: the first of the table, else the paper's own."""
+    theirs = table.column("key").combine_chunks().to_numpy()
+    first, place = np.unique(theirs, return_index=True)
+    unknown = int(np.count_nonzero(~np.isin(theirs, keys)))
+    noted["abstracts: dropped, of_no_paper"] += unknown
+    known = np.isin(first, keys)
+    texts = table.column("text").combine_chunks()
+    again = np.flatnonzero(np.isin(theirs, keys))
+    again = again[place[np.searchsorted(first, theirs[again])] != again]
+    same = pc.equal(texts.take(again), texts.take(place[np.searchsorted(first, theirs[again])]))
+    noted["abstracts: dropped, repeated"] += same.true_count
+    noted["abstracts: dropped, repeated_other_text"] += same.false_count
+    noted["abstracts: kept"] += int(np.count_nonzero(known))
+    if not len(first):
+        return inline
+    at = np.minimum(np.searchsorted(first, keys), len(first) - 1)
+    rows = pa.array(place[at], mask=first[at] != keys)
+    return pc.coalesce(texts.take(rows), inline)
+
+
+@dataclass(frozen=True)
+class _References:
+    """References in CSR form over distinct papers, and the place of each paper's among them."""
+
+    offsets: npt.NDArray[np.int64]
+    cited: Keys
+    place: npt.NDArray[np.int64]
+
+    def lists(self, rows: slice) -> pa.LargeListArray:
+        """Return what some papers cite."""
+        starts, ends = self.offsets[self.place[rows]], self.offsets[self.place[rows] + 1]
+        lengths = ends - starts
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        cited = self.cited[ranges(starts, lengths)]
+        return pa.LargeListArray.from_arrays(offsets, cited, type=RAW_PAPERS.field("outbound").type)
+
+
+def _references_of(keys: Keys, table: pa.Table, noted: Counter[str]) -> _References:
+    """Return the distinct papers that each paper cites, without itself."""
+    distinct, place = np.unique(keys, return_inverse=True)
+    citing, cited = (table.column(name).combine_chunks().to_numpy() for name in ("key", "other"))
+    apart = citing != cited
+    noted["citations: dropped, self"] += len(citing) - int(np.count_nonzero(apart))
+    owner, known = _places(distinct, citing[apart])
+    noted["citations: dropped, citing_paper_unknown"] += len(owner) - int(np.count_nonzero(known))
+    owner, cited = _pairs(owner[known], cited[apart][known])
+    noted["citations: dropped, repeated"] += int(np.count_nonzero(known)) - len(owner)
+    noted["citations: kept"] += len(owner)
+    return _References(np.searchsorted(owner, np.arange(len(distinct) + 1)), cited, place)
+
+
+def _inbound_of(keys: Keys, table: pa.Table) -> npt.NDArray[np.int32]:
+    """Return how many distinct papers cite each paper, int32 ``[n]``."""
+    distinct, place = np.unique(keys, return_inverse=True)
+    cited, citing = (table.column(name).combine_chunks().to_numpy() for name in ("key", "other"))
+    owner, known = _places(distinct, cited)
+    owner, _ = _pairs(owner[known], citing[known])
+    return np.bincount(owner, minlength=len(distinct))[place].astype(np.int32)
+
+
+def _places(distinct: Keys, keys: Keys) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the place of each key in ``distinct``, and whether it is there."""
+    if not len(distinct):
+        return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
+    place = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
+    return place, distinct[place] == keys
+
+
+def _pairs(owner: npt.NDArray[np.int64], other: Keys) -> tuple[npt.NDArray[np.int64], Keys]:
+    """Return the distinct pairs, sorted."""
+    order = np.lexsort((other, owner))
+    owner, other = owner[order], other[order]
+    if len(owner):
+        first = np.concatenate([[True], (owner[1:] != owner[:-1]) | (other[1:] != other[:-1])])
+        owner, other = owner[first], other[first]
+    return owner, other

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,13 +115,7 @@ class Corpus:
 
     def rows_of(self, ids: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the row of each id, -1 where the corpus has no such paper."""
-        rows = np.full(len(ids), -1, np.int64)
-        wanted = pa.array(ids, pa.large_string())
-        for number in range(self.shards):
-            index = pc.index_in(wanted, self.shard(number).column("paper_id").combine_chunks())
-            local = index.fill_null(-1).to_numpy(zero_copy_only=False)
-            rows = np.where(local >= 0, local + self.starts[number], rows)
-        return rows
+        return rows_of(ids, (self.shard(number) for number in range(self.shards)))
 
     def characters(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """Return the characters of title and abstract of the papers at ``rows``, int64 ``[rows]``."""
@@ -180,6 +174,18 @@ class Corpus:
 
     def _has(self, name: str) -> bool:
         return any(output.path == name for output in self.artifact.manifest.outputs)
+
+
+def rows_of(ids: Sequence[str], shards: Iterable[pa.Table]) -> npt.NDArray[np.int64]:
+    """Return the row of each id in the shards of a corpus, -1 where none of them has it."""
+    rows, start = np.full(len(ids), -1, np.int64), 0
+    wanted = pa.array(ids, pa.large_string())
+    for shard in shards:
+        index = pc.index_in(wanted, shard.column("paper_id").combine_chunks())
+        local = index.fill_null(-1).to_numpy(zero_copy_only=False)
+        rows = np.where(local >= 0, local + start, rows)
+        start += len(shard)
+    return rows
 
 
 def _as_read(table: pa.Table, name: str) -> pa.Table:

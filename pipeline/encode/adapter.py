@@ -29,7 +29,7 @@ def activate(network: Any, folder: Path) -> None:
         from adapters.loading import AdapterFusionLoader
     except ImportError as error:
         raise InputError("adapters need the package adapters", pip_extra("specter2")) from error
-    plain, found = _states(network), {"missing_keys": list[str]()}
+    plain, report = _states(network), {"missing_keys": list[str]()}
     logger = logging.getLogger("adapters")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -38,20 +38,20 @@ def activate(network: Any, folder: Path) -> None:
         if (folder / hub.FUSION.config).is_file():
             for part in hub.fused(folder):
                 with hub.covered(part, hub.ADAPTER) as place:
-                    network.load_adapter(str(place), load_as=part.name, loading_info=found)
+                    network.load_adapter(str(place), load_as=part.name, loading_info=report)
             with hub.covered(folder, hub.FUSION) as place:
-                AdapterFusionLoader(network).load(str(place), loading_info=found, set_active=True)
+                AdapterFusionLoader(network).load(str(place), loading_info=report, set_active=True)
         else:
             with hub.covered(folder, hub.ADAPTER) as place:
-                network.load_adapter(str(place), set_active=True, loading_info=found)
+                network.load_adapter(str(place), set_active=True, loading_info=report)
     except MdcrError:
         raise
     except Exception as error:  # malformed files make the library raise errors of every class
         raise InputError(f"the adapter in {folder} does not fit the model ({error})", "Check its model") from error
     finally:
         logger.setLevel(level)
-    if found["missing_keys"]:
-        raise InputError(f"the adapter in {folder} must have weights of {found['missing_keys'][0]}, got none", _AGAIN)
+    if report["missing_keys"]:
+        raise InputError(f"the adapter in {folder} must have weights of {report['missing_keys'][0]}, got none", _AGAIN)
     if network.active_adapters is None or torch.equal(_states(network), plain):
         raise InputError(f"the adapter in {folder} changes nothing", _AGAIN)
 

@@ -48,10 +48,10 @@ class SentenceTokeniser:
             pieces = [split_sentences(text.title) for text in texts]
         else:
             pieces = [[text.title + separator, *split_sentences(text.abstract)] for text in texts]
-        encoded = iter(self._ids([piece for each in pieces for piece in each]))
+        encoded = iter(self._ids([piece for of_text in pieces for piece in of_text]))
         tokens = Tokens([], [], [])
-        for each in pieces:
-            parts = list(islice(encoded, len(each)))
+        for of_text in pieces:
+            parts = list(islice(encoded, len(of_text)))
             ids, spans = self._join(parts)
             tokens.ids.append([self._tokenizer.cls_token_id, *ids, self._tokenizer.sep_token_id])
             sentences = spans if role == "query" else spans[1:]
@@ -105,6 +105,6 @@ def split_sentences(text: str) -> list[str]:
 def _abbreviated(before: str, end: str) -> bool:
     if end.rstrip() != ".":
         return False
-    found = _LAST_WORD.search(before)
-    word = found[0] if found else ""
+    match = _LAST_WORD.search(before)
+    word = match[0] if match else ""
     return word.casefold() in _ABBREVIATIONS or _INITIALS.fullmatch(word) is not None

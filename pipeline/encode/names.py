@@ -127,10 +127,10 @@ def known() -> set[str]:
 
 def entries() -> dict[str, Mapping[str, Any]]:
     """Return the entries of ``models.toml`` and of the registered kinds, by name."""
-    found = dict(_file())
+    table = dict(_file())
     for kind in kinds.registered():
-        found |= {name: {"kind": kind.name, **entry} for name, entry in kind.models.items()}
-    return found
+        table |= {name: {"kind": kind.name, **entry} for name, entry in kind.models.items()}
+    return table
 
 
 @functools.cache

@@ -131,7 +131,7 @@ class Network(ABC):
                 yield _encoded(batch, launched, prepared)
                 continue
             self._halve(batch, prepared)
-            left = [position for each in (batch, *waiting) for position in each]
+            left = [position for positions in (batch, *waiting) for position in positions]
             waiting = deque(token_batches(prepared.ids, self._batch_tokens, left))
 
     def _try(self, batch: list[int], tokens: Tokens) -> _Launched | None:
@@ -144,14 +144,13 @@ class Network(ABC):
         return None
 
     def _launch(self, batch: list[int], tokens: Tokens) -> _Launched:
-        """Start computing the vectors of one batch."""
         width = len(tokens.ids[batch[0]])
         ids = np.full((len(batch), width), self._pad, np.int64)
         mask = np.zeros((len(batch), width), np.int64)
         for row, position in enumerate(batch):
-            each = tokens.ids[position]
-            ids[row, : len(each)] = each
-            mask[row, : len(each)] = 1
+            row_ids = tokens.ids[position]
+            ids[row, : len(row_ids)] = row_ids
+            mask[row, : len(row_ids)] = 1
         with torch.inference_mode():
             pooled = self.compute(batch, tokens, self.send(ids), self.send(mask))
             if self._device.type == "cpu":
@@ -178,7 +177,6 @@ class Network(ABC):
         return tensor if self._device.type == "cpu" else tensor.pin_memory().to(self._device, non_blocking=True)
 
     def _halve(self, batch: list[int], tokens: Tokens) -> None:
-        """Halve the batch size after a batch did not fit."""
         width = len(tokens.ids[batch[0]])
         if len(batch) == 1:
             raise StageError(f"one text of {width} tokens does not fit on {self._device}", _FREE)
@@ -262,8 +260,8 @@ def loading(folder: Path, place: Path | None = None) -> Iterator[None]:
     except (MdcrError, MemoryError):
         raise
     except Exception as error:  # malformed files make these libraries raise errors of every class
-        said = " ".join(str(error).replace(str(place or folder), str(folder)).split())
-        what = f"{type(error).__name__}: {said:.{_LONGEST}}"
+        message = " ".join(str(error).replace(str(place or folder), str(folder)).split())
+        what = f"{type(error).__name__}: {message:.{_LONGEST}}"
         raise InputError(f"{folder} cannot be loaded as a model ({what})", shape.AGAIN) from error
     finally:
         transformers_logging.set_verbosity(verbosity)
@@ -310,7 +308,7 @@ def _spare_layers(network: Any, unexpected: Iterable[str]) -> list[str]:
     """Return weights that were left over of layers beyond those that the configuration counts."""
     lists = {name for name, module in network.named_modules() if isinstance(module, nn.ModuleList)}
     plain = (key.removeprefix(f"{network.base_model_prefix}.") for key in unexpected)
-    return sorted(key for key in plain if (found := re.match(r"(.+?)\.\d+\.", key)) and found[1] in lists)
+    return sorted(key for key in plain if (match := re.match(r"(.+?)\.\d+\.", key)) and match[1] in lists)
 
 
 def torch_device(name: str) -> torch.device:

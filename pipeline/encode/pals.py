@@ -30,7 +30,7 @@ class _Attention(nn.Module):  # type: ignore[misc]
         self.query, self.key, self.value = (nn.Linear(size, size) for _ in range(3))
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        parts = (each(states).unflatten(-1, (_HEADS, -1)) for each in (self.query, self.key, self.value))
+        parts = (layer(states).unflatten(-1, (_HEADS, -1)) for layer in (self.query, self.key, self.value))
         query, key, value = (part.transpose(1, 2) for part in parts)
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2).flatten(2)
 
@@ -82,9 +82,9 @@ def open_pals(folder: Path, code: str) -> tuple[Any, Any]:
     codes = CHOICES["pals"]
     network, tokenizer = open_pretrained(folder, PalsModel) if has_pals(folder) else (None, None)
     if network is None or code not in codes or network.config.num_tasks != len(codes):
-        held = network.config.num_tasks if network else 0
+        count = network.config.num_tasks if network else 0
         raise InputError(
-            f"one of the PALs {', '.join(codes)} of {folder} must be chosen, got {code or 'none'} of {held}",
+            f"one of the PALs {', '.join(codes)} of {folder} must be chosen, got {code or 'none'} of {count}",
             "Add :pals=[PRX] to a model with four PALs",
         )
     for layer in network.encoder.layer:

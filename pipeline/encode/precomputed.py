@@ -28,8 +28,8 @@ IDS = ("id", "_id", "paper_id", "corpusid")
 VECTORS = ("vector", "embedding", "vectors", "embeddings")
 """Names of the columns, keys or arrays with ids and vectors: the first that is there is read."""
 
-_BLOCK_BYTES = 2**24
-_BLOCK_ROWS = 2_048
+BLOCK_BYTES = 2**24
+BLOCK_ROWS = 2_048
 
 Places = npt.NDArray[np.int64]
 RowsOf = Callable[[pa.Array], npt.NDArray[np.int64]]
@@ -96,14 +96,14 @@ class _Line(msgspec.Struct, gc=False):
 
     def key(self) -> str | int | None:
         """Return the first id that is there."""
-        return next((each for each in (self.id, self._id, self.paper_id, self.corpusid) if each is not None), None)
+        return next((key for key in (self.id, self._id, self.paper_id, self.corpusid) if key is not None), None)
 
 
 def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
     """Read JSON lines; a vector is a list of numbers, or text that holds one (S2AG)."""
     decode, numbers = msgspec.json.Decoder(_Line).decode, msgspec.json.Decoder(list[float]).decode
     lines = read_lines(file.path)
-    while block := list(itertools.islice(lines, _BLOCK_ROWS)):
+    while block := list(itertools.islice(lines, BLOCK_ROWS)):
         records, ids = [], []
         for place, line in block:
             try:
@@ -139,7 +139,7 @@ def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
     start = 1
     for batch in _batches(file.path):
         names = batch.schema.names
-        ids, vectors = (batch.column(_column(file, names, known)) for known in (IDS, VECTORS))
+        ids, vectors = (batch.column(_column(file, names, choices)) for choices in (IDS, VECTORS))
         for what, column in (("id", ids), ("vector", vectors)):
             if column.null_count:
                 first = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
@@ -156,7 +156,7 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     if path.suffix == ".parquet":
         with pq.ParquetFile(path, memory_map=True) as parquet:
             names = [name for name in parquet.schema_arrow.names if name in (*IDS, *VECTORS)]
-            yield from parquet.iter_batches(_BLOCK_ROWS, columns=names)
+            yield from parquet.iter_batches(BLOCK_ROWS, columns=names)
         return
     with pa.memory_map(str(path)) as source:
         head = source.read(6)
@@ -167,16 +167,16 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
         else:
             whole = iter(pa.ipc.open_stream(source))
         for batch in whole:
-            for start in range(0, batch.num_rows, _BLOCK_ROWS):
-                yield batch.slice(start, _BLOCK_ROWS)
+            for start in range(0, batch.num_rows, BLOCK_ROWS):
+                yield batch.slice(start, BLOCK_ROWS)
 
 
-def _column(file: VectorFile, names: Sequence[str], known: Sequence[str]) -> str:
-    found = next((name for name in known if name in names), None)
-    if found is None:
-        wanted = " or ".join(known)
-        raise InputError(f"{file.path} must have {wanted}, got {', '.join(names) or 'nothing'}", "Rename them")
-    return found
+def _column(file: VectorFile, names: Sequence[str], choices: Sequence[str]) -> str:
+    column = next((name for name in choices if name in names), None)
+    if column is None:
+        listed = " or ".join(choices)
+        raise InputError(f"{file.path} must have {listed}, got {', '.join(names) or 'nothing'}", "Rename them")
+    return column
 
 
 def _texts(file: VectorFile, ids: pa.Array) -> pa.Array:
@@ -192,7 +192,7 @@ def _flat(file: VectorFile, column: pa.Array, places: Places) -> npt.NDArray[Any
     """Return a column of lists as a matrix, in its own type."""
     kind = column.type
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    if not any(each(kind) for each in lists) or not _is_number(kind.value_type):
+    if not any(is_list(kind) for is_list in lists) or not _is_number(kind.value_type):
         raise InputError(f"the vectors of {file.path} must be lists of numbers, got {kind}", "Write them as float32")
     if not len(column):
         return np.empty((0, 0))
@@ -221,7 +221,7 @@ def _read_npz(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
     """Read an ``.npz`` with an array of ids and one of vectors, without unpacking it."""
     with zipfile.ZipFile(file.path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
-        ids, vectors = (_column(file, names, (*known, f"{known[0]}s")) for known in (IDS, VECTORS))
+        ids, vectors = (_column(file, names, (*choices, f"{choices[0]}s")) for choices in (IDS, VECTORS))
         with archive.open(f"{ids}.npy") as id_handle, archive.open(f"{vectors}.npy") as handle:
             shape, kind = _open_array(file, id_handle, ids)[1:]
             if len(shape) != 1 or kind.kind not in "iuUS":
@@ -229,7 +229,7 @@ def _read_npz(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
                     f"{ids} of {file.path} must be a list of text or integers, got shape {shape} and type {kind}",
                     "Save it as np.array(ids, str)",
                 )
-            texts = (str(each) for block in _blocks(file, id_handle, shape, kind) for each in block.astype(str))
+            texts = (str(name) for block in _blocks(file, id_handle, shape, kind) for name in block.astype(str))
             yield from _pairs(file, texts, *_open_array(file, handle, vectors), rows_of)
 
 
@@ -257,9 +257,9 @@ def _open_array(file: VectorFile, handle: IO[bytes], name: str) -> tuple[IO[byte
     if fortran and len(shape) > 1:
         raise InputError(f"{name} of {file.path} must be in C order, got Fortran order", "np.ascontiguousarray(array)")
     width = kind.itemsize * math.prod(shape[1:])
-    if min(shape, default=1) < 0 or (0 not in shape and not 0 < width <= _BLOCK_BYTES):
+    if min(shape, default=1) < 0 or (0 not in shape and not 0 < width <= BLOCK_BYTES):
         raise CorruptError(
-            f"{name} of {file.path} must have rows of 1 to {_BLOCK_BYTES:,} bytes, got shape {shape} and type {kind}",
+            f"{name} of {file.path} must have rows of 1 to {BLOCK_BYTES:,} bytes, got shape {shape} and type {kind}",
             "Write it again",
         )
     return handle, shape, kind
@@ -270,7 +270,7 @@ def _blocks(
 ) -> Iterator[npt.NDArray[Any]]:
     """Yield an array some rows at a time, read-only."""
     width = kind.itemsize * math.prod(shape[1:])
-    rows = max(1, _BLOCK_BYTES // max(width, 1))
+    rows = max(1, BLOCK_BYTES // max(width, 1))
     for start in range(0, shape[0], rows):
         count = min(rows, shape[0] - start)
         data = handle.read(count * width)
@@ -324,12 +324,12 @@ def _wanted(ids: pa.Array, rows_of: RowsOf) -> tuple[npt.NDArray[np.int64], str 
 def _numbers(file: VectorFile, places: Places, vectors: npt.NDArray[Any]) -> Matrix:
     """Return vectors as float32."""
     with np.errstate(over="ignore"):
-        found: Matrix = vectors.astype(np.float32)
-    wrong = ~np.isfinite(found)
+        matrix: Matrix = vectors.astype(np.float32)
+    wrong = ~np.isfinite(matrix)
     if wrong.any():
-        row, column = (int(each[0]) for each in np.nonzero(wrong))
+        row, column = (int(axis[0]) for axis in np.nonzero(wrong))
         raise _wrong(file, places[row], "vector", "finite float32 numbers", vectors[row, column])
-    return found
+    return matrix
 
 
 def _wrong(file: VectorFile, place: int, what: str, expected: str, got: object) -> InputError:

@@ -106,8 +106,8 @@ def _stand_in_tokenizer(texts: Sequence[Text]) -> BertTokenizerFast:
     }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "vocab.txt"
-        known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(pieces)[:_VOCABULARY]]
-        path.write_text("\n".join(known), encoding="utf-8")
+        vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(pieces)[:_VOCABULARY]]
+        path.write_text("\n".join(vocabulary), encoding="utf-8")
         return BertTokenizerFast(str(path), model_max_length=512)
 
 
@@ -119,10 +119,10 @@ def _probe(encoder: Encoder, texts: Sequence[Text], seconds: float, storage: Sto
         started = time.monotonic()
         for batch in encoder.encode_batches(part):
             tokens, vectors, read = tokens + batch.tokens, vectors + len(batch.vectors), read + batch.texts
-        taken = time.monotonic() - started
-        start, spent = start + size, spent + taken
-        rates.append(size / taken)
-        size *= 1 + (taken < _LONG_ROUND)
+        elapsed = time.monotonic() - started
+        start, spent = start + size, spent + elapsed
+        rates.append(size / elapsed)
+        size *= 1 + (elapsed < _LONG_ROUND)
     facts = encoder.describe()
     batch_bytes = facts["batch_tokens"] * facts["threads"] * encoder.dimension * _ACTIVATIONS * _BYTES[facts["compute"]]
     shard = int(2 * SHARD_ROWS * vectors / read * encoder.dimension * 4)

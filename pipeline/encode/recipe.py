@@ -170,12 +170,12 @@ def differences(spec: TransformerSpec, distance: str, folder: Path) -> str:
     if not (folder / MODULES).is_file():
         return ""
     try:
-        own = read(folder)
+        described = read(folder)
     except InputError as error:
         return error.what
     used = {"normalise": False, "lower_case": False, **asdict(spec), "distance": distance}
-    own = {"normalise": False, **own}
-    return ", ".join(f"{key}={_shown(value)}" for key, value in own.items() if used[key] != value)
+    described = {"normalise": False, **described}
+    return ", ".join(f"{key}={_shown(value)}" for key, value in described.items() if used[key] != value)
 
 
 _RERANKER = "Give a reranker with one label, such as cross-encoder/ms-marco-MiniLM-L6-v2"
@@ -192,7 +192,7 @@ def _shown(value: Any) -> str:
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
     """Return kind and folder of each module of sentence-transformers."""
-    found = []
+    modules = []
     for module in shape.read(folder / MODULES, shape.MODULES):
         package, _, kind = module.get("type", "").rpartition(".")
         if package.partition(".")[0] != "sentence_transformers" or kind not in (*_KNOWN, "Normalize", "Dropout"):
@@ -200,22 +200,22 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
                 f"{folder} needs a sentence-transformers module {module.get('type')}",
                 "Known: Transformer, Pooling, Dense, Normalize",
             )
-        found.append((kind, folder / shape.inside(module.get("path", ""), folder / MODULES)))
-    return found
+        modules.append((kind, folder / shape.inside(module.get("path", ""), folder / MODULES)))
+    return modules
 
 
 def _transformer(folder: Path, task: str) -> Mapping[str, Any]:
     values = _known(_transformer_file(folder), "Transformer")
     outputs = {"feature-extraction": "last_hidden_state", "sequence-classification": "logits"}
     text = (values.get("modality_config") or {}).get("text") or {}
-    for key, found, expected in (
+    for key, value, expected in (
         ("transformer_task", values.get("transformer_task"), task),
         ("modality_config.text.method", text.get("method"), "forward"),
         ("modality_config.text.method_output_name", text.get("method_output_name"), outputs[task]),
         ("module_output_name", values.get("module_output_name"), {"feature-extraction": "token_embeddings"}.get(task)),
     ):
-        if expected and found not in (None, expected):
-            raise InputError(f"{key} of {folder} must be {expected}, got {found}", _LAYOUT)
+        if expected and value not in (None, expected):
+            raise InputError(f"{key} of {folder} must be {expected}, got {value}", _LAYOUT)
     return values
 
 
@@ -226,12 +226,12 @@ def _transformer_file(folder: Path) -> Path:
 
 def _length(folder: Path) -> int:
     """Return the tokens a text is cut to, as sentence-transformers decides it."""
-    asked = shape.read(_transformer_file(folder), shape.TRANSFORMER).get("max_seq_length")
+    length = shape.read(_transformer_file(folder), shape.TRANSFORMER).get("max_seq_length")
     limits = (
         shape.read(folder / "tokenizer_config.json", shape.TOKENIZER).get("model_max_length"),
         shape.read(folder / "config.json", shape.CONFIG).get("max_position_embeddings"),
     )
-    return int(asked or min([limit for limit in limits if limit and 0 < limit < 2**31], default=_DEFAULT_LENGTH))
+    return int(length or min([limit for limit in limits if limit and 0 < limit < 2**31], default=_DEFAULT_LENGTH))
 
 
 def _prompts(folder: Path, model_type: str = "SentenceTransformer") -> dict[str, Any]:
@@ -248,11 +248,11 @@ def _prompts(folder: Path, model_type: str = "SentenceTransformer") -> dict[str,
         raise InputError(f"{folder} is compared by {similarity!r}", f"Known: {', '.join(_SIMILARITY)}")
     if model_type == "CrossEncoder":
         return {"default": prompts[default]} if default and prompts[default] else {}
-    found: dict[str, Any] = {"distance": _SIMILARITY[similarity]}
+    settings: dict[str, Any] = {"distance": _SIMILARITY[similarity]}
     for key, names in (("paper_prefix", _PAPER_PROMPTS), ("query_prefix", ("query",))):
         prompt = next((prompts[name] for name in (*names, default) if prompts.get(name)), "")
-        found |= {key: prompt} if prompt else {}
-    return found
+        settings |= {key: prompt} if prompt else {}
+    return settings
 
 
 def _pooling(path: Path, prefixed: bool) -> str:
@@ -271,8 +271,8 @@ def _known(path: Path, kind: str) -> Mapping[str, Any]:
     if kind in ("Pooling", "Dense") and not path.is_file():
         raise InputError(f"{path} must be there, as {MODULES} says, got no such file", shape.AGAIN)
     values: Mapping[str, Any] = shape.read(path, _KNOWN[kind])
-    known = _KNOWN[kind]
+    settings = _KNOWN[kind]
     for key, value in values.items():
-        if key not in known and value not in (None, False, {}, [], ""):
-            raise InputError(f"{path} sets {key} to {value!r}, which is not supported", f"Known: {', '.join(known)}")
+        if key not in settings and value not in (None, False, {}, [], ""):
+            raise InputError(f"{path} sets {key} to {value!r}, which is not supported", f"Known: {', '.join(settings)}")
     return values

@@ -88,7 +88,7 @@ def resolve(text: str | Name, precision: str | None = None, template: str | None
         if value is not None and kind.takes(key):
             options.setdefault(key, value)
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
-    name = base + (":" if differing else "") + ",".join(f"{key}={differing[key]}" for key in sorted(differing))
+    name = _named(base, differing)
     settings = {**entry, **options}
     if "encoder" in settings:  # of sentences
         settings["encoder"] = resolve(settings["encoder"])
@@ -162,12 +162,17 @@ def published(text: str) -> Mapping[str, float]:
 
     The precision of computing and storing is ignored; any other option makes another system.
     """
-    for name, entry in grammar.entries().items():
-        if text == f"mean({','.join(entry.get('parts', ()))})":
-            return _reference().get(name, {})
-    (typed, *others) = grammar.parse(text) or [Name("")]
-    plain = not others and not typed.label and {key for key, _ in typed.options} <= {"compute", "storage"}
-    return _reference().get(typed.base, {}) if plain and typed.parts is None else {}
+    system, *others = grammar.parse(text) or [Name("")]
+    if others or system.label or not {key for key, _ in system.options} <= {"compute", "storage"}:
+        return {}
+    if system.parts is None:
+        return _reference().get(system.base, {})
+    means = {_mean_of(entry["parts"]): name for name, entry in grammar.entries().items() if "parts" in entry}
+    return _reference().get(means.get(system, ""), {})
+
+
+def _mean_of(names: Sequence[str]) -> Name:
+    return Name("mean", tuple(map(Name, names)))
 
 
 def as_printed(figure: float) -> str:
@@ -181,7 +186,7 @@ def shown(text: str) -> str:
 
 
 def _named(base: str, options: Mapping[str, str]) -> str:
-    return base + (":" if options else "") + ",".join(f"{key}={options[key]}" for key in sorted(options))
+    return str(Name(base, options=tuple(sorted(options.items()))))
 
 
 def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
@@ -206,7 +211,7 @@ def _digest(checkpoint: hub.Checkpoint) -> str:
 
 
 def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None, template: str | None) -> Model:
-    typed = f"mean({','.join(map(str, names))})"
+    typed = Name("mean", tuple(names))
     if any(name.label for name in names):
         raise InputError(f"{typed} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
     parts = tuple(resolve(name, precision, template) for name in names)
@@ -227,28 +232,28 @@ def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None,
 
 def repositories() -> list[tuple[str, str]]:
     """Return (hub id, branch, tag or commit) of every model and adapter of ``models.toml``."""
-    found = set()
+    pairs = set()
     for entry in grammar.entries().values():
         for hub_key, revision_key in (("hub", "revision"), ("adapter", "adapter_revision")):
             if hub_key in entry:
-                found.add((entry[hub_key], entry.get(revision_key, "main")))
-    return sorted(found)
+                pairs.add((entry[hub_key], entry.get(revision_key, "main")))
+    return sorted(pairs)
 
 
 def listings() -> list[Listing]:
     """Return every entry and what is on this machine, without using the network."""
-    found = {name: _listing(name, _locked(entry)) for name, entry in grammar.entries().items()}
+    by_name = {name: _listing(name, _locked(entry)) for name, entry in grammar.entries().items()}
     for name, entry in grammar.entries().items():
         if "parts" in entry:
-            parts = [found[part] for part in entry["parts"]]
-            found[name] = dataclasses.replace(
-                found[name],
-                source=f"mean({','.join(entry['parts'])})",
+            parts = [by_name[part] for part in entry["parts"]]
+            by_name[name] = dataclasses.replace(
+                by_name[name],
+                source=str(_mean_of(entry["parts"])),
                 available=all(part.available for part in parts),
                 licence=", ".join(dict.fromkeys(part.licence for part in parts)),
-                exclusions=tuple(dict.fromkeys(each for part in parts for each in part.exclusions)),
+                exclusions=tuple(dict.fromkeys(place for part in parts for place in part.exclusions)),
             )
-    return list(found.values())
+    return list(by_name.values())
 
 
 def _listing(name: str, entry: Mapping[str, Any]) -> Listing:
@@ -260,11 +265,11 @@ def _listing(name: str, entry: Mapping[str, Any]) -> Listing:
     elif installed:
         source, folder, revision, available = package, installed, "", bool(hub.weights(installed))
     else:
-        found = hub.cached(source, revision)
+        cached = hub.cached(source, revision)
         adapter = entry.get("adapter", "")
         adapted = not adapter or _whole(hub.cached(adapter, entry.get("adapter_revision", "main"), hub.ADAPTER))
-        if found and _whole(found) and adapted:
-            folder, revision, available = found.folder, found.revision, True
+        if cached and _whole(cached) and adapted:
+            folder, revision, available = cached.folder, cached.revision, True
     return Listing(
         name=name,
         source=source,
@@ -301,8 +306,8 @@ def _entry(base: str) -> dict[str, Any]:
         return _locked(entries[base])
     if base.startswith(grammar.HUB):
         hub_id = base.removeprefix(grammar.HUB)
-        known = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
-        return {key: value for key, value in _locked(next(known, {"hub": hub_id})).items() if key != "package"}
+        matching = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
+        return {key: value for key, value in _locked(next(matching, {"hub": hub_id})).items() if key != "package"}
     if base.startswith(grammar.VECTORS):
         place = base.removeprefix(grammar.VECTORS)
         return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}
@@ -318,11 +323,11 @@ def _entry(base: str) -> dict[str, Any]:
 
 def _locked(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry with branches replaced by the commits that ``mdcr models lock`` wrote."""
-    values, known = dict(entry), lock.read()
+    values, commits = dict(entry), lock.read()
     for hub_key, revision_key in (("hub", "revision"), ("adapter", "adapter_revision")):
         if hub_key in values:
-            asked = values.get(revision_key, "main")
-            values[revision_key] = known.get(f"{values[hub_key]}@{asked}", asked)
+            revision = values.get(revision_key, "main")
+            values[revision_key] = commits.get(f"{values[hub_key]}@{revision}", revision)
     return values
 
 

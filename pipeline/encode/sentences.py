@@ -42,8 +42,8 @@ class SentencesEncoder(Encoder):
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> _Prepared:
         """Return the sentences as the encoder takes them; those of a query and of a paper alike."""
         split = [split_sentences(text.title if role == "query" else text.abstract) or [text.title] for text in texts]
-        owners = np.repeat(np.arange(len(texts)), [len(each) for each in split])
-        sentences = [Text(sentence, "") for each in split for sentence in each]
+        owners = np.repeat(np.arange(len(texts)), [len(part) for part in split])
+        sentences = [Text(sentence, "") for part in split for sentence in part]
         return _Prepared(owners, len(texts), self._encoder.prepare(sentences))
 
     def finish(self, prepared: _Prepared) -> Iterator[Encoded]:

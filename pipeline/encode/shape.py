@@ -122,7 +122,7 @@ _JSON: dict[Any, str] = {
 def _wrong(value: Any, shape: Any) -> str:
     """Return what a value must be and what it is, with its place; empty where it has the shape."""
     if isinstance(shape, tuple):
-        wrongs = [_wrong(value, each) for each in shape]
+        wrongs = [_wrong(value, choice) for choice in shape]
         return "" if "" in wrongs else wrongs[0]
     kind = type(shape) if isinstance(shape, dict | list) else shape
     if isinstance(kind, range):

@@ -101,12 +101,12 @@ class ShardWriter:
         with Progress(work, title, "characters") as progress:
             tokenised = iter(self._tokenised(encoder, missing))
             for number in shards:
-                mine = [part for part in parts if part.shard == number]
-                for part in mine:
+                of_shard = [part for part in parts if part.shard == number]
+                for part in of_shard:
                     if encoder is not None and not part.path.is_file():
                         self._compute(encoder, part, next(tokenised), progress)
                 with self._timed("write"):
-                    self._join(number, mine)
+                    self._join(number, of_shard)
         if encoder is None:
             return {}
         elapsed = self._elapsed()
@@ -158,9 +158,9 @@ class ShardWriter:
                     f"{part.shard}",
                     "Compute in float32",
                 ) from error
-        found = len(np.unique(positions))
-        if found != len(part.rows):
-            raise StageError(f"the encoder gave vectors for {found} of {len(part.rows)} texts")
+        encoded = len(np.unique(positions))
+        if encoded != len(part.rows):
+            raise StageError(f"the encoder gave vectors for {encoded} of {len(part.rows)} texts")
         with self._timed("write"):
             _write_part(part.path, part.rows[positions], vectors, counts)
 

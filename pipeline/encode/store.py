@@ -61,7 +61,7 @@ class Segment:
     def content(self) -> list[str]:
         """Its identity and the checksums of its files."""
         manifest = self._artifact.manifest
-        return [manifest.id, *sorted(each.sha256 for each in manifest.outputs)]
+        return [manifest.id, *sorted(output.sha256 for output in manifest.outputs)]
 
     def open(self, number: int) -> Shard:
         """Open a shard, verified."""
@@ -137,7 +137,7 @@ class VectorStore:
     @property
     def rows(self) -> Rows:
         """Every paper of the store: uint32, rising."""
-        return np.unique(np.concatenate([np.empty(0, np.uint32), *(each.rows for each in self._segments)]))
+        return np.unique(np.concatenate([np.empty(0, np.uint32), *(segment.rows for segment in self._segments)]))
 
     def missing(self, rows: npt.NDArray[np.integer]) -> Rows:
         """Return the rows, of those given, whose papers have no vector."""
@@ -158,19 +158,19 @@ class VectorStore:
             StageError: papers have no vector.
             CorruptError: a shard differs from its manifest, or from the others in dimension.
         """
-        asked: Rows = np.asarray(rows, np.uint32)
-        if np.any(asked[1:] <= asked[:-1]):
+        wanted: Rows = np.asarray(rows, np.uint32)
+        if np.any(wanted[1:] <= wanted[:-1]):
             raise ValueError("rows must rise")
-        owners = self._owners(asked)
+        owners = self._owners(wanted)
         if np.any(owners < 0):
             raise StageError(
-                f"{np.count_nonzero(owners < 0):,} of {len(asked):,} papers have no vector in {self._folder} "
-                f"(the first: row {asked[owners < 0][0]})",
+                f"{np.count_nonzero(owners < 0):,} of {len(wanted):,} papers have no vector in {self._folder} "
+                f"(the first: row {wanted[owners < 0][0]})",
                 "Embed their pool: mdcr embed; if a folder was removed there by hand, remove the whole store first",
             )
         opened: dict[tuple[int, int], Shard] = {}
-        for start in range(0, len(asked), size):
-            yield self._block(asked[start : start + size], owners[start : start + size], opened)
+        for start in range(0, len(wanted), size):
+            yield self._block(wanted[start : start + size], owners[start : start + size], opened)
 
     def grouped(self, rows: npt.NDArray[np.integer]) -> Grouped:
         """Return all vectors of the papers at ``rows`` at once, for queries: one or more of each.
@@ -193,8 +193,8 @@ class VectorStore:
         for number, segment in enumerate(self._segments):
             if len(segment.rows):
                 place = np.searchsorted(segment.rows, rows)
-                found = segment.rows[np.minimum(place, len(segment.rows) - 1)] == rows
-                owners[found & (owners < 0)] = number
+                present = segment.rows[np.minimum(place, len(segment.rows) - 1)] == rows
+                owners[present & (owners < 0)] = number
         return owners
 
     def _block(self, rows: Rows, owners: npt.NDArray[np.int32], opened: dict[tuple[int, int], Shard]) -> Block:
@@ -203,25 +203,25 @@ class VectorStore:
         used: set[tuple[int, int]] = set()
         for owner in np.unique(owners).tolist():
             segment = self._segments[owner]
-            mine = rows[owners == owner]
-            shards = segment.shards[np.searchsorted(segment.rows, mine)]
+            own_rows = rows[owners == owner]
+            shards = segment.shards[np.searchsorted(segment.rows, own_rows)]
             for number in np.unique(shards).tolist():
                 key = (owner, number)
                 used.add(key)
                 if key not in opened:
                     opened[key] = segment.open(number)
-                pieces.append((opened[key], _locate(opened[key].rows, mine[shards == number])))
+                pieces.append((opened[key], _locate(opened[key].rows, own_rows[shards == number])))
         for key in set(opened) - used:
             del opened[key]
         return self._gather(pieces)
 
     def _gather(self, pieces: list[tuple[Shard, npt.NDArray[np.int64]]]) -> Block:
-        found = np.concatenate([shard.rows[source] for shard, source in pieces])
-        order = np.argsort(found, kind="stable")
+        owners = np.concatenate([shard.rows[source] for shard, source in pieces])
+        order = np.argsort(owners, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         dimension = pieces[0][0].vectors.shape[1]
-        vectors = np.empty((len(found), dimension), np.float32)
+        vectors = np.empty((len(owners), dimension), np.float32)
         start = 0
         for shard, source in pieces:
             if shard.vectors.shape[1] != dimension:
@@ -232,13 +232,13 @@ class VectorStore:
             target = place[start : start + len(source)]
             vectors[_span(target)] = widen(shard.vectors[_span(source)])
             start += len(source)
-        return Block(found[order], vectors)
+        return Block(owners[order], vectors)
 
 
-def _locate(held: Rows, wanted: Rows) -> npt.NDArray[np.int64]:
-    """Return the positions in ``held`` (rising, with repeats) of all entries of ``wanted`` (rising)."""
-    starts = np.searchsorted(held, wanted, "left")
-    lengths = np.searchsorted(held, wanted, "right") - starts
+def _locate(rows: Rows, wanted: Rows) -> npt.NDArray[np.int64]:
+    """Return the positions in ``rows`` (rising, with repeats) of all entries of ``wanted`` (rising)."""
+    starts = np.searchsorted(rows, wanted, "left")
+    lengths = np.searchsorted(rows, wanted, "right") - starts
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     positions: npt.NDArray[np.int64] = np.repeat(starts, lengths) + within
     return positions

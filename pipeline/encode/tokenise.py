@@ -87,8 +87,8 @@ class TextTokeniser:
                 return_token_type_ids=False,
             )
             tokens.ids.extend(encoding["input_ids"])
-            tokens.spans.extend([self._span(len(each))] for each in encoding["input_ids"])
-            tokens.cut.extend(bool(each.overflowing) for each in encoding.encodings)
+            tokens.spans.extend([self._span(len(ids))] for ids in encoding["input_ids"])
+            tokens.cut.extend(bool(encoded.overflowing) for encoded in encoding.encodings)
         return tokens
 
     def _span(self, length: int) -> Span:
@@ -119,8 +119,8 @@ def render(text: Text, role: Role, spec: TransformerSpec, separator: str) -> str
 
 def lower_cased(tokenizer: Any) -> Any:
     """Have a fast tokenizer lower-case text first, unless its own normalisation does, and return it."""
-    own = tokenizer.backend_tokenizer.normalizer
-    steps = list(own) if isinstance(own, Steps) else [own] if own else []
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    steps = list(normalizer) if isinstance(normalizer, Steps) else [normalizer] if normalizer else []
     if not any(isinstance(step, Lowercase) for step in steps):
         tokenizer.backend_tokenizer.normalizer = Steps([Lowercase(), *steps])
     return tokenizer

@@ -94,8 +94,9 @@ class TransformerEncoder(Network, Encoder):
 
     def describe(self) -> Mapping[str, Any]:
         """Return device, precision, attention, batch size, bytes of the weights and threads."""
-        found = dict(super().describe())
-        return {**found, "weight_bytes": found["weight_bytes"] + sum(each.nbytes for each in self._dense.parameters())}
+        description = super().describe()
+        dense = sum(weight.nbytes for weight in self._dense.parameters())
+        return {**description, "weight_bytes": description["weight_bytes"] + dense}
 
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> Tokens:
         """Return texts as tokens."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pipeline.core.config import digest
 from pipeline.core.errors import InputError
-from pipeline.sources.base import find_files, fingerprint, refuse_unfinished, require_files
+from pipeline.sources.base import check_files, check_finished, find_files, fingerprint
 
 COLUMNS = (".parquet", ".arrow", ".feather")
 ARRAYS = (".npy", ".npz")
@@ -33,11 +33,11 @@ def find(place: Path) -> list[VectorFile]:
     """
     if place.is_dir():
         for parent in (place, place.parent):
-            refuse_unfinished(parent)
+            check_finished(parent)
         inside = sorted(place.glob("embeddings-*/"))
-        if inside and not any(each.suffix in (*COLUMNS, *ARRAYS, *LINES) for each in place.iterdir()):
+        if inside and not any(path.suffix in (*COLUMNS, *ARRAYS, *LINES) for path in place.iterdir()):
             if len(inside) > 1:
-                names = ", ".join(each.name for each in inside)
+                names = ", ".join(folder.name for folder in inside)
                 raise InputError(f"{place} must hold one model's vectors, got {names}", "Name one of these folders")
             place = inside[0]
         paths = find_files(place, [f"*{end}" for end in (*COLUMNS, *ARRAYS, *LINES)], "vectors")
@@ -45,14 +45,14 @@ def find(place: Path) -> list[VectorFile]:
         paths = [place]
         if not place.exists():
             raise InputError(f"{place} must be a file or folder of vectors, got nothing there", "Correct the path")
-    require_files(paths)
+    check_files(paths)
     return [_vector_file(path) for path in paths]
 
 
 def _vector_file(path: Path) -> VectorFile:
     if path.suffix not in (*COLUMNS, *ARRAYS, *LINES):
-        known = ", ".join((*COLUMNS, *ARRAYS, ".jsonl", ".jsonl.gz"))
-        raise InputError(f"{path} must be a file of vectors, got the ending {path.suffix!r}", f"Known: {known}")
+        endings = ", ".join((*COLUMNS, *ARRAYS, ".jsonl", ".jsonl.gz"))
+        raise InputError(f"{path} must be a file of vectors, got the ending {path.suffix!r}", f"Known: {endings}")
     if path.suffix != ".npy":
         return VectorFile(path)
     ids = path.with_suffix(".ids.txt")
@@ -64,8 +64,8 @@ def _vector_file(path: Path) -> VectorFile:
 def content(files: Sequence[VectorFile]) -> str:
     """Return ``sha256:`` and a digest of what the files hold; large gzip files are sampled, as those of releases."""
     stamps = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for file in files for path in file if path)
-    found = _checksums(stamps)
-    return "sha256:" + digest(sorted([file.path.suffix, *(found[path] for path in file if path)] for file in files))
+    checksums = _checksums(stamps)
+    return "sha256:" + digest(sorted([file.path.suffix, *(checksums[path] for path in file if path)] for file in files))
 
 
 @functools.cache

@@ -61,10 +61,10 @@ def fit(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
             "the corpus must have a term that two papers share, got none", "Train on papers with text"
         ) from error
     terms = counter.get_feature_names_out()
-    known = frozenset(terms)
+    vocabulary = frozenset(terms)
     model = Word2Vec(vector_size=spec.dimension, window=spec.window, min_count=1, seed=spec.seed, workers=1)
     sentences = _Sentences(texts)
-    model.build_vocab(sentences, trim_rule=lambda word, *_: 2 if word in known else 1)  # gensim's keep and discard
+    model.build_vocab(sentences, trim_rule=lambda word, *_: 2 if word in vocabulary else 1)  # gensim's keep and discard
     model.train(sentences, total_examples=len(texts), epochs=spec.epochs)
     frequency = np.bincount(counts.indices, minlength=len(terms))
     idf = np.log((1 + len(texts)) / (1 + frequency)) if spec.weights == "tfidf" else np.ones(len(terms))

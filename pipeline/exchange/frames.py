@@ -14,7 +14,6 @@ from pipeline.measure import trec
 FORMATS = {name: name for name in ("csv", "csv.gz", "parquet")}
 """Formats of a frame, and the ending of each file's name."""
 
-
 _IDS = ("query_id", "paper_id")
 """Columns that other tools join by: their texts are written as they are, also where a spreadsheet runs them."""
 

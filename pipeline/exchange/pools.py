@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -73,6 +72,7 @@ def _beir(folder: Path, pool: Pool) -> list[Path]:
 
 
 def _trec(folder: Path, pool: Pool) -> list[Path]:
+    """Write ``topics.tsv`` and ``qrels.txt``."""
     return _write(folder, {"topics.tsv": trec.topic_lines(pool), "qrels.txt": trec.qrels_lines(pool)})
 
 
@@ -157,21 +157,15 @@ def _queries(pool: Pool) -> Iterator[bytes]:
 
 
 def _tabbed(table: pa.Table) -> Iterator[bytes]:
-    checked = functools.cache(_checked)
-    lines = [
-        table.column_names,
-        *zip(*(map(checked, map(str, each.to_pylist())) for each in table.columns), strict=True),
-    ]
+    columns = [list(map(str, values.to_pylist())) for values in table.columns]
+    lines = [table.column_names, *zip(*columns, strict=True)]
+    for text in dict.fromkeys(text for line in lines for text in line):
+        if _UNFIT.search(text):
+            raise InputError(
+                f"an id in a BEIR folder must be without tabs, line ends and a leading quote, got {text!r}",
+                "Export it with --format=trec or parquet",
+            )
     yield "".join("\t".join(line) + "\n" for line in lines).encode()
-
-
-def _checked(text: str) -> str:
-    if _UNFIT.search(text):
-        raise InputError(
-            f"an id in a BEIR folder must be without tabs, line ends and a leading quote, got {text!r}",
-            "Export it with --format=trec or parquet",
-        )
-    return text
 
 
 def unjudged(pool: Pool) -> int:

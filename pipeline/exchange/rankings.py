@@ -31,7 +31,7 @@ FORMATS = {name: name for name in ("trec", "trec.gz", "json", "json.gz", "parque
 def run_dict(ranking: pa.Table, pool: Pool) -> Run:
     """Return a ranking as a dictionary of every query; one without results has an empty dictionary."""
     query, document, score = _columns(ranking, pool)
-    run: Run = {each: {} for each in pool.query_ids()}
+    run: Run = {query_id: {} for query_id in pool.query_ids()}
     for number, (name, value) in zip(query, zip(document, score.tolist(), strict=True), strict=True):
         run[number][name] = value
     return run
@@ -43,12 +43,12 @@ def to_ranx(ranking: pa.Table, pool: Pool, name: str) -> Any:
     Raises:
         InputError: the ranking is empty.
     """
-    found = {query: documents for query, documents in run_dict(ranking, pool).items() if documents}
-    if not found:
+    run = {query: documents for query, documents in run_dict(ranking, pool).items() if documents}
+    if not run:
         raise InputError(f"the ranking {name} must have an entry, got none", "ranx has no empty runs")
     import ranx
 
-    return ranx.Run.from_dict(found, name=name)
+    return ranx.Run.from_dict(run, name=name)
 
 
 def write_ranking(path: Path, ranking: pa.Table, pool: Pool, tag: str, output: str = "trec") -> None:
@@ -73,7 +73,11 @@ def write_ranking(path: Path, ranking: pa.Table, pool: Pool, tag: str, output: s
 
 
 def check_format(output: str, known: dict[str, str]) -> None:
-    """Refuse an unknown format."""
+    """Check that a format is known.
+
+    Raises:
+        InputError: it is not; the message names the nearest.
+    """
     if output not in known:
         raise InputError(f"--format must be one of {', '.join(known)}, got {output!r}", nearest(output, known))
 
@@ -88,4 +92,4 @@ def _columns(ranking: pa.Table, pool: Pool) -> tuple[list[str], list[str], npt.N
     first[1:] = (query[1:] != query[:-1]) | (score[1:] != score[:-1])
     within = np.arange(len(query)) - np.flatnonzero(first)[np.cumsum(first) - 1]
     falling = score - within * np.spacing(np.abs(score))
-    return [names[each] for each in query.tolist()], [ids[each] for each in place.tolist()], falling
+    return [names[position] for position in query.tolist()], [ids[number] for number in place.tolist()], falling

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -88,16 +88,16 @@ def read_run(
     Raises:
         InputError: the file cannot be read, or an entry is refused; the message says where.
     """
-    entries = read_entries(path, memory)
+    entries = _read_entries(path, memory)
     query, row = _positions(entries, pool), _rows(entries, pool)
-    counts = {"read": len(row)}
-    for what, found in (("query", query), ("document", np.where(query < 0, 0, row))):
-        counts["unknown_queries" if what == "query" else "unknown_documents"] = int(np.count_nonzero(found < 0))
-        if not allow_unknown:
-            _refuse_unknown(entries, what, np.flatnonzero(found < 0), pool)
+    unknown_query, unknown_document = np.flatnonzero(query < 0), np.flatnonzero((query >= 0) & (row < 0))
+    if not allow_unknown:
+        _check_known(entries, "query", entries.queries, unknown_query, pool)
+        _check_known(entries, "document", entries.documents, unknown_document, pool)
+    counts = {"read": len(row), "unknown_queries": len(unknown_query), "unknown_documents": len(unknown_document)}
     known = np.flatnonzero((query >= 0) & (row >= 0))
     packed = pairs(query[known], row[known])
-    _refuse_repeated(entries, known, packed)
+    _check_distinct(entries, known, packed)
     offsets, excluded = pool.exclusions
     kept = ~np.isin(packed, pairs(query_of(offsets), excluded))
     counts["excluded"] = int(np.count_nonzero(~kept))
@@ -106,12 +106,8 @@ def read_run(
     return ranking, counts | {"tied": round(share * ranking.num_rows)}
 
 
-def read_entries(path: Path, memory: int = MEMORY) -> Entries:
-    """Read the entries of a run file, whatever pool they are of, in ``memory`` bytes, about.
-
-    Raises:
-        InputError: the file cannot be read, is too large, has no entry, or a line or score is malformed.
-    """
+def _read_entries(path: Path, memory: int) -> Entries:
+    """Return the entries of a run file, whatever pool they are of."""
     kind = path.name.removesuffix(".gz").rpartition(".")[2]
     reader = {"json": _json, "lz4": _ranx, "parquet": _parquet, "parq": _parquet}.get(kind, _trec)
     try:
@@ -140,7 +136,7 @@ def _trec(path: Path, memory: int) -> Entries:
     size = 0
     for number, line in read_lines(path):
         size += len(line or b"")
-        _refuse_large(path, size * _TIMES["trec"], memory)
+        _check_size(path, size * _TIMES["trec"], memory)
         try:
             query, _, document, _, score, _ = (line or b"").decode().split()
             scores.append(decimal(score))
@@ -163,7 +159,7 @@ def _json(path: Path, memory: int) -> Entries:
     data = bytearray()
     for block in read_blocks(path):
         data += block
-        _refuse_large(path, len(data) * _TIMES["json"], memory)
+        _check_size(path, len(data) * _TIMES["json"], memory)
     return _nested(path, json.loads(data, object_pairs_hook=_Object))
 
 
@@ -174,11 +170,11 @@ def _ranx(path: Path, memory: int) -> Entries:
 
     with lz4.frame.open(path) as inner, lz4.frame.open(inner) as outer:
         data = outer.read(memory // _TIMES["lz4"] + 1)
-    _refuse_large(path, len(data) * _TIMES["lz4"], memory)
+    _check_size(path, len(data) * _TIMES["lz4"], memory)
     return _nested(path, _as_object(cbor2.loads(data)))
 
 
-def _refuse_large(path: Path, needed: int, memory: int) -> None:
+def _check_size(path: Path, needed: int, memory: int) -> None:
     if needed > memory:
         raise InputError(
             f"the run {path} needs more than {memory / 2**20:,.0f} MiB of memory",
@@ -186,23 +182,23 @@ def _refuse_large(path: Path, needed: int, memory: int) -> None:
         )
 
 
-def _as_object(found: Any) -> Any:
-    return _Object((name, _as_object(each)) for name, each in found.items()) if isinstance(found, dict) else found
+def _as_object(value: Any) -> Any:
+    return _Object((name, _as_object(member)) for name, member in value.items()) if isinstance(value, dict) else value
 
 
 def _nested(path: Path, run: Any) -> Entries:
     """Return the entries of ``{query: {document: score}}``."""
     queries, documents, scores = list[str](), list[str](), array("d")
-    for query, found in _members(path, run, "the run"):
-        for document, score in _members(path, found, f"query {query!r}"):
+    for query, ranked in _members(path, run, "the run"):
+        for document, score in _members(path, ranked, f"query {query!r}"):
             if not isinstance(score, int | float) or isinstance(score, bool):
-                _refuse_shape(f"{path}: the score of query {query!r}, document {document!r}", "a number", score)
+                raise _shape_error(f"{path}: the score of query {query!r}, document {document!r}", "a number", score)
             queries.append(query)
             documents.append(document)
             scores.append(float(score))
 
-    for each in {*queries, *documents}:
-        each.encode()  # refuses lone surrogates
+    for text in {*queries, *documents}:
+        text.encode()  # fails on lone surrogates
 
     def place(entry: int) -> str:
         return f"{path}: query {queries[entry]!r}, document {documents[entry]!r}"
@@ -210,31 +206,31 @@ def _nested(path: Path, run: Any) -> Entries:
     return Entries(path, queries, documents, _float32(scores), place)
 
 
-def _members(path: Path, found: Any, what: str) -> Iterator[tuple[str, Any]]:
-    if not isinstance(found, _Object) or not all(isinstance(name, str) for name, _ in found):
-        _refuse_shape(f"{path}: {what}", "an object, as in {query: {document: score}}", found)
-    yield from found
+def _members(path: Path, value: Any, what: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, _Object) or not all(isinstance(name, str) for name, _ in value):
+        raise _shape_error(f"{path}: {what}", "an object, as in {query: {document: score}}", value)
+    yield from value
 
 
-def _refuse_shape(what: str, expected: str, got: Any) -> NoReturn:
-    raise InputError(f"{what} must be {expected}, got {got!r:.60}", "Write the run again")
+def _shape_error(what: str, expected: str, got: Any) -> InputError:
+    return InputError(f"{what} must be {expected}, got {got!r:.60}", "Write the run again")
 
 
 def _parquet(path: Path, memory: int) -> Entries:
     if path.suffix == ".gz":
         raise InputError(f"{path} must be Parquet without gzip around it", "Unpack it: Parquet is compressed inside")
-    _refuse_large(path, pq.read_metadata(path).num_rows * _ROW_BYTES, memory)
+    _check_size(path, pq.read_metadata(path).num_rows * _ROW_BYTES, memory)
     names = pq.read_schema(path).names
-    chosen = []
-    for what, known in COLUMNS.items():
-        found = [name for name in names if name.lower() in known]
-        if len(found) != 1:
+    columns = []
+    for what, spellings in COLUMNS.items():
+        named = [name for name in names if name.lower() in spellings]
+        if len(named) != 1:
             raise InputError(
                 f"{path} must have one column for the {what}, got {', '.join(names)}",
-                f"Name it {known[0]}, one of {', '.join(known)}" if len(known) > 1 else f"Name it {known[0]}",
+                f"Name it {spellings[0]}" + (f", one of {', '.join(spellings)}" if len(spellings) > 1 else ""),
             )
-        chosen += found
-    table = pq.read_table(path, columns=chosen).select(chosen)
+        columns += named
+    table = pq.read_table(path, columns=columns).select(columns)
     for column in table.columns[:2]:
         if pa.types.is_floating(column.type) or pa.types.is_nested(column.type):
             raise InputError(f"{path}: ids must be strings or integers, got {column.type}", "Write them as strings")
@@ -260,19 +256,19 @@ def _positions(entries: Entries, pool: Pool) -> npt.NDArray[np.int64]:
     """Return the position of each entry's query in the pool; -1 where it is unknown."""
     place = {query_id: position for position, query_id in enumerate(pool.query_ids())}
     plain = unescape if entries.escaped else str
-    found = {each: place.get(plain(each), place.get(each, -1)) for each in dict.fromkeys(entries.queries)}
-    return np.fromiter((found[each] for each in entries.queries), np.int64, len(entries.queries))
+    positions = {text: place.get(plain(text), place.get(text, -1)) for text in dict.fromkeys(entries.queries)}
+    return np.fromiter(map(positions.__getitem__, entries.queries), np.int64, len(entries.queries))
 
 
 def _rows(entries: Entries, pool: Pool) -> npt.NDArray[np.int64]:
     """Return the row of each entry's document; -1 where it is not a candidate."""
     ids = list(dict.fromkeys(entries.documents))
     rows = _candidates(ids, pool)
-    if entries.escaped and any("%" in each for each in ids):
-        plain = _candidates([unescape(each) for each in ids], pool)
+    if entries.escaped and any("%" in text for text in ids):
+        plain = _candidates(list(map(unescape, ids)), pool)
         rows = np.where(plain < 0, rows, plain)
-    found = dict(zip(ids, rows.tolist(), strict=True))
-    return np.fromiter((found[each] for each in entries.documents), np.int64, len(entries.documents))
+    row_of = dict(zip(ids, rows.tolist(), strict=True))
+    return np.fromiter(map(row_of.__getitem__, entries.documents), np.int64, len(entries.documents))
 
 
 def _candidates(ids: Sequence[str], pool: Pool) -> npt.NDArray[np.int64]:
@@ -280,18 +276,16 @@ def _candidates(ids: Sequence[str], pool: Pool) -> npt.NDArray[np.int64]:
     return np.where(np.isin(rows, pool.candidates), rows, -1)
 
 
-def _refuse_unknown(entries: Entries, what: str, unknown: npt.NDArray[np.int64], pool: Pool) -> None:
-    if not len(unknown):
-        return
-    ids = entries.queries if what == "query" else entries.documents
-    shown = ", ".join(f"{ids[each]!r} ({entries.place(each)})" for each in unknown[:_SHOWN].tolist())
-    raise InputError(
-        f"{len(unknown):,} of {len(ids):,} entries name a {what} that {pool.artifact.name} does not have: {shown}",
-        "Select the pool that the run ranks (--size, --field, --samples=1), or leave them out with --allow-unknown",
-    )
+def _check_known(entries: Entries, what: str, ids: Sequence[str], unknown: npt.NDArray[np.int64], pool: Pool) -> None:
+    if len(unknown):
+        shown = ", ".join(f"{ids[entry]!r} ({entries.place(entry)})" for entry in unknown[:_SHOWN].tolist())
+        raise InputError(
+            f"{len(unknown):,} of {len(ids):,} entries name a {what} that {pool.artifact.name} does not have: {shown}",
+            "Select the pool that the run ranks (--size, --field, --samples=1), or leave them out with --allow-unknown",
+        )
 
 
-def _refuse_repeated(entries: Entries, known: npt.NDArray[np.int64], packed: npt.NDArray[np.uint64]) -> None:
+def _check_distinct(entries: Entries, known: npt.NDArray[np.int64], packed: npt.NDArray[np.uint64]) -> None:
     _, first = np.unique(packed, return_index=True)
     if len(first) == len(packed):
         return

@@ -1,4 +1,4 @@
-"""Measuring a run: by the definitions of the table, or by ranx."""
+"""Measuring a run: by the definitions of the table, or by ranx; average precision of many runs by their ranks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.measure.hits import Hits
-from pipeline.measure.inputs import Qrels, Run, check_measurable
-from pipeline.measure.measures import Measure
+from pipeline.measure.hits import Hits, Relevant
+from pipeline.measure.inputs import Qrels, Run, check_measurable, query_of
+from pipeline.measure.measures import MEASURES, Measure
 
 ENGINES = ("numpy", "ranx")
 """``numpy``: the definitions of the table. ``ranx``: the same values within 1e-12, after it compiled its kernels."""
@@ -57,3 +57,22 @@ def check_engine(engine: str) -> None:
     """
     if engine not in ENGINES:
         raise InputError(f"there is no measure engine {engine!r}", nearest(engine, ENGINES))
+
+
+def average_precision(ranks: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the average precision of every query in every ranking, float64 ``[queries, rankings]``.
+
+    Args:
+        ranks: int64 ``[relevant, rankings]``, from 1; 0 where a relevant paper was not retrieved; in any order within a
+            query.
+        offsets: int64 ``[queries + 1]``, where each query's relevant papers start; a query without any has NaN.
+    """
+    query, positives = query_of(offsets), np.diff(offsets)
+    values = np.empty((len(positives), ranks.shape[1]))
+    for number, column in enumerate(ranks.T):
+        order = np.lexsort((column, query))
+        order = order[column[order] > 0]
+        relevant = Relevant(query[order], column[order], np.ones(len(order), np.int64))
+        with np.errstate(invalid="ignore"):
+            values[:, number] = MEASURES["map"].compute(Hits(relevant, relevant, positives, positives))
+    return values

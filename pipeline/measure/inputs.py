@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.core.csr import ranges
 from pipeline.core.errors import InputError
+from pipeline.corpus.pool import Pool
 
 Offsets = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
@@ -48,12 +50,12 @@ class Run:
         score, rank = column(table, "score"), column(table, "rank")
         offsets = _offsets(query, queries, "ranking")
         expected = np.arange(len(query)) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
-        _refuse(rank != expected, query, rank, "has a rank out of place")
-        _refuse(~np.isfinite(score), query, rank, "has a score that is not finite")
+        _check_none(rank != expected, query, rank, "has a rank out of place")
+        _check_none(~np.isfinite(score), query, rank, "has a score that is not finite")
         risen = (score[1:] > score[:-1]) | ((score[1:] == score[:-1]) & (row[1:] >= row[:-1]))
         risen &= query[1:] == query[:-1]
-        _refuse(np.concatenate([[False], risen])[: len(query)], query, rank, "is below a worse one")
-        _refuse(_repeated(query, row), query, rank, "repeats a paper of this query")
+        _check_none(np.concatenate([[False], risen])[: len(query)], query, rank, "is below a worse one")
+        _check_none(_repeated(query, row), query, rank, "repeats a paper of this query")
         return cls(offsets, row)
 
     def retrieved(self) -> Offsets:
@@ -126,6 +128,26 @@ def check_measurable(qrels: Qrels, run: Run) -> None:
         )
 
 
+def check_candidates(run: Run, pool: Pool) -> None:
+    """Check that a run holds only what its pool lets each query retrieve (protocol 2).
+
+    Raises:
+        InputError: a row is not a candidate, or is excluded for its query; the message names the first.
+    """
+    offsets, excluded = pool.exclusions
+    query = query_of(run.offsets)
+    for broken, how in (
+        (places(run.rows, pool.candidates) < 0, "is not a candidate of"),
+        (places(pairs(query, run.rows), pairs(query_of(offsets), excluded)) >= 0, "is excluded for this query by"),
+    ):
+        if broken.any():
+            entry = int(np.argmax(broken))
+            raise InputError(
+                f"row {run.rows[entry]}, ranked for query {query[entry]}, {how} {pool.artifact.name}",
+                "Rank this pool, with its exclusions, before scoring",
+            )
+
+
 def select(run: Run, qrels: Qrels, queries: npt.NDArray[np.int64]) -> tuple[Run, Qrels]:
     """Return run and qrels of some queries, in the order given."""
     offsets, entries = _take(run.offsets, queries)
@@ -164,9 +186,8 @@ def places(values: npt.NDArray[Any], known: npt.NDArray[Any]) -> npt.NDArray[np.
 
 def _take(offsets: Offsets, queries: npt.NDArray[np.int64]) -> tuple[Offsets, Offsets]:
     """Return the offsets of some lists put one behind the other, and the positions of their entries."""
-    starts, lengths = offsets[queries], np.diff(offsets)[queries]
-    taken = np.concatenate([[0], np.cumsum(lengths)])
-    return taken, np.repeat(starts - taken[:-1], lengths) + np.arange(taken[-1])
+    lengths = np.diff(offsets)[queries]
+    return np.concatenate([[0], np.cumsum(lengths)]), ranges(offsets[queries], lengths)
 
 
 def _offsets(query: npt.NDArray[Any], queries: int, what: str) -> Offsets:
@@ -193,7 +214,7 @@ def _repeated(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> Mask:
     return repeated
 
 
-def _refuse(broken: Mask, query: npt.NDArray[Any], rank: npt.NDArray[Any], how: str) -> None:
+def _check_none(broken: Mask, query: npt.NDArray[Any], rank: npt.NDArray[Any], how: str) -> None:
     if broken.any():
         at = int(np.flatnonzero(broken)[0])
         raise InputError(f"entry {at} of the ranking (query {query[at]}, rank {rank[at]}) {how}", _CONTRACT)

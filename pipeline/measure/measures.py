@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.measure.hits import Hits, Relevant
+from pipeline.measure.hits import Hits, Integers, Relevant
 
 Values = npt.NDArray[np.float64]
 """Fractions, ``[queries]``."""
@@ -83,12 +83,7 @@ def average_precision(hits: Hits) -> Values:
 @measure("ndcg", "NDCG", ranx="ndcg")
 def ndcg(hits: Hits) -> Values:
     """Gain (the grade) discounted by log2(rank + 1), over that of the best order (Järvelin & Kekäläinen 2002)."""
-
-    def dcg(papers: Relevant) -> Values:
-        gains = papers.grade / np.log2(papers.rank + 1)
-        return np.bincount(papers.query, gains, len(hits.positives)).astype(np.float64)
-
-    return dcg(hits.retrieved) / dcg(hits.ideal)
+    return _normalised_gain(hits, lambda rank: np.log2(rank + 1))
 
 
 @measure("recall", "R", ranx="recall", aliases=("r",))
@@ -139,12 +134,16 @@ def precision_at_last(hits: Hits) -> Values:
 @measure("csfcube-ndcg", "CSF-NDCG")
 def ndcg_of_csfcube(hits: Hits) -> Values:
     """NDCG with the discounts of CSFCube's authors: 1, 1, 1 / log2(3), 1 / log2(4) and so on."""
+    return _normalised_gain(hits, lambda rank: np.maximum(np.log2(rank), 1))
 
-    def dcg(papers: Relevant) -> Values:
-        gains = papers.grade / np.maximum(np.log2(papers.rank), 1)
-        return np.bincount(papers.query, gains, len(hits.positives)).astype(np.float64)
 
-    return dcg(hits.retrieved) / dcg(hits.ideal)
+def _normalised_gain(hits: Hits, discount: Callable[[Integers], Values]) -> Values:
+    """Return the discounted gain over that of the best order."""
+
+    def gain(papers: Relevant) -> Values:
+        return np.bincount(papers.query, papers.grade / discount(papers.rank), len(hits.positives)).astype(np.float64)
+
+    return gain(hits.retrieved) / gain(hits.ideal)
 
 
 def _sums(hits: Hits, weights: npt.NDArray[np.generic] | None = None) -> Values:

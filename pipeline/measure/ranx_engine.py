@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError, StageError
-from pipeline.measure.inputs import Qrels, Run, check_measurable
+from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import MEASURES, Measure
 
 _BLOCK_BYTES = 64 * 2**20
@@ -36,13 +36,12 @@ _lock = threading.Lock()
 
 
 def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> npt.NDArray[np.float64]:
-    """Return the value of each measure for each query; see :func:`pipeline.measure.engines.evaluate`.
+    """Return the value of each measure for each query, as :func:`pipeline.measure.engines.evaluate`, which checks both.
 
     Raises:
-        InputError: a query has no positive, qrels and run are of different queries, or ranx lacks a measure.
+        InputError: ranx lacks a measure.
         StageError: numba finds no folder to cache its kernels in.
     """
-    check_measurable(qrels, run)
     for measure in measures:
         if measure.share or measure.relevant > 1 or not MEASURES[measure.name].ranx:
             raise InputError(f"the measure must be one of ranx's, got {measure}", "Leave out --measure-engine=ranx")

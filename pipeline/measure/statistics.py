@@ -1,12 +1,11 @@
 """Uncertainty of figures over queries: bootstrap intervals, paired permutation tests, Holm's correction, correlations.
 
-Everything is seeded, vectorised over rows of values that share their queries, and independent of the number of threads:
-sums run in NumPy's own loops, in one order, never through BLAS.
+Everything is seeded, vectorised over rows of values that share their queries, and independent of the number of threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,13 +13,16 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
-
-Floats = npt.NDArray[np.float64]
+from pipeline.measure.resampling import Floats as Floats
+from pipeline.measure.resampling import dots, resampled, sign_patterns
 
 Groups = Mapping[str, Floats]
 """Values of each query by group (field, fold), float64 ``[rows, queries]``; the rows of all groups are the same.
 
 Groups are resampled independently, and their names decide the draws. Queries of one pool are one group."""
+
+Units = Mapping[str, Sequence[str]]
+"""What each query of each group is a draw of, such as its paper: queries of one unit are drawn and flipped as one."""
 
 Interval = tuple[float, float, float]
 """Value, lower and upper end."""
@@ -32,15 +34,6 @@ PERMUTATIONS = 10_000
 LEVEL = 0.95
 PERCENTILE_QUERIES = 100
 """From so many queries on, percentile intervals are as wide as they say."""
-
-_BLOCK = 1 << 22
-"""Random numbers held at a time. Changing it changes the draws of every seed."""
-
-_CACHED = 1 << 15
-"""Weights multiplied at a time, which fit a core's cache."""
-
-_EXACT_QUERIES = 13
-"""Up to so many queries, all 2**queries sign patterns are enumerated instead of drawn."""
 
 
 def mean_and_deviation(values: npt.ArrayLike) -> tuple[float, float | None]:
@@ -73,22 +66,9 @@ def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: 
         InputError: there are no queries, or ``resamples`` is below 1.
     """
     queries = values.shape[1]
-    sums = [_dots(values, times) for times in resampled(queries, seed=seed, item=item, resamples=resamples)]
+    sums = [dots(values, times) for times in resampled(queries, seed=seed, item=item, resamples=resamples)]
     means: Floats = np.concatenate(sums, axis=1) / queries
     return means
-
-
-def resampled(items: int, *, seed: int, item: object = "", resamples: int = RESAMPLES) -> Iterator[Floats]:
-    """Yield how often each resample of a bootstrap draws each item, float64 ``[resamples, items]``, in blocks.
-
-    A resampled sum is then one dot product. The arguments are those of :func:`bootstrap_means`.
-    """
-    _require(items, resamples)
-    random = generator(seed, "bootstrap", item)
-    for part in _blocks(resamples, items):
-        drawn = random.integers(0, items, size=(part.stop - part.start, items))
-        flat = drawn + items * np.arange(len(drawn))[:, None]
-        yield np.bincount(flat.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
 
 
 def interval_kind(queries: int, groups: int = 1) -> str:
@@ -176,15 +156,13 @@ def paired_permutation(
         InputError: there are no queries, or ``permutations`` is below 1.
     """
     comparisons, queries = differences.shape
-    _require(queries, permutations)
     total = differences.sum(axis=1)
     # Patterns that give the observed sum by another order of additions must count as equal to it.
     threshold = np.abs(total) - 1e-12 * np.abs(differences).sum(axis=1)
     extreme = np.zeros(comparisons, dtype=np.int64)
-    exact = queries <= _EXACT_QUERIES and 2**queries <= permutations
-    patterns = _all_signs(queries) if exact else _drawn_signs(queries, permutations, seed, item)
+    patterns, exact = sign_patterns(queries, permutations, seed, item)
     for flipped in patterns:
-        sums = total[:, None] - 2 * _dots(differences, flipped)
+        sums = total[:, None] - 2 * dots(differences, flipped)
         extreme += np.count_nonzero(np.abs(sums) >= threshold[:, None], axis=1)
     p_values: Floats = extreme / 2**queries if exact else (extreme + 1) / (permutations + 1)
     return p_values
@@ -216,14 +194,41 @@ class Means(NamedTuple):
         return float(self.value[row]), float(self.low[row]), float(self.high[row])
 
 
-def mean_of_means(groups: Groups, seed: int, *, resamples: int = RESAMPLES, level: float = LEVEL) -> Means:
-    """Return the mean over groups of the mean over queries."""
+def mean_of_means(
+    groups: Groups, seed: int, *, units: Units | None = None, resamples: int = RESAMPLES, level: float = LEVEL
+) -> Means:
+    """Return the mean over groups of the mean over queries.
+
+    With ``units`` whole units are resampled, from all groups at once; a resampled mean is one over the queries drawn.
+    """
     values = list(groups.values())
-    draws = np.mean(
-        [bootstrap_means(group, seed=seed, item=name, resamples=resamples) for name, group in groups.items()], axis=0
-    )
     means = np.mean([group.mean(axis=1) for group in values], axis=0)
-    return Means(means, *confidence_interval(draws, *values, level=level), draws)
+    if units is None:
+        draws = np.mean(
+            [bootstrap_means(group, seed=seed, item=name, resamples=resamples) for name, group in groups.items()],
+            axis=0,
+        )
+        return Means(means, *confidence_interval(draws, *values, level=level), draws)
+    sums, sizes = _by_unit(groups, units)
+    item = next(iter(groups)) if len(groups) == 1 else "fields"
+    times = np.concatenate(list(resampled(sizes.shape[1], seed=seed, item=item, resamples=resamples)))
+    drawn = [dots(of_group, times) / dots(size[None], times) for of_group, size in zip(sums, sizes, strict=True)]
+    draws = np.mean(drawn, axis=0)
+    # The influence of each unit, as a value whose mean is that of the groups, for the acceleration of BCa.
+    shares = [
+        (of_group - group.mean(axis=1, keepdims=True) * size) * sizes.shape[1] / size.sum()
+        for of_group, group, size in zip(sums, values, sizes, strict=True)
+    ]
+    return Means(means, *confidence_interval(draws, np.mean(shares, axis=0) + means[:, None], level=level), draws)
+
+
+def _by_unit(groups: Groups, units: Units) -> tuple[Floats, Floats]:
+    """Return the sums of each group's values by unit ``[groups, rows, units]``, and its queries ``[groups, units]``."""
+    names = {name: place for place, name in enumerate(dict.fromkeys(unit for of in units.values() for unit in of))}
+    places = {group: np.array([names[unit] for unit in units[group]]) for group in groups}
+    sums = [[np.bincount(places[group], row, len(names)) for row in values] for group, values in groups.items()]
+    sizes = [np.bincount(places[group], minlength=len(names)) for group in groups]
+    return np.array(sums), np.array(sizes, np.float64)
 
 
 def interval(values: Floats, seed: int, item: str = "") -> Interval:
@@ -243,6 +248,8 @@ class Differences(NamedTuple):
         low: lower end of its bootstrap interval.
         high: upper end.
         p_value: of the paired permutation test, not corrected for several rows.
+        effect: mean difference over the standard deviation of the differences (Cohen's d of pairs; of several groups
+            the mean of theirs); NaN of one query, or where all differences are equal.
         wins: queries on which the first is better.
         ties: on which they are equal.
         losses: on which the second is better.
@@ -252,6 +259,7 @@ class Differences(NamedTuple):
     low: Floats
     high: Floats
     p_value: Floats
+    effect: Floats
     wins: npt.NDArray[np.int64]
     ties: npt.NDArray[np.int64]
     losses: npt.NDArray[np.int64]
@@ -262,6 +270,7 @@ def paired_differences(
     seed: int,
     *,
     signs: npt.ArrayLike = 1,
+    units: Units | None = None,
     item: str | None = None,
     resamples: int = RESAMPLES,
     permutations: int = PERMUTATIONS,
@@ -273,30 +282,79 @@ def paired_differences(
         changes: value of the first system less that of the second.
         seed: the user's seed.
         signs: 1 where more is better, else -1; one for all rows, or int ``[rows]``.
+        units: what is drawn and flipped as one; None: each query.
         item: what the queries of the test are of; None: the group.
         resamples: of the bootstrap.
         permutations: sign flips of the test.
         level: of the interval.
     """
-    means = mean_of_means(changes, seed, resamples=resamples, level=level)
+    means = mean_of_means(changes, seed, units=units, resamples=resamples, level=level)
     gains = np.concatenate(list(changes.values()), axis=1) * np.reshape(signs, (-1, 1))
     counts = ((gains > 0).sum(axis=1), (gains == 0).sum(axis=1), (gains < 0).sum(axis=1))
-    p_values = permutation_of_means(changes, seed, item=item, permutations=permutations)
-    return Differences(means.value, means.low, means.high, p_values, *counts)
+    p_values = permutation_of_means(changes, seed, units=units, item=item, permutations=permutations)
+    return Differences(means.value, means.low, means.high, p_values, standardised_effect(changes), *counts)
 
 
 def permutation_of_means(
-    changes: Groups, seed: int, *, item: str | None = None, permutations: int = PERMUTATIONS
+    changes: Groups,
+    seed: int,
+    *,
+    units: Units | None = None,
+    item: str | None = None,
+    permutations: int = PERMUTATIONS,
 ) -> Floats:
     """Return the p-value of each row's mean difference over groups by :func:`paired_permutation`, float64 ``[rows]``.
 
-    Signs are flipped query by query; a query weighs as much as its group has few.
+    Signs are flipped query by query, or unit by unit; a query weighs as much as its group has few.
     """
-    if len(changes) == 1:
-        ((name, values),) = changes.items()
-        return paired_permutation(values, seed=seed, item=name if item is None else item, permutations=permutations)
-    weighted = np.concatenate([values / values.shape[1] for values in changes.values()], axis=1)
-    return paired_permutation(weighted, seed=seed, item="fields" if item is None else item, permutations=permutations)
+    name = next(iter(changes)) if len(changes) == 1 else "fields"
+    weighted = {group: values / (values.shape[1] if len(changes) > 1 else 1) for group, values in changes.items()}
+    flipped = np.concatenate(list(weighted.values()), axis=1) if units is None else _by_unit(weighted, units)[0].sum(0)
+    return paired_permutation(flipped, seed=seed, item=name if item is None else item, permutations=permutations)
+
+
+def standardised_effect(changes: Groups) -> Floats:
+    """Return the mean difference over the standard deviation (``n - 1``) of the differences, float64 ``[rows]``.
+
+    Of several groups it is the mean of theirs. NaN of one query, or where all differences are equal.
+    """
+    effects = []
+    for values in changes.values():
+        deviation = values.std(axis=1, ddof=1) if values.shape[1] > 1 else np.zeros(len(values))
+        effects.append(np.divide(values.mean(axis=1), deviation, out=np.full(len(values), np.nan), where=deviation > 0))
+    mean: Floats = np.mean(effects, axis=0)
+    return mean
+
+
+def equivalence(changes: Groups, margin: float) -> Floats:
+    """Return the p-value of equivalence: that the mean difference over groups lies within a margin, float64 ``[rows]``.
+
+    Two one-sided t-tests (Schuirmann 1987); with several groups, which vary each in their own way, by Welch's degrees
+    of freedom. A group of one query proves nothing: 1.
+
+    Args:
+        changes: value of the first system less that of the second.
+        margin: the largest difference that does not matter, set before the figures are seen; a fraction.
+
+    Raises:
+        InputError: the margin is not positive.
+    """
+    from scipy.special import stdtr
+
+    if not margin > 0:
+        raise InputError(f"the margin of equivalence must be positive, got {margin:g}", "Give --margin=1.0, in points")
+    means = np.mean([values.mean(axis=1) for values in changes.values()], axis=0)
+    if min(values.shape[1] for values in changes.values()) < 2:
+        return np.ones(len(means))
+    freedom = np.array([[values.shape[1] - 1] for values in changes.values()])
+    variances = np.stack([values.var(axis=1, ddof=1) / values.shape[1] for values in changes.values()])
+    error = np.sqrt(variances.sum(axis=0)) / len(variances)
+    room = margin - np.abs(means)
+    constant = error == 0
+    squares = np.where(constant, 1.0, (variances**2 / freedom).sum(axis=0))
+    degrees = np.where(constant, 1.0, variances.sum(axis=0) ** 2 / squares)
+    p_values: Floats = stdtr(degrees, -room / np.where(constant, 1.0, error))
+    return np.where(constant, (room <= 0).astype(np.float64), p_values)
 
 
 def percentiles(draws: Floats) -> tuple[float, float]:
@@ -326,41 +384,3 @@ def rank_correlation(first: Floats, second: Floats, seed: int, item: str = "", r
         return UNKNOWN
     low, high = np.nanquantile(correlations[1:], [0.025, 0.975])
     return float(correlations[0]), float(low), float(high)
-
-
-def _require(queries: int, draws: int) -> None:
-    if queries == 0:
-        raise InputError("there are no queries to draw from", "Score at least one")
-    if draws < 1:
-        raise InputError(f"the number of random draws must be at least 1, got {draws}", "Ask for 1000")
-
-
-def _blocks(draws: int, queries: int) -> Iterator[slice]:
-    step = max(1, _BLOCK // queries)
-    for start in range(0, draws, step):
-        yield slice(start, min(start + step, draws))
-
-
-def _all_signs(queries: int) -> Iterator[Floats]:
-    patterns = np.arange(2**queries)[:, None] >> np.arange(queries)
-    yield (patterns & 1).astype(np.float64)
-
-
-def _drawn_signs(queries: int, permutations: int, seed: int, item: object) -> Iterator[Floats]:
-    random = generator(seed, "permutation", item)
-    width = -(-queries // 8)
-    for part in _blocks(permutations, queries):
-        drawn = part.stop - part.start
-        bits = np.unpackbits(np.frombuffer(random.bytes(drawn * width), np.uint8).reshape(drawn, width), axis=1)
-        yield bits[:, :queries].astype(np.float64)
-
-
-def _dots(values: Floats, weights: Floats) -> Floats:
-    """Return ``values @ weights.T``, float64 ``[rows, draws]``, on one thread: BLAS adds in an order of its own."""
-    sums = np.empty((len(values), len(weights)))
-    values = np.ascontiguousarray(values)
-    step = max(1, _CACHED // weights.shape[1])
-    for start in range(0, len(weights), step):
-        part = slice(start, start + step)
-        np.einsum("dq,rq->rd", weights[part], values, out=sums[:, part])
-    return sums

@@ -23,8 +23,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.install import pip
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Block, Done, Exclusions, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.engines import IndexSettings
 from pipeline.retrieve.estimates import Floats
-from pipeline.retrieve.indexes import IndexSettings
 from pipeline.retrieve.search import Candidates, DenseEngine, Search, grouped, pair_norms
 from pipeline.retrieve.topk import Positions
 
@@ -54,7 +54,7 @@ class FaissEngine(DenseEngine):
         self._faiss = load()
 
     def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-        """Absorb from each block what could be among the best, one pool after the other, which is all Faiss can do.
+        """Score from each block what could be among the best, one pool after the other, which is all Faiss can do.
 
         On a GPU a block is copied there whole (at most 131,072 vectors), beside 1 GiB of scratch.
 
@@ -94,7 +94,7 @@ def _collect(
     memory: int,
     gpu: int | None,
 ) -> None:
-    """Absorb what Faiss finds of a pool in a block; where that may be too little for a query, all of the pool."""
+    """Score what Faiss finds of a pool in a block; where that may be too little for a query, all of the pool."""
     bounds, bit = search.bounds, np.uint64(1 << pool)
     radius = 1.001 * float(np.linalg.norm(points, axis=1).max())
     removed = [block.excluded[n][(block.excluded[2] & bit) > 0] for n in (0, 1)]
@@ -182,21 +182,21 @@ class ApproximateEngine:
         with _threads(self._faiss, 1):
             compared = _compared(block.vectors, lengths, metric)
             find = built(self._settings, compared, metric, fetched, resources.device)
-            found = np.sort(find(_compared(search.vectors, search.norms, metric), fetched))
-        fresh = np.diff(found, prepend=-1) > 0  # a graph may find a vector twice
-        query, column = np.nonzero(fresh & (found < start))
-        position = found[query, column]
+            candidates = np.sort(find(_compared(search.vectors, search.norms, metric), fetched))
+        fresh = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
+        query, column = np.nonzero(fresh & (candidates < start))
+        position = candidates[query, column]
         gone = np.isin(query * start + position, block.excluded[0] * start + block.excluded[1])
         query, position = query[~gone], position[~gone]
         search.rescore(block, query, position, np.ones(len(query), np.uint64))
         return search.rankings()[0]
 
 
-def recall(found: Ranking, exact: Ranking) -> float:
+def recall(ranking: Ranking, exact: Ranking) -> float:
     """Return the share of the exact ranking's entries that another one has; 1 where there are none."""
     if not len(exact):
         return 1.0
-    pairs = [each.query.astype(np.uint64) << np.uint64(32) | each.row.astype(np.uint64) for each in (found, exact)]
+    pairs = [side.query.astype(np.uint64) << np.uint64(32) | side.row.astype(np.uint64) for side in (ranking, exact)]
     return float(np.isin(pairs[1], pairs[0]).mean())
 
 
@@ -286,13 +286,13 @@ def _on_gpu(faiss: Any, index: Any, gpu: int) -> Any:
 
 
 def _cagra(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int, looked_at: int, gpu: int) -> Find:
-    config, wanted = faiss.GpuIndexCagraConfig(), faiss.SearchParametersCagra()
+    config, parameters = faiss.GpuIndexCagraConfig(), faiss.SearchParametersCagra()
     config.device, config.graph_degree = gpu, 2 * settings.links
     config.intermediate_graph_degree = 2 * config.graph_degree
-    wanted.itopk_size = looked_at
+    parameters.itopk_size = looked_at
     index = faiss.GpuIndexCagra(_resources(faiss), vectors.shape[1], kind, config)
     index.train(vectors)
-    return _finder(index, wanted)
+    return _finder(index, parameters)
 
 
 def _filled(index: Any, vectors: Floats) -> Find:
@@ -300,9 +300,9 @@ def _filled(index: Any, vectors: Floats) -> Find:
     return _finder(index)
 
 
-def _finder(index: Any, wanted: Any = None) -> Find:
+def _finder(index: Any, parameters: Any = None) -> Find:
     def find(queries: Floats, k: int) -> Positions:
-        positions: Positions = index.search(queries, k, params=wanted)[1]
+        positions: Positions = index.search(queries, k, params=parameters)[1]
         return positions
 
     return find

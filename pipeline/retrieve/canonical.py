@@ -96,14 +96,14 @@ def _sum(a: Any, b: Any, sums: Any, squared: Any) -> Any:
     for place in range(SUMS):
         sums[place] = 0.0
     for start in range(0, len(a), SUMS):
-        one, other = a[start : start + SUMS], b[start : start + SUMS]
+        left, right = a[start : start + SUMS], b[start : start + SUMS]
         if squared:
-            for place in range(len(one)):
-                difference = np.float64(one[place]) - np.float64(other[place])
+            for place in range(len(left)):
+                difference = np.float64(left[place]) - np.float64(right[place])
                 sums[place] += difference * difference
         else:
-            for place in range(len(one)):
-                sums[place] += np.float64(one[place]) * np.float64(other[place])
+            for place in range(len(left)):
+                sums[place] += np.float64(left[place]) * np.float64(right[place])
     width = SUMS
     while width > 1:
         width //= 2
@@ -117,14 +117,14 @@ def brute_force(
 ) -> Ranking:
     """Rank every candidate for every query, one query after the other."""
     offsets, removed = excluded
-    found: list[tuple[Rows, Scores]] = []
+    best: list[tuple[Rows, Scores]] = []
     for number, query in enumerate(queries):
         allowed = ~np.isin(rows, removed[offsets[number] : offsets[number + 1]])
         scores = canonical_scores(query, matrix[allowed], metric)
         chosen = order.best(scores, rows[allowed], depth)
-        found.append((rows[allowed][chosen], scores[chosen]))
-    counts = np.array([len(r) for r, _ in found], np.int64)
-    return Ranking.from_counts(counts, np.concatenate([r for r, _ in found]), np.concatenate([s for _, s in found]))
+        best.append((rows[allowed][chosen], scores[chosen]))
+    counts = np.array([len(r) for r, _ in best], np.int64)
+    return Ranking.from_counts(counts, np.concatenate([r for r, _ in best]), np.concatenate([s for _, s in best]))
 
 
 def brute_force_groups(
@@ -132,7 +132,7 @@ def brute_force_groups(
 ) -> Ranking:
     """Rank every candidate by the best pair of its vectors and the query's; one row and one matrix a candidate."""
     offsets, removed = excluded
-    found: list[tuple[Rows, Scores]] = []
+    best: list[tuple[Rows, Scores]] = []
     for number, several in enumerate(queries):
         allowed = np.flatnonzero(~np.isin(rows, removed[offsets[number] : offsets[number + 1]]))
         scores = np.array(
@@ -140,6 +140,6 @@ def brute_force_groups(
             np.float32,
         )
         chosen = order.best(scores, rows[allowed], depth)
-        found.append((rows[allowed][chosen], scores[chosen]))
-    counts = np.array([len(r) for r, _ in found], np.int64)
-    return Ranking.from_counts(counts, np.concatenate([r for r, _ in found]), np.concatenate([s for _, s in found]))
+        best.append((rows[allowed][chosen], scores[chosen]))
+    counts = np.array([len(r) for r, _ in best], np.int64)
+    return Ranking.from_counts(counts, np.concatenate([r for r, _ in best]), np.concatenate([s for _, s in best]))

@@ -133,7 +133,7 @@ class ExactEngine(DenseEngine):
         return self.low
 
     def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-        """Absorb from each block what could be among the best, on the CPU or a GPU."""
+        """Score from each block what could be among the best, on the CPU or a GPU."""
         device = device_of(resources.device, self.operations)
         if device.type == "cpu":
             filter_on_cpu(search, blocks, resources, done)
@@ -142,20 +142,20 @@ class ExactEngine(DenseEngine):
 
 
 def filter_on_cpu(search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-    """Absorb from each block what could be among the best: products by candidates, then buffers by queries."""
+    """Score from each block what could be among the best: products by candidates, then buffers by queries."""
     workers, queries = resources.workers, search.queries
     shares = [slice(int(s[0]), int(s[-1]) + 1) for s in np.array_split(np.arange(queries), workers) if len(s)]
-    with threads(workers) as each:
+    with threads(workers) as run:
         for block in search.blocks(blocks, resources.memory):
             if queries:
                 search.rescore_excluded(block)
-                _filter_block(search, block, resources, shares, each)
+                _filter_block(search, block, resources, shares, run)
                 search.raise_thresholds()
             done(len(block.rows))
 
 
 def _filter_block(
-    search: Search, block: Candidates, resources: Resources, shares: Sequence[slice], each: Callable[..., Any]
+    search: Search, block: Candidates, resources: Resources, shares: Sequence[slice], run: Callable[..., Any]
 ) -> None:
     bounds, dimension = search.bounds, search.vectors.shape[1]
     tile = int(np.clip(resources.memory // 8 // resources.workers // (8 * search.queries + 10 * dimension), 64, TILE))
@@ -166,20 +166,20 @@ def _filter_block(
     def products(first: int) -> tuple[int, Points, Floats]:
         last = min(first + tile, len(block.rows))
         points = bounds.place(torch.from_numpy(block.vectors[first:last]), block.rows[first:last])
-        found = torch.mm(bounds.points, points.points.T).float().numpy()
+        estimates = torch.mm(bounds.points, points.points.T).float().numpy()
         here = (excluded[1] >= first) & (excluded[1] < last)
-        found[excluded[0][here], excluded[1][here] - first] = np.nan  # reaches no threshold
-        return first, points, found
+        estimates[excluded[0][here], excluded[1][here] - first] = np.nan  # reaches no threshold
+        return first, points, estimates
 
     def add(queries: slice, tiles: Sequence[tuple[int, Points, Floats]]) -> None:
-        for first, points, found in tiles:
-            buffers.add(queries, found[queries], first, points, bounds.length, offset)
+        for first, points, estimates in tiles:
+            buffers.add(queries, estimates[queries], first, points, bounds.length, offset)
 
     step = tile * resources.workers
     for start in range(0, len(block.rows), step):
-        tiles = list(each(products, range(start, min(start + step, len(block.rows)), tile)))
-        list(each(functools.partial(add, tiles=tiles), shares))
-    list(each(functools.partial(buffers.flush, offset=offset), shares))
+        tiles = list(run(products, range(start, min(start + step, len(block.rows)), tile)))
+        list(run(functools.partial(add, tiles=tiles), shares))
+    list(run(functools.partial(buffers.flush, offset=offset), shares))
 
 
 @contextmanager
@@ -196,7 +196,7 @@ def threads(workers: int) -> Iterator[Callable[..., Any]]:
 def filter_on_device(
     search: Search, blocks: Iterable[Block], device: torch.device, resources: Resources, done: Done
 ) -> None:
-    """Absorb from each block what could be among the best: masks over tiles of some queries and the whole block."""
+    """Score from each block what could be among the best: masks over tiles of some queries and the whole block."""
     most = max(resources.memory // 16 // _PAIR, 1)
     try:
         for block in search.blocks(blocks, resources.memory):
@@ -217,7 +217,7 @@ def filter_on_device(
 
 
 def _filter_tile(search: Search, block: Candidates, points: Points, queries: slice, most: int) -> None:
-    """Absorb what could be among the best of some queries, at most ``most`` pairs or one query at once."""
+    """Score what could be among the best of some queries, at most ``most`` pairs or one query at once."""
     bounds, device = search.bounds, points.points.device
 
     def there(array: npt.NDArray[Any]) -> torch.Tensor:
@@ -240,10 +240,10 @@ def _filter_tile(search: Search, block: Candidates, points: Points, queries: sli
         near |= (upper >= needed[:, None]) & inside & (upper > -torch.inf)
     for some in grouped(near.sum(1).cpu().numpy(), most):
         owner, position = near[some].nonzero(as_tuple=True)
-        limits = tuple(each[some][owner, position].cpu().numpy() for each in (lower, upper))
-        found = position.cpu().numpy()
+        limits = tuple(bound[some][owner, position].cpu().numpy() for bound in (lower, upper))
+        chosen = position.cpu().numpy()
         first = queries.start + some.start
-        search.rescore(block, owner.cpu().numpy() + first, found, block.members[found], (limits[0], limits[1]))
+        search.rescore(block, owner.cpu().numpy() + first, chosen, block.members[chosen], (limits[0], limits[1]))
 
 
 def _free(device: torch.device, resources: Resources) -> int:
@@ -272,7 +272,7 @@ def device_of(name: str, operations: float) -> torch.device:
 def bfloat16_pays() -> bool:
     """Whether this processor multiplies bfloat16 much faster than float32: some milliseconds of products tell."""
     seconds = []
-    with threads(1) as each:
+    with threads(1) as run:
         for kind in (torch.float32, torch.bfloat16):
             a, b = torch.ones((128, 768), dtype=kind), torch.ones((1_024, 768), dtype=kind)
 
@@ -281,7 +281,7 @@ def bfloat16_pays() -> bool:
                 torch.mm(a, b.T)
                 return time.perf_counter() - start
 
-            seconds.append(min(each(once, range(5))))
+            seconds.append(min(run(once, range(5))))
     return bool(seconds[1] < 0.7 * seconds[0])
 
 
@@ -294,13 +294,13 @@ def _filter(
     width, bounds = np.empty(tile.shape[1], np.float32), np.empty(tile.shape[1], np.float32)
     reached = np.empty(tile.shape[1] + 1, np.int64)
     for row in range(len(tile)):
-        products, own, own_length = tile[row], query + row, length[query + row]
+        products, queries, own_length = tile[row], query + row, length[query + row]
         for i in range(len(products)):  # by itself, so that it is compiled to vector instructions
             width[i] = extra[i] + own_length * spread[i] + loss * abs(products[i])
             bounds[i] = products[i] + bias[i] + width[i]
-        upper, lower, positions = entries[0][own], entries[1][own], entries[2][own]
-        thresholds = threshold[:, own].copy()
-        place, least = entries[3][own], thresholds.min()
+        upper, lower, positions = entries[0][queries], entries[1][queries], entries[2][queries]
+        thresholds = threshold[:, queries].copy()
+        place, least = entries[3][queries], thresholds.min()
         count = 0
         for start in range(0, len(products), _GROUP):
             group, some = bounds[start : start + _GROUP], 0
@@ -314,7 +314,7 @@ def _filter(
             upper[place], lower[place] = bounds[i], products[i] + bias[i] - width[i]
             positions[place] = first + i
             place += _reaches(bounds[i], members[i], thresholds, least)
-        entries[3][own] = place
+        entries[3][queries] = place
 
 
 @compiled

@@ -1,16 +1,29 @@
-"""The engines of dense search by name. Importing this loads neither torch nor Faiss."""
+"""Search engines by name: exact search, and approximate indexes with their settings. No torch, no Faiss is loaded."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from pipeline.retrieve.search import DenseEngine
 
 EXACT_ENGINES = ("exact", "faiss")
+
+Kind = Literal["ivf", "hnsw", "ivf-gpu", "cagra"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_PARAMETERS: dict[Kind, tuple[str, ...]] = {
+    "ivf": ("cells", "probes"),
+    "hnsw": ("links", "build", "search"),
+    "ivf-gpu": ("cells", "probes"),
+    "cagra": ("links", "search"),
+}
+"""What can be set of an index."""
 
 
 def dense_engine(name: str, operations: float = 0.0) -> DenseEngine:
@@ -20,11 +33,80 @@ def dense_engine(name: str, operations: float = 0.0) -> DenseEngine:
         name: ``exact`` (torch, on the CPU or a GPU), ``faiss``, or ``auto``, which is ``exact``.
         operations: of the products it will make (two an element of a vector, a pair), where that is known.
     """
-    found: DenseEngine
+    engine: DenseEngine
     if name in ("auto", "exact"):
-        found = importlib.import_module("pipeline.retrieve.dense").ExactEngine(operations)
+        engine = importlib.import_module("pipeline.retrieve.dense").ExactEngine(operations)
     elif name == "faiss":
-        found = importlib.import_module("pipeline.retrieve.ann").FaissEngine()
+        engine = importlib.import_module("pipeline.retrieve.ann").FaissEngine()
     else:
         raise InputError(f"there is no search engine {name!r}", nearest(name, ["auto", *EXACT_ENGINES]))
-    return found
+    return engine
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """What decides what an approximate search finds.
+
+    Attributes:
+        kind: ``ivf`` (inverted lists of k-means cells), ``hnsw`` (a navigable small-world graph), ``ivf-gpu`` (as
+            ``ivf``, on a GPU) or ``cagra`` (a graph, on a GPU).
+        cells: of IVF, as a multiple of the square root of the number of vectors.
+        probes: of IVF, cells looked at, as a share of the cells.
+        links: of HNSW and CAGRA, a vector; HNSW's lowest layer and CAGRA have twice as many.
+        build: of HNSW, vectors looked at for each one inserted.
+        search: of HNSW and CAGRA, vectors looked at for a query, as a multiple of the depth.
+        seed: of k-means.
+    """
+
+    kind: Kind
+    cells: float = 1.0
+    probes: float = 0.05
+    links: int = 32
+    build: int = 80
+    search: float = 2.0
+    seed: int = 13
+
+    def __post_init__(self) -> None:
+        limits = {
+            "cells": self.cells > 0,
+            "probes": 0 < self.probes <= 1,
+            "links": self.links >= 2,
+            "build": self.build >= 1,
+            "search": self.search >= 1,
+        }
+        for name, within in limits.items():
+            if not (within and getattr(self, name) < float("inf")):
+                raise InputError(
+                    f"{name}={getattr(self, name):g} of {self.kind} is out of range",
+                    "cells is above 0, probes above 0 and at most 1, links at least 2, build and search at least 1",
+                )
+
+    @property
+    def name(self) -> str:
+        """The kind and what was set of it, as :func:`parse_settings` reads it."""
+        usual = {parameter.name: parameter.default for parameter in fields(self)}
+        changed = [f"{key}={value:g}" for key in _PARAMETERS[self.kind] if (value := getattr(self, key)) != usual[key]]
+        return f"{self.kind}:{','.join(changed)}" if changed else self.kind
+
+
+def parse_settings(text: str) -> IndexSettings | None:
+    """Return the settings that a name means, such as ``ivf`` or ``hnsw:links=16,search=4``; None: no such index.
+
+    Raises:
+        InputError: an index of that kind has no such parameter, or it is out of range.
+    """
+    head, _, rest = text.partition(":")
+    kind = next((kind for kind in KINDS if kind == head), None)
+    if kind is None:
+        return None
+    values: dict[str, Any] = {}
+    for piece, key, value in pairs(rest) if rest else []:
+        if key not in _PARAMETERS[kind]:
+            raise InputError(f"{kind} has no parameter {key!r}", nearest(key, _PARAMETERS[kind]))
+        try:
+            values[key] = int(value) if isinstance(getattr(IndexSettings, key), int) else float(value)
+        except ValueError:
+            raise InputError(
+                f"{piece!r} in {text!r} is not a parameter", "Write ivf:cells=2,probes=0.1 or hnsw:links=16"
+            ) from None
+    return IndexSettings(kind, **values)

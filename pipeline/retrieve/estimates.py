@@ -208,10 +208,10 @@ def check_metric(metric: Metric) -> None:
 
 
 def _divided(vectors: npt.NDArray[np.float64], lengths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    found: npt.NDArray[np.float64] = np.divide(
+    quotients: npt.NDArray[np.float64] = np.divide(
         vectors, lengths[:, None], out=np.zeros_like(vectors), where=lengths[:, None] > 0
     )
-    return found
+    return quotients
 
 
 def _check_lengths(lengths: npt.NDArray[np.float64], whose: str, rows: Rows | None) -> None:
@@ -239,18 +239,18 @@ def _centre(vectors: Any, origin: Any, moved: Any, bits: Any, length: Any, rest:
     near, sums = np.empty(len(origin), np.float32), np.empty(SUMS, np.float32)
     near_bits = near.view(np.uint32)
     for row in range(len(vectors)):
-        vector, own = vectors[row], moved[row % len(moved)]
+        vector, point = vectors[row], moved[row % len(moved)]
         for i in range(len(origin)):
-            own[i] = vector[i] - origin[i]
-        length[row] = _length(own, sums)
+            point[i] = vector[i] - origin[i]
+        length[row] = _length(point, sums)
         if len(bits):
-            exact, half = own.view(np.uint32), bits[row]
+            exact, half = point.view(np.uint32), bits[row]
             for i in range(len(origin)):
                 high = (exact[i] + np.uint32(0x7FFF) + (exact[i] >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
                 half[i] = np.int16(high)
                 near_bits[i] = high << np.uint32(16)
             for i in range(len(origin)):
-                near[i] = own[i] - near[i]
+                near[i] = point[i] - near[i]
             rest[row] = _length(near, sums)
 
 

@@ -35,12 +35,12 @@ class Fusion:
     """
 
     def __init__(self, rankings: Sequence[Ranking], queries: int, method: Method) -> None:
-        pairs = [each.query.astype(np.uint64) << np.uint64(32) | each.row.astype(np.uint64) for each in rankings]
+        pairs = [run.query.astype(np.uint64) << np.uint64(32) | run.row.astype(np.uint64) for run in rankings]
         self._queries = queries
         self._pairs, place = np.unique(np.concatenate(pairs), return_inverse=True)
-        self._places = np.split(place, np.cumsum([len(each) for each in pairs])[:-1])
+        self._places = np.split(place, np.cumsum([len(keys) for keys in pairs])[:-1])
         contribute = _reciprocal if method == "rrf" else _scaled
-        self._contributions = [contribute(each, queries) for each in rankings]
+        self._contributions = [contribute(run, queries) for run in rankings]
 
     def ranking(self, depth: int, weights: Sequence[float] | None = None) -> Ranking:
         """Return the ``depth`` best of each query by the weighted sum of what each ranking contributes.

@@ -87,14 +87,14 @@ def _version(home: Path) -> str | None:
     """Return the version that an installation reports, None without one."""
     release = home / "release"
     text = release.read_text(encoding="utf-8", errors="replace") if release.is_file() else ""
-    found = re.search(r'^JAVA_VERSION="?(\d[^"\s]*)', text, re.MULTILINE)
-    if not found:
+    version = re.search(r'^JAVA_VERSION="?(\d[^"\s]*)', text, re.MULTILINE)
+    if not version:
         try:
             shown = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=20)
         except (OSError, subprocess.SubprocessError):
             return None
-        found = re.search(r'version "(\d[^"]*)"', shown.stderr)
-    return found[1] if found else None
+        version = re.search(r'version "(\d[^"]*)"', shown.stderr)
+    return version[1] if version else None
 
 
 def anserini_jar() -> Path:
@@ -103,8 +103,8 @@ def anserini_jar() -> Path:
     Raises:
         InputError: Pyserini is not installed, or has no jar.
     """
-    found = importlib.util.find_spec("pyserini")
-    folders = list(found.submodule_search_locations or []) if found else []
+    spec = importlib.util.find_spec("pyserini")
+    folders = list(spec.submodule_search_locations or []) if spec else []
     jars = sorted(jar for folder in folders for jar in Path(folder).glob("resources/jars/anserini-*-fatjar.jar"))
     if not jars:
         raise InputError(
@@ -225,11 +225,11 @@ def java_errors(where: Path) -> Iterator[None]:
     try:
         yield
     except jnius.JavaException as error:
-        told = " ".join([str(error), *map(str, error.stacktrace or [])])
-        if "No space left" in told or "File too large" in told or "quota exceeded" in told:
+        trace = " ".join([str(error), *map(str, error.stacktrace or [])])
+        if "No space left" in trace or "File too large" in trace or "quota exceeded" in trace:
             raise StageError(
                 f"the disk is full at {where}; nothing was published", "Free some space and run the same command again"
             ) from error
-        if "OutOfMemoryError" in told:
+        if "OutOfMemoryError" in trace:
             raise StageError("Java has too little memory", "Give the run more with --memory") from error
         raise StageError(f"Java failed at {where}: {error.classname}: {error.innermessage}") from error

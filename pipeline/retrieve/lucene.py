@@ -86,13 +86,13 @@ def _index_batches(lucene: Lucene, writer: Any, batches: WorkQueue[tuple[list[in
 
     Documents and fields are made once a thread, since filling one takes four calls into Java.
     """
-    made = [lucene.document() for _ in range(_BATCH)]
+    fillable = [lucene.document() for _ in range(_BATCH)]
     documents = lucene.java("java.util.ArrayList")()
-    for document, _ in made:
+    for document, _ in fillable:
         documents.add(document)
     blank = 0
     for rows, texts in batches:
-        for (_, (stored_id, sorted_id, number, contents)), row, text in zip(made, rows, texts, strict=False):
+        for (_, (stored_id, sorted_id, number, contents)), row, text in zip(fillable, rows, texts, strict=False):
             whole = joined(text)
             stored_id.setStringValue(str(row))
             sorted_id.setBytesValue(str(row).encode())
@@ -170,26 +170,26 @@ class LuceneIndex:
         check_depth(depth)
         check_parameters(k1, b)
         offsets, removed = excluded
-        found: list[tuple[Rows, Scores]] = [(np.empty(0, np.uint32), np.empty(0, np.float32))] * (len(offsets) - 1)
+        results: list[tuple[Rows, Scores]] = [(np.empty(0, np.uint32), np.empty(0, np.float32))] * (len(offsets) - 1)
 
         def work(queue: WorkQueue[tuple[int, Text]]) -> int:
             done = 0
             for number, text in queue:
                 done += 1
-                if number < len(found):
+                if number < len(results):
                     apart = removed[offsets[number] : offsets[number + 1]]
-                    found[number] = self._search(searcher, joined(text), apart, depth)
+                    results[number] = self._search(searcher, joined(text), apart, depth)
             return done
 
         with java_errors(self._folder):
             searcher = self._lucene.searcher(self._reader, k1, b)
             texts = enumerate(text for block in queries for text in block)
             done = sum(self._lucene.in_threads(threads, work, texts))
-        if done != len(found):
-            raise InputError(f"exclusions are of {len(found):,} queries, there are {done:,}", "Give both of one pool")
-        counts = np.array([len(rows) for rows, _ in found], np.int64)
-        rows = np.concatenate([np.empty(0, np.uint32), *(rows for rows, _ in found)])
-        scores = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in found)])
+        if done != len(results):
+            raise InputError(f"exclusions are of {len(results):,} queries, there are {done:,}", "Give both of one pool")
+        counts = np.array([len(rows) for rows, _ in results], np.int64)
+        rows = np.concatenate([np.empty(0, np.uint32), *(rows for rows, _ in results)])
+        scores = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in results)])
         return Ranking.from_counts(counts, rows, scores)
 
     def _search(self, searcher: Any, text: str, apart: Rows, depth: int) -> tuple[Rows, Scores]:
@@ -218,17 +218,17 @@ def _describe(lucene: Lucene, rows: Rows) -> dict[str, Any]:
 def _check_description(lucene: Lucene, folder: Path) -> Rows:
     """Return the rows of an index after comparing its description with that of an index built now."""
     try:
-        said = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
+        description = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
         rows: Rows = files.read_arrow(folder / _ROWS).column("row").chunk(0).to_numpy()
     except (OSError, ValueError) as error:
         raise CorruptError(f"{folder} is not an index ({error})", "Build it again with --repair") from error
-    wanted = _describe(lucene, rows)
+    expected = _describe(lucene, rows)
     for name in ("format", "analyzer", "lucene", "anserini"):
-        if said.get(name) != wanted[name]:
+        if description.get(name) != expected[name]:
             raise InputError(
-                f"the index {folder} was built with {name} {said.get(name)}, here is {wanted[name]}",
+                f"the index {folder} was built with {name} {description.get(name)}, here is {expected[name]}",
                 "Scores would differ: remove it and run the same command again",
             )
-    if said != wanted:
+    if description != expected:
         raise CorruptError(f"{folder} is not what its {_DESCRIPTION} says", "Build it again with --repair")
     return rows

@@ -26,14 +26,14 @@ class MaxSimEngine(DenseEngine):
     """Exact search by the best pair of vectors, on the CPU."""
 
     def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-        """Absorb from each block what could be among the best: estimates of papers, then buffers by queries."""
-        with threads(resources.workers) as each:
+        """Score from each block what could be among the best: estimates of papers, then buffers by queries."""
+        with threads(resources.workers) as run:
             for block in search.blocks(blocks, resources.memory):
                 if search.queries:
                     search.rescore_excluded(block)
                     tiles = _Tiles(search, block, resources.memory)
                     shares = np.array_split(np.arange(search.queries), min(search.queries, 4 * resources.workers))
-                    list(each(tiles.collect, [slice(int(own[0]), int(own[-1]) + 1) for own in shares]))
+                    list(run(tiles.collect, [slice(int(share[0]), int(share[-1]) + 1) for share in shares]))
                     search.raise_thresholds()
                 done(len(block.rows))
 
@@ -65,14 +65,14 @@ class _Tiles:
         """Put what could be among the best of some queries into their buffers, and score it."""
         block, papers = self._block, self._papers
         here = slice(int(self._search.offsets[queries.start]), int(self._search.offsets[queries.stop]))
-        own = self._search.bounds.points[here]
+        points = self._search.bounds.points[here]
         starts = self._starts[queries] - here.start
         owners, positions, _ = block.excluded
-        mine = (owners >= queries.start) & (owners < queries.stop)
-        owners, positions = owners[mine] - queries.start, positions[mine]
+        of_share = (owners >= queries.start) & (owners < queries.stop)
+        owners, positions = owners[of_share] - queries.start, positions[of_share]
         for first, last in zip(self._edges[:-1], self._edges[1:], strict=True):
             inside = slice(int(block.offsets[first]), int(block.offsets[last]))
-            tile = torch.addmm(self._points.bias[inside], own, self._points.points[inside].T).numpy()
+            tile = torch.addmm(self._points.bias[inside], points, self._points.points[inside].T).numpy()
             tile += self._shift[here, None]
             best = np.maximum.reduceat(tile, block.offsets[first:last] - inside.start, axis=1)
             best = np.maximum.reduceat(best, starts, axis=0)

@@ -159,15 +159,15 @@ class Search:
         return members
 
     def _excluded(self, rows: Rows) -> tuple[Positions, Positions, Keys]:
-        found = []
+        of_pools = []
         for pool, (_, (offsets, removed)) in enumerate(self.subsets):
             positions = np.searchsorted(rows, removed)
             here = rows[np.minimum(positions, len(rows) - 1)] == removed
             owner = np.repeat(np.arange(self.queries), np.diff(offsets))[here]
-            found.append((owner * len(rows) + positions[here], np.full(len(owner), 1 << pool, np.uint64)))
-        pairs, inverse = np.unique(np.concatenate([pair for pair, _ in found]), return_inverse=True)
+            of_pools.append((owner * len(rows) + positions[here], np.full(len(owner), 1 << pool, np.uint64)))
+        pairs, inverse = np.unique(np.concatenate([pair for pair, _ in of_pools]), return_inverse=True)
         bits: Keys = np.zeros(len(pairs), np.uint64)
-        np.bitwise_or.at(bits, inverse, np.concatenate([bit for _, bit in found]))
+        np.bitwise_or.at(bits, inverse, np.concatenate([bit for _, bit in of_pools]))
         return pairs // len(rows), pairs % len(rows), bits
 
     def rescore_excluded(self, block: Candidates) -> None:
@@ -289,7 +289,7 @@ class DenseEngine(ABC):
 
     @abstractmethod
     def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-        """Absorb from each block what could be among the best."""
+        """Score from each block what could be among the best."""
 
     def low_pays(self, queries: int, resources: Resources) -> bool:  # noqa: ARG002
         """Whether products are to be of bfloat16."""
@@ -308,8 +308,8 @@ def grouped(counts: npt.NDArray[np.integer], most: int) -> Iterator[slice]:
 
 def pair_norms(vectors: Floats) -> npt.NDArray[np.float64]:
     """Return the lengths of vectors ``[n, d]``, canonically, float64 ``[n]``."""
-    each = np.arange(len(vectors))
-    squares = pair_scores(CODES["inner_product"], vectors, np.empty(0), vectors, each, each, NONE, NONE)
+    places = np.arange(len(vectors))
+    squares = pair_scores(CODES["inner_product"], vectors, np.empty(0), vectors, places, places, NONE, NONE)
     with np.errstate(invalid="ignore"):  # NaN is refused later, by name
         norms: npt.NDArray[np.float64] = np.sqrt(squares)
     return norms

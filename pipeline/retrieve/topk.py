@@ -118,15 +118,15 @@ def _merge(lists: Any, queries: Any, keys: Any, pools: Any) -> None:
             last += 1
         room = np.empty(depth + last - first, np.uint64)
         for pool in range(len(lists)):
-            own, count = lists[pool, queries[first]], depth
+            best, count = lists[pool, queries[first]], depth
             for i in range(first, last):
-                if keys[i] > own[0] and (len(pools) == 0 or pools[i] >> np.uint64(pool) & np.uint64(1)):
+                if keys[i] > best[0] and (len(pools) == 0 or pools[i] >> np.uint64(pool) & np.uint64(1)):
                     room[count] = keys[i]
                     count += 1
             if count > depth:
                 for i in range(depth):
-                    room[i] = own[i]
+                    room[i] = best[i]
                 best_first(room[:count], depth)
                 for i in range(depth):
-                    own[i] = room[depth - 1 - i]
+                    best[i] = room[depth - 1 - i]
         first = last

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import LEVEL, PERMUTATIONS, RESAMPLES, bootstrap_means
+
+FAMILY = Literal["system", "table"]
 
 AVERAGE = "AVG"
 """In place of a field's name: the macro average over fields."""
@@ -34,6 +37,10 @@ class Draws:
         level: of its interval.
         permutations: sign flips of the paired test.
         alpha: adjusted p-values below it are marked.
+        family: whose tests Holm's correction takes together, for each measure: those of one ``system`` on all pools of
+            a table, or those of the whole ``table``. The mean over fields is a family of its own.
+        margin: a difference that does not matter, set before the figures are seen, as a fraction; None: systems are
+            not tested for equivalence.
     """
 
     seed: int | None = None
@@ -41,6 +48,16 @@ class Draws:
     level: float = LEVEL
     permutations: int = PERMUTATIONS
     alpha: float = 0.05
+    family: FAMILY = "system"
+    margin: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.family not in get_args(FAMILY):
+            raise InputError(f"--family={self.family!r} is unknown", nearest(self.family, get_args(FAMILY)))
+        if self.margin is not None and not 0 < self.margin < 1:
+            raise InputError(
+                f"--margin must be above 0 and below 100 points, got {100 * self.margin:g}", "Write --margin=1.0"
+            )
 
     def seed_of(self, runs: pl.DataFrame) -> int:
         """Return the seed of the draws for some rankings; 13 where their pools have none."""
@@ -125,8 +142,8 @@ def _require_same_queries(one: pl.DataFrame, other: pl.DataFrame) -> None:
     queries = [set(run["query"].unique()) for run in (one, other)]
     if queries[0] != queries[1] or one["positives"][0] != other["positives"][0]:
         named = [
-            f"{run['pool'][0]} ({len(own):,} queries, {run['positives'][0]:,} positives)"
-            for run, own in zip((one, other), queries, strict=True)
+            f"{run['pool'][0]} ({len(queries_of):,} queries, {run['positives'][0]:,} positives)"
+            for run, queries_of in zip((one, other), queries, strict=True)
         ]
         raise InputError(
             f"{named[0]} and {named[1]} are samples of one pool, but have other queries",
@@ -147,14 +164,14 @@ def families(setups: Sequence[Setup]) -> list[tuple[str, list[Setup]]]:
     dataset = by_field.pop(None, [])
     tables = [("sizes", dataset)] if dataset else []
     if len(by_field) > 1:
-        if all(len(own) == 1 for own in by_field.values()):
-            return [*tables, ("fields", [own[0] for own in by_field.values()])]
+        if all(len(of_field) == 1 for of_field in by_field.values()):
+            return [*tables, ("fields", [of_field[0] for of_field in by_field.values()])]
         for size in sorted({size for _, size in setups}):
-            at_size = [setup for own in by_field.values() for setup in own if setup[1] == size]
+            at_size = [setup for of_field in by_field.values() for setup in of_field if setup[1] == size]
             if len(at_size) == len(by_field):
                 tables.append(("fields", at_size))
-                by_field = {name: [s for s in own if s[1] != size] for name, own in by_field.items()}
-    return [*tables, *(("sizes", own) for own in by_field.values() if own)]
+                by_field = {name: [s for s in of_field if s[1] != size] for name, of_field in by_field.items()}
+    return [*tables, *(("sizes", of_field) for of_field in by_field.values() if of_field)]
 
 
 def _field_order(name: str | None) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from pipeline.scores.average import AVERAGE
 
 DATASET = "dataset level"
 
-_RULES = [name for name, each in SETTINGS.items() if each.rule]
+_RULES = [name for name, setting in SETTINGS.items() if setting.rule]
 """Rules of the pools that notes state."""
 
 
@@ -28,11 +28,11 @@ def title(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     """
     settings = json.loads(runs["pool_settings"][0])
     config, depths = flat(settings), sorted(set(runs["depth"]))
-    told = [str(config["year"])] if config.get("year") else []
-    told += [f"{config['queries']} queries"] if config.get("queries") else []
-    told += [f"seed {config['seed']}"] if "seed" in config else []
-    told += [f"top {depths[0]:,}"] if len(depths) == 1 else []
-    told += unusual(settings)
+    parts = [str(config["year"])] if config.get("year") else []
+    parts += [f"{config['queries']} queries"] if config.get("queries") else []
+    parts += [f"seed {config['seed']}"] if "seed" in config else []
+    parts += [f"top {depths[0]:,}"] if len(depths) == 1 else []
+    parts += unusual(settings)
     if table["over"][0] == "fields":
         size = common_size(table)
         what = "Retrieval by field" + ("" if size is None else f", {format_count(size)} candidates")
@@ -42,7 +42,7 @@ def title(table: pl.DataFrame, runs: pl.DataFrame) -> str:
         what = f"Retrieval by pool size, {scope(runs.row(0, named=True))}"
     if config.get("split") == "validation":
         what = f"Validation queries: {what[0].lower()}{what[1:]}"
-    return f"{what} ({', '.join(told)})" if told else what
+    return f"{what} ({', '.join(parts)})" if parts else what
 
 
 def common_size(table: pl.DataFrame) -> int | None:
@@ -80,19 +80,21 @@ def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, s
 
 def unusual(settings: Mapping[str, Any]) -> list[str]:
     """Return the rules of a pool that differ from the protocol's."""
-    own, usual = flat(settings), flat(canonical(PoolConfig()))
-    told = [
-        _rule(name, own[name]) for name in (*_RULES, "drop_identical_id") if name in own and own[name] != usual[name]
+    given, usual = flat(settings), flat(canonical(PoolConfig()))
+    parts = [
+        _rule(name, given[name])
+        for name in (*_RULES, "drop_identical_id")
+        if name in given and given[name] != usual[name]
     ]
-    return told + [f"without {name} ({digest[:6]})" for name, digest in own.get("exclude", ())]
+    return parts + [f"without {name} ({digest[:6]})" for name, digest in given.get("exclude", ())]
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a pool that apply, without nesting: those of the prefilter beside the others."""
     if is_given(settings):
         return {name: settings[name] for name in ("drop_identical_id",) if name in settings}
-    own = {name: value for name, value in settings.items() if name != "prefilter"}
-    return own | (settings.get("prefilter") or {})
+    applied = {name: value for name, value in settings.items() if name != "prefilter"}
+    return applied | (settings.get("prefilter") or {})
 
 
 def _rule(name: str, value: Any) -> str:
@@ -107,7 +109,7 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     scored = pools["queries"] - pools["queries_without_positive"]
     kinds = " or ".join(sorted({interval_kind(count) for count in scored}))
     rules = [_rule(name, config[name]) for name in ("year", "split", *_RULES) if name in config]
-    seeds = sorted({own["seed"] for text in pools["pool_settings"] if "seed" in (own := flat(json.loads(text)))})
+    seeds = sorted({given["seed"] for text in pools["pool_settings"] if "seed" in (given := flat(json.loads(text)))})
     drawn = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
     stated = f" and the rules {', '.join(rules)}" if drawn and rules else ""
     return (

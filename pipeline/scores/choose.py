@@ -112,12 +112,12 @@ def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
 
 def require_measures(runs: pl.DataFrame, measures: Iterable[str]) -> None:
     """Check that each measure was scored for at least one ranking that is deep enough for it."""
-    known = parse_measures(set(runs["measures"].explode()) or {"map"})
+    scored = parse_measures(set(runs["measures"].explode()) or {"map"})
     deepest = runs["depth"].max()
     for measure in parse_measures(list(measures)):
-        if measure not in known:
+        if measure not in scored:
             depth = f" --depth {measure.cutoff}" if (measure.cutoff or 0) > deepest else ""
-            listed = ", ".join(str(one) for one in sorted(known, key=lambda one: one.order))
+            listed = ", ".join(str(one) for one in sorted(scored, key=lambda one: one.order))
             raise InputError(
                 f"{measure} was not scored for any of these rows",
                 f"Run mdcr eval --measures {measure}{depth}, or choose from {listed}",
@@ -165,16 +165,16 @@ def _narrowed(
         if wanted is None:
             continue
         stored_values = [canonical(one.get(name)) for one in settings]
-        known = {str(one) for value in stored_values for one in _several(value) if one is not None}
+        values_there = {str(one) for value in stored_values for one in _several(value) if one is not None}
         fits = [_fits(name, value, wanted) for value in stored_values]
         runs, settings = (
             runs.filter(pl.Series(fits, dtype=pl.Boolean)),
             [s for s, fit in zip(settings, fits, strict=True) if fit],
         )
-        if not settings or (name in _OF_SYSTEMS and str(wanted) not in known):
+        if not settings or (name in _OF_SYSTEMS and str(wanted) not in values_there):
             got = ", ".join(map(str, _several(wanted)))
-            listed = ", ".join(sorted(known, key=_natural)) or "left out"
-            one_of = "one of " if len(known) > 1 else ""
+            listed = ", ".join(sorted(values_there, key=_natural)) or "left out"
+            one_of = "one of " if len(values_there) > 1 else ""
             raise InputError(f"{option(name)} must be {one_of}{listed} here, got {got}", "Choose one that is there")
     return runs
 

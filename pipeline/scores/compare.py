@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,8 +13,8 @@ import polars as pl
 from pipeline.core.errors import InputError, nearest
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import interval_kind, paired_differences
-from pipeline.scores.average import PROTOCOL, Draws, average, in_order
+from pipeline.measure.statistics import equivalence, holm, interval_kind, paired_differences
+from pipeline.scores.average import AVERAGE, PROTOCOL, Average, Draws, Setup, average, families, in_order
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import is_called
 from pipeline.scores.store import artifact, load_runs, opened_pool
@@ -35,18 +36,30 @@ DIFFERENCES = {
     "low": pl.Float64,
     "high": pl.Float64,
     "p_value": pl.Float64,
+    "p_adjusted": pl.Float64,
+    "tests": pl.Int64,
+    "effect": pl.Float64,
+    "margin": pl.Float64,
+    "p_equivalent": pl.Float64,
+    "finding": pl.String,
     "wins": pl.Int64,
     "ties": pl.Int64,
     "losses": pl.Int64,
     "changes": pl.List(pl.Float64),
 }
-"""Columns of differences, a row for each field, size and measure.
+"""Columns of differences, a row for each field, size and measure, and for the mean over fields (``AVG``) of one size.
 
 ``first`` and ``second`` are labels; ``scope`` is what the pools are of (:func:`pipeline.scores.caption.scope`);
 ``difference`` is the second less the first, ``low`` and ``high`` bound its bootstrap interval over queries
-(``interval`` is its kind); ``p_value`` is of the paired permutation test, not corrected for several rows; ``wins``
-counts the queries on which the second is better; ``changes`` are the differences of the queries, mean over samples.
+(``interval`` is its kind); ``p_value`` is of the paired permutation test, ``p_adjusted`` by Holm's correction over the
+``tests`` of its measure (the mean over fields is a test apart); ``effect`` is the standardised difference
+(:func:`pipeline.measure.statistics.standardised_effect`); ``p_equivalent`` is of equivalence within the ``margin``,
+null without one; ``finding`` is one of :data:`FINDINGS`; ``wins`` counts the queries on which the second is better;
+``changes`` are the differences of the queries, mean over samples.
 """
+
+FINDINGS = ("better", "worse", "equivalent", "no difference shown")
+"""What a difference shows of the second system: ``equivalent`` is tested too, a large p-value alone shows nothing."""
 
 _POSITIVE = pl.Struct(
     {"paper_id": pl.String, "title": pl.String, "year": pl.Int16, "first_rank": pl.Int64, "second_rank": pl.Int64}
@@ -77,11 +90,25 @@ def compare(
         first: name or label of a row.
         second: of another row.
         measures: canonical names; None: all that both have.
-        draws: seed and numbers of the bootstrap and of the test.
+        draws: seed and numbers of the bootstrap and of the tests.
 
     Raises:
         InputError: a name means no row or several, the two have no pool in common, or one of them lacks a measure.
     """
+    return _tested(_compared(scores, first, second, measures, draws), draws)
+
+
+def compare_pairs(
+    scores: pl.DataFrame, systems: Sequence[str], measures: Sequence[str] | None = None, draws: Draws = PROTOCOL
+) -> pl.DataFrame:
+    """Return how each two of some systems differ, as :func:`compare`; Holm's correction is over pools and pairs."""
+    pairs = itertools.combinations(systems, 2)
+    return _tested(pl.concat([_compared(scores, *pair, measures, draws) for pair in pairs]), draws)
+
+
+def _compared(
+    scores: pl.DataFrame, first: str, second: str, measures: Sequence[str] | None, draws: Draws
+) -> pl.DataFrame:
     both, labels = paired(scores, first, second)
     common = in_order(both.filter((pl.col("label").n_unique() == 2).over("measure"))["measure"].unique())
     for name in measures or ():
@@ -89,24 +116,78 @@ def compare(
             raise InputError(f"{name} must be scored for both rows", f"Choose from {', '.join(common)}")
     names = list(measures or common)
     averages = average(both.filter(pl.col("measure").is_in(names)), draws)
-    signs = np.array([sign_of(name) for name in names])
-    numbers: Any = {"resamples": draws.resamples, "permutations": draws.permutations, "level": draws.level}
     scope_of = {(run["field"], run["size"]): scope(run) for run in load_runs(both).iter_rows(named=True)}
+    setups = list(dict.fromkeys(key[0] for key in averages))
+    places = [[setup] for setup in setups] + [fields for over, fields in families(setups) if over == "fields"]
     parts = []
-    for setup in dict.fromkeys(key[0] for key in averages):
-        values = [np.stack([averages[setup, label, name].values for name in names]) for label in labels]
-        change = values[1] - values[0]
-        differences = paired_differences({setup[0] or "": change}, draws.seed_of(scores), signs=signs, **numbers)
-        parts.append(pl.DataFrame({
-            "first": labels[0], "second": labels[1], "field": setup[0], "scope": scope_of[setup], "size": setup[1],
-            "pools": [list(averages[setup, labels[0], names[0]].pools)] * len(names),
-            "queries": change.shape[1], "interval": interval_kind(change.shape[1]), "level": draws.level,
-            "measure": names, "first_value": values[0].mean(axis=1), "second_value": values[1].mean(axis=1),
-            "difference": differences.value, "low": differences.low, "high": differences.high,
-            "p_value": differences.p_value, "wins": differences.wins, "ties": differences.ties,
-            "losses": differences.losses, "changes": list(change),
-        }, schema_overrides=DIFFERENCES))  # fmt: skip
+    for place in places:
+        keys = itertools.product(labels, names)
+        of_place = {key: [averages[setup, *key] for setup in place] for key in keys}
+        where = scope_of[place[0]] if len(place) == 1 else "mean over fields"
+        parts.append(_differences(place, where, labels, of_place, draws.seed_of(scores), draws))
     return pl.concat(parts)
+
+
+def _differences(
+    place: Sequence[Setup],
+    where: str,
+    labels: tuple[str, str],
+    averages: Mapping[tuple[str, str], Sequence[Average]],
+    seed: int,
+    draws: Draws,
+) -> pl.DataFrame:
+    """Return the differences on one pool, or of the mean over the fields of several, by label and measure."""
+    names = list(dict.fromkeys(name for _, name in averages))
+    first, second = (
+        {setup[0] or "": np.stack([averages[label, name][n].values for name in names]) for n, setup in enumerate(place)}
+        for label in labels
+    )
+    changes = {field: second[field] - values for field, values in first.items()}
+    differences = paired_differences(
+        changes,
+        seed,
+        signs=[sign_of(name) for name in names],
+        resamples=draws.resamples,
+        permutations=draws.permutations,
+        level=draws.level,
+    )
+    every, sizes = np.concatenate(list(changes.values()), axis=1), {size for _, size in place}
+    means = ([values.mean(axis=1) for values in groups.values()] for groups in (first, second))
+    first_value, second_value = (np.mean(of_fields, axis=0) for of_fields in means)
+    return pl.DataFrame({
+        "first": labels[0], "second": labels[1], "field": place[0][0] if len(place) == 1 else AVERAGE, "scope": where,
+        "size": sizes.pop() if len(sizes) == 1 else None,
+        "pools": [[pool for part in averages[labels[0], names[0]] for pool in part.pools]] * len(names),
+        "queries": every.shape[1], "interval": interval_kind(every.shape[1], len(place)), "level": draws.level,
+        "measure": names, "first_value": first_value, "second_value": second_value,
+        "difference": differences.value, "low": differences.low, "high": differences.high,
+        "p_value": differences.p_value, "p_adjusted": None, "tests": None, "effect": differences.effect,
+        "margin": draws.margin,
+        "p_equivalent": equivalence(changes, draws.margin) if draws.margin else None, "finding": None,
+        "wins": differences.wins, "ties": differences.ties, "losses": differences.losses, "changes": list(every),
+    }, schema_overrides=DIFFERENCES).with_columns(pl.col("effect").fill_nan(None))  # fmt: skip
+
+
+def _tested(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
+    """Correct the p-values over the pools (and pairs) of each measure, and say what each difference shows."""
+    macro = differences["field"].eq_missing(AVERAGE).to_numpy()
+    adjusted, tests = np.empty(len(differences)), np.empty(len(differences), np.int64)
+    for measure, average_too in itertools.product(differences["measure"].unique(), (False, True)):
+        family = (differences["measure"] == measure).to_numpy() & (macro == average_too)
+        adjusted[family] = holm(differences["p_value"].to_numpy()[family])
+        tests[family] = family.sum()
+    signs = {name: sign_of(name) for name in differences["measure"].unique()}
+    gain = pl.col("difference") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
+    better, worse, equivalent, unknown = map(pl.lit, FINDINGS)
+    tested = differences.with_columns(pl.Series("p_adjusted", adjusted), pl.Series("tests", tests))
+    return tested.with_columns(
+        pl.when(pl.col("p_adjusted") < draws.alpha)
+        .then(pl.when(gain > 0).then(better).otherwise(worse))
+        .when(pl.col("p_equivalent") < draws.alpha)
+        .then(equivalent)
+        .otherwise(unknown)
+        .alias("finding")
+    )
 
 
 def paired(scores: pl.DataFrame, first: str, second: str) -> tuple[pl.DataFrame, tuple[str, str]]:
@@ -131,16 +212,16 @@ def paired(scores: pl.DataFrame, first: str, second: str) -> tuple[pl.DataFrame,
 
 def _label(runs: pl.DataFrame, name: str) -> str:
     """Return the label of the one row that a name or label means."""
-    known = list(runs["label"].unique(maintain_order=True))
+    labels = list(runs["label"].unique(maintain_order=True))
     named = [run["label"] for run in runs.iter_rows(named=True) if is_called(run, name)]
-    found = [name] if name in known else list(dict.fromkeys(named))
-    if not found:
-        raise InputError(f"{name!r} must be a system that was scored on these pools", nearest(name, known))
-    if len(found) > 1:
+    matching = [name] if name in labels else list(dict.fromkeys(named))
+    if not matching:
+        raise InputError(f"{name!r} must be a system that was scored on these pools", nearest(name, labels))
+    if len(matching) > 1:
         raise InputError(
-            f"{name!r} must mean one row, got {'; '.join(found)}", "Give its label, or choose with --depth"
+            f"{name!r} must mean one row, got {'; '.join(matching)}", "Give its label, or choose with --depth"
         )
-    return found[0]
+    return matching[0]
 
 
 def most_different(
@@ -181,8 +262,8 @@ def most_different(
         if row["pool"] not in opened:
             opened[row["pool"]] = _Opened.of(stored.filter(pool=row["pool"]), labels)
         pool = opened[row["pool"]]
-        told = {"first": row[labels[0]], "second": row[labels[1]], **{k: row[k] for k in ("field", "size", "pool")}}
-        rows.append({**pool.query(row["query"]), **told, "positives": pool.positives(row["query"])})
+        figures = {"first": row[labels[0]], "second": row[labels[1]], **{k: row[k] for k in ("field", "size", "pool")}}
+        rows.append({**pool.query(row["query"]), **figures, "positives": pool.positives(row["query"])})
     return pl.DataFrame(rows, schema=QUERIES, orient="row")
 
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.core.text import printable
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import Column, Table, TableRow, label_of
 
@@ -21,35 +22,70 @@ _POSITIVES = 10
 
 
 def pool_of(row: Mapping[str, Any]) -> str:
-    """Return scope and size of a row of differences."""
-    return f"{row['scope']} {format_count(row['size'])}"
+    """Return scope and size of a row of differences; pools of several sizes have none."""
+    return row["scope"] if row["size"] is None else f"{row['scope']} {format_count(row['size'])}"
 
 
 def difference_table(differences: pl.DataFrame, title: str) -> Table:
     """Return differences (:data:`pipeline.scores.compare.DIFFERENCES`) as a table, a row for each pool and measure."""
-    rows = differences.rows(named=True)
+    rows, margin = differences.rows(named=True), differences["margin"][0]
     some, several = rows[0], differences.select("field", "size").unique().height > 1
     lines = [
         TableRow(
             f"{pool_of(row)}, {label_of(row['measure'])}" if several else label_of(row["measure"]),
-            (
-                *(f"{100 * row[name]:.1f}" for name in ("first_value", "second_value")),
-                f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]",
-                f"{row['p_value']:.4f}",
-                *(f"{row[name]:,}" for name in ("wins", "ties", "losses")),
-            ),
+            (*(f"{100 * row[name]:.1f}" for name in ("first_value", "second_value")), *_figures(row)),
         )
         for row in rows
     ]
-    labels = (some["first"], some["second"], "difference", "p", "better", "same", "worse")
-    kinds = " or ".join(sorted(set(differences["interval"])))
-    notes = (
-        f"Percent; differences in points, {some['second']} less {some['first']}. Brackets: {some['level']:.0%} "
-        f"interval over queries ({kinds}). p: paired permutation test, not corrected for several rows. better: queries "
-        f"on which {some['second']} is better.",
-    )
+    alike = () if margin is None else ("p, equivalent",)
+    labels = (some["first"], some["second"], "difference", "effect", "p", *alike, "wins", "ties", "losses", "finding")
     corner = "pool, measure" if several else "measure"
-    return Table(title, corner, tuple(Column("", label) for label in labels), tuple(lines), notes)
+    return Table(title, corner, tuple(Column("", label) for label in labels), tuple(lines), _notes(differences))
+
+
+def _figures(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what tables show of a difference."""
+    return (
+        f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]",
+        "–" if row["effect"] is None else f"{row['effect']:+.2f}",
+        f"{row['p_adjusted']:.4f}",
+        *(() if row["margin"] is None else (f"{row['p_equivalent']:.4f}",)),
+        *(f"{row[name]:,}" for name in ("wins", "ties", "losses")),
+        row["finding"],
+    )
+
+
+def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
+    some, margin = differences.row(0, named=True), differences["margin"][0]
+    several = differences.select("first", "second").n_unique() > 1
+    less = "" if several else f", {some['second']} less {some['first']}"
+    winner = "the first named" if several else some["second"]
+    kinds, tests = " or ".join(sorted(set(differences["interval"]))), max(differences["tests"])
+    family = "pairs and pools" if several else "pools"
+    corrected = f", Holm's correction over {tests} {family}" if tests > 1 else ""
+    averages = "; the mean over fields is tested apart" if tests > 1 and AVERAGE in differences["field"] else ""
+    notes = [
+        f"Percent; differences in points{less}. Brackets: {some['level']:.0%} interval over queries ({kinds}). Effect: "
+        "mean difference over the standard deviation of the differences. p: paired permutation test"
+        f"{corrected}{averages}. wins: queries on which {winner} is better.",
+    ]
+    if margin is not None:
+        notes.append(f"p, equivalent: the difference lies within {100 * margin:g} points, by two one-sided t-tests.")
+    return tuple(notes)
+
+
+def pair_tables(differences: pl.DataFrame) -> list[Table]:
+    """Return the differences of all pairs of several systems as tables, one for each pool and measure."""
+    tables = []
+    for part in differences.partition_by("field", "size", "measure", maintain_order=True):
+        rows = part.rows(named=True)
+        some, margin = rows[0], rows[0]["margin"]
+        lines = [TableRow(f"{row['second']} less {row['first']}", _figures(row)) for row in rows]
+        alike = () if margin is None else ("p, equivalent",)
+        labels = ("difference", "effect", "p", *alike, "wins", "ties", "losses", "finding")
+        title = f"All pairs, {label_of(some['measure'])} ({pool_of(some)}, {some['queries']:,} queries)"
+        tables.append(Table(title, "pair", tuple(Column("", label) for label in labels), tuple(lines), _notes(part)))
+    return tables
 
 
 def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[str, Any]]:
@@ -57,11 +93,14 @@ def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[st
     records = []
     for part in differences.partition_by("field", "size", maintain_order=True):
         some = part.row(0, named=True)
-        own = queries.filter(queries["field"].eq_missing(some["field"]), queries["size"] == some["size"])
+        of_pool = queries.filter(queries["field"].eq_missing(some["field"]), queries["size"] == some["size"])
         shared = ("first", "second", "field", "scope", "size", "pools", "queries", "interval", "level")
         figures = part.drop(shared, "changes").rename({"first_value": "first", "second_value": "second"})
-        told = {"differences": figures.rows(named=True), "most_different": own.drop("field", "size").rows(named=True)}
-        records.append({name: some[name] for name in shared} | told)
+        parts = {
+            "differences": figures.rows(named=True),
+            "most_different": of_pool.drop("field", "size").rows(named=True),
+        }
+        records.append({name: some[name] for name in shared} | parts)
     return records
 
 
@@ -69,7 +108,8 @@ def as_text(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
     """Return the comparison of one field and size for a terminal; ``queries`` are those that differ most."""
     some = differences.row(0, named=True)
     first, second = some["first"], some["second"]
-    pools = f"{some['scope']}, {some['size']:,} candidates, {some['queries']:,} queries"
+    size = "pools of several sizes" if some["size"] is None else f"{some['size']:,} candidates"
+    pools = f"{some['scope']}, {size}, {some['queries']:,} queries"
     lines = [render_table(difference_table(differences, f"{second} against {first} ({pools})")).rstrip()]
     if len(queries):
         lines += ["", f"Queries that differ most in {label_of(some['measure'])}:"]

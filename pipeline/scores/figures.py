@@ -58,11 +58,11 @@ def drawing() -> Iterator[Any]:
 def save(figure: Any, stem: Path, formats: Sequence[str], source: str) -> list[Path]:
     """Write a figure as ``STEM.FORMAT`` in some of :data:`FORMATS`, with ``source`` and no date in its metadata."""
     written = []
-    for each in formats:
-        path = stem.with_name(f"{stem.name}.{each}")
-        unset, described = _METADATA[each]
+    for suffix in formats:
+        path = stem.with_name(f"{stem.name}.{suffix}")
+        unset, described = _METADATA[suffix]
         with files.replacing(path) as temporary:
-            figure.savefig(temporary, format=each, metadata={**unset, described: source})
+            figure.savefig(temporary, format=suffix, metadata={**unset, described: source})
         written.append(path)
     return written
 
@@ -77,20 +77,20 @@ def draw(figure_class: Any, chart: Chart, view: str) -> Any:
     height = 0.6 + (0.08 + 0.035 * len(series)) * len(chart.categories) if across else 2.8
     figure = figure_class(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots()
-    for number, each in enumerate(series):
-        look: dict[str, Any] = {"color": COLOURS[number % 8], "marker": MARKERS[number % 8], "label": each.label}
+    for number, line in enumerate(series):
+        look: dict[str, Any] = {"color": COLOURS[number % 8], "marker": MARKERS[number % 8], "label": line.label}
         values, low, high = (
-            [100 * v for v in ends] for ends in (each.values, _ends(each.low, each), _ends(each.high, each))
+            [100 * v for v in ends] for ends in (line.values, _ends(line.low, line), _ends(line.high, line))
         )
         if across:
-            places = [x + 0.7 * ((number + 0.5) / len(series) - 0.5) for x in each.x]
+            places = [x + 0.7 * ((number + 0.5) / len(series) - 0.5) for x in line.x]
             spans = [[abs(v - e) for v, e in zip(values, ends, strict=True)] for ends in (low, high)]
             axes.errorbar(values, places, xerr=spans, ls="", ms=3, lw=0.8, **look)
             continue
-        axes.fill_between(each.x, low, high, color=look["color"], alpha=0.15, lw=0)
-        axes.plot(each.x, values, ls="" if each.curve else "-", lw=1.2, ms=4, **look)
-        if each.curve:
-            axes.plot(*zip(*((x, 100 * y) for x, y in each.curve), strict=True), lw=0.8, color=look["color"])
+        axes.fill_between(line.x, low, high, color=look["color"], alpha=0.15, lw=0)
+        axes.plot(line.x, values, ls="" if line.curve else "-", lw=1.2, ms=4, **look)
+        if line.curve:
+            axes.plot(*zip(*((x, 100 * y) for x, y in line.curve), strict=True), lw=0.8, color=look["color"])
     (_over_categories if across else _over_positions)(axes, chart, f"{view} ({chart.unit})")
     figure.legend(loc="outside upper center", ncols=min(len(series), 3), fontsize=7, handlelength=1.5)
     return figure

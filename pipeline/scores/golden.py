@@ -35,23 +35,23 @@ def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) ->
         InputError: the table cannot be read, or has no row of a system that has figures.
         DriftError: a figure differs by more than the tolerance or was not measured; every such row is listed.
     """
-    systems = {each["system"] for each in records}
+    systems = {record["system"] for record in records}
     rows = _read(path)
-    own = [row for row in rows if row["system"] in systems]
-    if not own:
+    checked = [row for row in rows if row["system"] in systems]
+    if not checked:
         raise InputError(f"{path} has no row of {', '.join(sorted(systems))}", "Check the names of the systems")
-    if len(own) < len(rows):
-        say(f"{len(rows) - len(own)} rows of {path} are of systems without scores")
+    if len(checked) < len(rows):
+        say(f"{len(rows) - len(checked)} rows of {path} are of systems without scores")
     drifted = []
-    for row in own:
+    for row in checked:
         expected = _number(row["value"])
-        found = _found(row, records)
-        if len(found) != 1 or abs(found[0] - expected) > tolerance:
-            shown = ", ".join(f"{value:.4f}" for value in found) or "nothing"
+        values = _found(row, records)
+        if len(values) != 1 or abs(values[0] - expected) > tolerance:
+            shown = ", ".join(f"{value:.4f}" for value in values) or "nothing"
             drifted.append(f"{' '.join(filter(None, (row[name] for name in COLUMNS)))}: found {shown}")
     if drifted:
-        raise DriftError(f"{len(drifted)} of {len(own)} figures differ from {path}:\n  " + "\n  ".join(drifted))
-    return len(own)
+        raise DriftError(f"{len(drifted)} of {len(checked)} figures differ from {path}:\n  " + "\n  ".join(drifted))
+    return len(checked)
 
 
 def _found(row: Mapping[str, str], records: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -59,14 +59,14 @@ def _found(row: Mapping[str, str], records: Sequence[Mapping[str, Any]]) -> list
     size = row["size"] and parse_count(row["size"], "size")
     key = (row["system"], row["field"] or None, str(parse_measures([row["measure"]])[0]))
     same = [
-        each
-        for each in records
-        if (each["system"], each["field"], each["measure"]) == key
-        and size in ("", each["size"])
-        and all(row[name] in ("", str(each[name])) for name in OPTIONAL)
+        record
+        for record in records
+        if (record["system"], record["field"], record["measure"]) == key
+        and size in ("", record["size"])
+        and all(row[name] in ("", str(record[name])) for name in OPTIONAL)
     ]
-    most = max((len(each["samples"]) for each in same), default=0)
-    return [each["value"] for each in same if row["sample"] or len(each["samples"]) == most]
+    most = max((len(record["samples"]) for record in same), default=0)
+    return [record["value"] for record in same if row["sample"] or len(record["samples"]) == most]
 
 
 def _number(text: str) -> float:

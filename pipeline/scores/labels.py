@@ -56,9 +56,9 @@ def _labelled(table: pl.DataFrame) -> pl.DataFrame:
         namesakes = [flat[other] for other, that in row_of.items() if that["system"] == run["system"]]
         names = {name for settings in namesakes for name in settings}
         telling = sorted(n for n in names if n != "depth" and len({_key(s.get(n)) for s in namesakes}) > 1)
-        told = [f"{_short(name)} {text(flat[row].get(name))}" for name in telling]
-        told += [f"depth {run['depth']}"] if depths else []
-        label_of[row] = f"{run['system']} ({', '.join(told)})" if told else run["system"]
+        differing = [f"{_short(name)} {text(flat[row].get(name))}" for name in telling]
+        differing += [f"depth {run['depth']}"] if depths else []
+        label_of[row] = f"{run['system']} ({', '.join(differing)})" if differing else run["system"]
     return table.with_columns(pl.col("row").replace_strict(label_of, return_dtype=pl.String).alias("label"))
 
 

@@ -24,6 +24,7 @@ _ESCAPES = {
     ">": r"\textgreater{}",
     "†": r"\textsuperscript{\dag}",
     "±": r"$\pm$",
+    "≈": r"\textsuperscript{$\approx$}",
     "–": "--",
 }
 
@@ -72,6 +73,5 @@ def _text(value: Value) -> str:
     if not isinstance(value, Cell):
         return escape("–" if value is None else str(value))
     shown = rf"\textbf{{{percent(value.value)}}}" if value.best else percent(value.value)
-    mark = r"\textsuperscript{\dag}" * value.marked
     deviation = "" if value.deviation is None else rf"$\pm${percent(value.deviation)} "
-    return rf"{shown}{mark} {{\scriptsize {deviation}[{percent(value.low)}, {percent(value.high)}]}}"
+    return rf"{shown}{escape(value.marks)} {{\scriptsize {deviation}[{percent(value.low)}, {percent(value.high)}]}}"

@@ -11,7 +11,7 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.average import AVERAGE
+from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.caption import title
 from pipeline.scores.notes import notes
 from pipeline.scores.store import load_runs
@@ -25,16 +25,23 @@ _FACTS = {"candidates": "size", "queries": "queries", "positives": "positives"}
 """Columns of a table by field besides its figures."""
 
 
-def tables(scores: pl.DataFrame, measures: Sequence[str] = SHOWN, *, baseline: str | None = USUAL) -> tuple[Table, ...]:
+def tables(
+    scores: pl.DataFrame,
+    measures: Sequence[str] = SHOWN,
+    *,
+    baseline: str | None = USUAL,
+    draws: Draws = PROTOCOL,
+) -> tuple[Table, ...]:
     """Return the tables of some scores, as the command line prints them.
 
     Args:
         scores: columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
         measures: what is shown, in order; what was not scored is left out.
         baseline: as of :func:`pipeline.scores.summary.summarise`.
+        draws: seed and numbers of the bootstrap and the tests; the family of the tests, and the margin of equivalence.
     """
     names = [str(measure) for measure in parse_measures(measures)]
-    return build_tables(shown(summarise(scores, baseline=baseline), names), load_runs(scores))
+    return build_tables(shown(summarise(scores, baseline=baseline, draws=draws), names), load_runs(scores))
 
 
 def build_tables(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[Table, ...]:
@@ -65,13 +72,13 @@ def runs_of(table: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
 def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
     """Return one table of a summary (:func:`build_tables`)."""
-    own = runs_of(table, runs)
+    rankings = runs_of(table, runs)
     if table["over"][0] == "sizes":
         grid = pivot(table, ["label"], ["size", "measure"])
         columns = [Column(format_count(size), label_of(measure)) for size, measure in grid.columns]
         lines = [TableRow(label, tuple(cells)) for (label,), cells in grid.lines]
-        told = notes(table, own, "column")
-        return Table(title(table, own), "system", tuple(columns), tuple(lines), told)
+        below = notes(table, rankings, "column")
+        return Table(title(table, rankings), "system", tuple(columns), tuple(lines), below)
     grid = pivot(table, ["field"], ["measure", "label"])
     facts = table.group_by("field", maintain_order=True).agg(pl.col(*_FACTS.values()).first()).rows_by_key("field")
     lines = []
@@ -79,8 +86,8 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
         counts = ["" if count is None else f"{count:,}" for count in facts[field][0]]
         lines.append(TableRow(field, (*cells, *counts), field == AVERAGE))
     columns = [Column(label_of(measure), label) for measure, label in grid.columns] + [Column("", n) for n in _FACTS]
-    told = notes(table, own, "row and measure")
-    return Table(title(table, own), "field", tuple(columns), tuple(lines), told)
+    below = notes(table, rankings, "row and measure")
+    return Table(title(table, rankings), "field", tuple(columns), tuple(lines), below)
 
 
 @dataclass(frozen=True)
@@ -106,4 +113,5 @@ def pivot(summary: pl.DataFrame, rows: Sequence[str], columns: Sequence[str]) ->
 
 def figure_of(row: dict[str, Any]) -> Cell:
     """Return the figure of a row of a summary."""
-    return Cell(row["value"], row["deviation"], row["low"], row["high"], row["best"], row["marked"])
+    equivalent = row["p_equivalent"] is not None and row["p_equivalent"] < row["alpha"]
+    return Cell(row["value"], row["deviation"], row["low"], row["high"], row["best"], row["marked"], equivalent)

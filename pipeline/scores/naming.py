@@ -18,14 +18,14 @@ from pipeline.scores.choose import option
 _LONGEST = 120
 
 
-def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], told: Sequence[str]) -> dict[str, str]:
+def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], further: Sequence[str]) -> dict[str, str]:
     """Return a folder name for each kind of pool: corpus and kind, then what was chosen.
 
     Args:
         root: the workspace.
         runs: labelled rankings.
         chosen: as given to :func:`pipeline.scores.choose.choose`.
-        told: what else decides the tables.
+        further: what else decides the tables.
     """
     corpus_name = corpus_folders(root)
     # The kind names the corpus, and what separates tables, whether it was chosen or not.
@@ -35,7 +35,7 @@ def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], told
     names: dict[str, str] = {}
     for run in runs.unique("kind", keep="first", maintain_order=True).iter_rows(named=True):
         corpus = corpus_name.get(run["corpus"], run["corpus"])
-        name = _cut("_".join([corpus, *_kind(json.loads(run["pool_settings"])), *parts, *map(_plain, told)]))
+        name = _cut("_".join([corpus, *_kind(json.loads(run["pool_settings"])), *parts, *map(_plain, further)]))
         same = sum(name == other or other.startswith(f"{name}_table-") for other in names.values())
         names[run["kind"]] = f"{name}_table-{same + 1}" if same else name
     return names

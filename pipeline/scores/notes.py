@@ -30,9 +30,20 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
     pools = runs.unique("pool", keep="first", maintain_order=True)
     gaps = sentence(map(json.loads, pools["metadata_gaps"]))
     given = is_given(json.loads(pools["pool_settings"][0]))
-    told = [_reading(table, runs, compared), _significance(table, runs), _collection(table) if given else _pools(table)]
-    told += [_missing(runs), gaps, _published(table, runs), _parameters(runs), _measured(runs), provenance(table, runs)]
-    return tuple(note for note in told if note)
+    lines = [
+        _reading(table, runs, compared),
+        _significance(table, runs),
+        _collection(table) if given else _pools(table),
+    ]
+    lines += [
+        _missing(runs),
+        gaps,
+        _published(table, runs),
+        _parameters(runs),
+        _measured(runs),
+        provenance(table, runs),
+    ]
+    return tuple(note for note in lines if note)
 
 
 def _reading(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> str:
@@ -51,20 +62,30 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     tested = table.filter(pl.col("p_value").is_not_null())
     bases = list(dict.fromkeys(tested["baseline"]))
     is_base = (pl.col("label") == baseline) | (pl.col("system") == baseline)
-    own = {*runs.filter(is_base)["label"], *tested["label"]}
-    untested = [label for label in dict.fromkeys(table["label"]) if label not in own]
+    named = {*runs.filter(is_base)["label"], *tested["label"]}
+    untested = [label for label in dict.fromkeys(table["label"]) if label not in named]
     lacking = f"Not tested against {baseline}: {', '.join(untested)} (another depth or other samples)."
     if tested.is_empty():
         return lacking if untested else ""
-    pools = tested.select("field", "size").unique().height
-    over = f" and Holm's correction over {pools} pools" if pools > 1 else ""
+    macro = pl.col("field").eq_missing(AVERAGE)
+    of_pools = tested.filter(~macro)
+    tests = 1 if of_pools.is_empty() else of_pools["tests"].max()
+    pools = "tests of the table" if table["family"][0] == "table" else "pools"
+    over = f" and Holm's correction over {tests} {pools}" if tests > 1 else ""
     base = bases[0] if len(bases) == 1 else f"the baseline of its depth ({', '.join(bases)})"
-    note = (
+    alpha, margin = table["alpha"][0], table["margin"][0]
+    parts = [
         f"† differs from {base}: paired permutation test over "
         f"queries ({table['permutations'][0]:,} sign flips, seed {table['bootstrap_seed'][0]}){over}, "
-        f"p < {table['alpha'][0]:g}."
-    )
-    return f"{note} {lacking}" if untested else note
+        f"p < {alpha:g}."
+    ]
+    if not (averages := tested.filter(macro)).is_empty():
+        count = averages["tests"].max()
+        apart = f"with Holm's correction over {count} systems" if count > 1 else "apart"
+        parts.append(f"The mean over fields is tested {apart}; fields count alike.")
+    if margin is not None:
+        parts.append(f"≈ equivalent to {base} within {100 * margin:g} points: two one-sided t-tests, p < {alpha:g}.")
+    return " ".join([*parts, lacking] if untested else parts)
 
 
 def _pools(table: pl.DataFrame) -> str:
@@ -95,8 +116,8 @@ def _missing(runs: pl.DataFrame) -> str:
     parts = [f"Queries without results, scored 0: {named}."] if named else []
     parts += [f"Queries without a positive, left out: {unjudged:,}."] if unjudged else []
     ways = set(runs["settings"].str.json_path_match("$.missing_positives").fill_null("ignore"))
-    told = _MISSING[ways.pop()] if len(ways) == 1 else "counted in denominators of the rows that say so"
-    parts += [f"Positives that are not in the collection: {absent:,}, {told}."] if absent else []
+    counted = _MISSING[ways.pop()] if len(ways) == 1 else "counted in denominators of the rows that say so"
+    parts += [f"Positives that are not in the collection: {absent:,}, {counted}."] if absent else []
     return " ".join(parts)
 
 
@@ -115,8 +136,8 @@ def _published(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     for label, system in table.select("label", "system").unique(maintain_order=True).iter_rows():
         figures = registry.published(system)
         names = [f"{experiment}.{measure}" for experiment in experiments for measure in measures]
-        known = [f"{name} {registry.as_printed(figures[name])}" for name in names if name in figures]
-        parts += [f"{label} {', '.join(known)}"] if known else []
+        printed = [f"{name} {registry.as_printed(figures[name])}" for name in names if name in figures]
+        parts += [f"{label} {', '.join(printed)}"] if printed else []
     return f"Published, on the papers' own releases: {'; '.join(parts)}." if parts else ""
 
 
@@ -128,11 +149,11 @@ def _parameters(runs: pl.DataFrame) -> str:
         for run in part.iter_rows(named=True):
             if parameters := _of_run(run):
                 fields_of.setdefault(parameters, []).append(run["field"] or DATASET)
-        told = [
+        values = [
             f"{parameters} ({', '.join(dict.fromkeys(fields))})" if len(fields_of) > 1 else parameters
             for parameters, fields in fields_of.items()
         ]
-        named += [f"{part['label'][0]} {', '.join(told)}"] if told else []
+        named += [f"{part['label'][0]} {', '.join(values)}"] if values else []
     replaced = runs.filter("replaced")["label"].unique(maintain_order=True)
     newest = f" Of several tunings the newest: {', '.join(replaced)}." if len(replaced) else ""
     return (f"Parameters: {'; '.join(named)}." if named else "") + newest
@@ -140,10 +161,10 @@ def _parameters(runs: pl.DataFrame) -> str:
 
 def _of_run(run: Mapping[str, Any]) -> str:
     """Return the settings that a system's name may not say."""
-    told = [f"{name}={run[name]:g}" for name in ("k1", "b") if run[name] is not None]
-    told += [f"{weight:g} {name}" for name, weight in (json.loads(run["settings"]).get("weights") or {}).items()]
-    told += [f"precision {run['precision']}"] if run["precision"] else []
-    return ", ".join(told + ([f"revision {text(run['revision'])}"] if run["revision"] else []))
+    parts = [f"{name}={run[name]:g}" for name in ("k1", "b") if run[name] is not None]
+    parts += [f"{weight:g} {name}" for name, weight in (json.loads(run["settings"]).get("weights") or {}).items()]
+    parts += [f"precision {run['precision']}"] if run["precision"] else []
+    return ", ".join(parts + ([f"revision {text(run['revision'])}"] if run["revision"] else []))
 
 
 def _measured(runs: pl.DataFrame) -> str:

@@ -50,8 +50,8 @@ def by_field(frame: pl.DataFrame, measure: str = "map", *, seed: int | None = No
 def _points(frame: pl.DataFrame, measure: str, seed: int | None) -> pl.DataFrame:
     chosen = frame.filter(pl.col("measure") == measure)
     if chosen.is_empty():
-        known = ", ".join(frame["measure"].unique(maintain_order=True))
-        raise InputError(f"the measure must be one that was scored, got {measure!r}", f"Choose from {known}")
+        scored = ", ".join(frame["measure"].unique(maintain_order=True))
+        raise InputError(f"the measure must be one that was scored, got {measure!r}", f"Choose from {scored}")
     return summarise(chosen, draws=Draws(seed=seed))
 
 

@@ -98,8 +98,8 @@ def _text(attributes: Attributes) -> dict[str, Any]:
 def _years(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
     """Return by year the papers, those with an abstract and those the prefilter keeps; papers without a year last."""
     year = attributes["year"]
-    known = year[year != NO_YEAR]
-    first, last = (int(known.min()), int(known.max())) if len(known) else (0, -1)
+    years = year[year != NO_YEAR]
+    first, last = (int(years.min()), int(years.max())) if len(years) else (0, -1)
     place = np.where(year == NO_YEAR, last + 1, year) - first
     columns = {
         "papers": np.bincount(place, minlength=last - first + 2),
@@ -135,9 +135,9 @@ def _distribution(values: Any, *, among_nonzero: bool = False) -> dict[str, Any]
     """
     counted = np.zeros(1, np.int64)
     for block in _blocks(values):
-        found = np.bincount(block)
-        counted = np.pad(counted, (0, max(0, len(found) - len(counted))))
-        counted[: len(found)] += found
+        of_block = np.bincount(block)
+        counted = np.pad(counted, (0, max(0, len(of_block) - len(counted))))
+        counted[: len(of_block)] += of_block
     zero = int(counted[0])
     if among_nonzero:
         counted[0] = 0
@@ -158,11 +158,11 @@ def _duplicates(attributes: Attributes, memory: int) -> dict[str, Any]:
     """Return how many papers duplicate another one, by each rule."""
     config = DuplicatesConfig("drop")
     short = (attributes["title_chars"] > 0) & (attributes["title_chars"] < config.min_title_chars)
-    found: dict[str, Any] = {
+    profile: dict[str, Any] = {
         "with_doi": int(np.count_nonzero(attributes["doi_key"])),
         "titles_too_short_to_tell": int(np.count_nonzero(short)),
     }
     for rule, label in (("doi", "same_doi"), ("title", "same_title_and_year")):
         same = groups(attributes, rule, config.min_title_chars, memory)
-        found[label] = {"groups": len(same.starts), "extra_papers": same.extra}
-    return found
+        profile[label] = {"groups": len(same.starts), "extra_papers": same.extra}
+    return profile

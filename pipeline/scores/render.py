@@ -49,4 +49,4 @@ def _text(value: Value) -> str:
         return "–" if value is None else escape(str(value))
     shown = f"**{percent(value.value)}**" if value.best else percent(value.value)
     deviation = "" if value.deviation is None else f" ± {percent(value.deviation)}"
-    return f"{shown}{'†' * value.marked}{deviation} [{percent(value.low)}, {percent(value.high)}]"
+    return f"{shown}{value.marks}{deviation} [{percent(value.low)}, {percent(value.high)}]"

@@ -21,7 +21,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.measures import parse_measures
-from pipeline.retrieve.indexes import IndexSettings
+from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import settings_of
 
@@ -184,8 +184,8 @@ def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
         query_id = pl.Series(query_ids, dtype=pl.String).gather(read["query"]) if query_ids else pl.lit(None, pl.String)
         read = read.with_columns(pl.lit(number, pl.UInt32).alias("run"), query_id.alias("query_id"))
         parts.append(read.select(list(parts[0].columns)))
-    told = chosen.select([*IDENTITY, *FACTS]).with_row_index("run")
-    return pl.concat(parts).join(told, on="run", how="left", maintain_order="left").select(list(SCORES_SCHEMA))
+    facts = chosen.select([*IDENTITY, *FACTS]).with_row_index("run")
+    return pl.concat(parts).join(facts, on="run", how="left", maintain_order="left").select(list(SCORES_SCHEMA))
 
 
 def load_runs(scores: pl.DataFrame) -> pl.DataFrame:
@@ -298,8 +298,8 @@ def _values(run: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _read(artifact: Artifact) -> pl.DataFrame:
-    found: Any = pl.from_arrow(artifact.arrow("scores.arrow").select(["query", "measure", "value"]))
-    table, measures = pl.DataFrame(found), artifact.manifest.config["measures"]
+    columns: Any = pl.from_arrow(artifact.arrow("scores.arrow").select(["query", "measure", "value"]))
+    table, measures = pl.DataFrame(columns), artifact.manifest.config["measures"]
     count = table["query"].n_unique() * len(measures)
     whole = set(table["measure"]) == set(measures) and table.select("query", "measure").n_unique() == len(table)
     if not whole or len(table) != count or table["value"].null_count():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,13 @@ import polars as pl
 
 from pipeline.core.errors import InputError
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import confidence_interval, holm, mean_and_deviation, paired_permutation
+from pipeline.measure.statistics import (
+    confidence_interval,
+    equivalence,
+    holm,
+    mean_and_deviation,
+    permutation_of_means,
+)
 from pipeline.scores.average import (
     AVERAGE,
     PROTOCOL,
@@ -29,6 +35,9 @@ from pipeline.scores.store import as_json, load_runs
 
 USUAL = "usual"
 """In place of a baseline: tuned BM25, or BM25, where one row has that name."""
+
+MACRO: Setup = (AVERAGE, 0)
+"""In place of a setup: the mean over the fields of a table."""
 
 EQUAL = 1e-12
 """Means that differ by less are equal but for rounding."""
@@ -54,6 +63,10 @@ SUMMARY = {
     "level": pl.Float64,
     "p_value": pl.Float64,
     "p_adjusted": pl.Float64,
+    "family": pl.String,
+    "tests": pl.Int64,
+    "margin": pl.Float64,
+    "p_equivalent": pl.Float64,
     "baseline": pl.String,
     "best": pl.Boolean,
     "marked": pl.Boolean,
@@ -87,6 +100,8 @@ dataset level, at rising sizes) or ``fields``; ``wanted`` is the baseline that w
 ``alpha`` bounds the adjusted p-values that are ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an
 average over pools of different sizes. ``value`` is the mean over ``samples`` of the mean over queries, ``deviation``
 the standard deviation over samples (null of one), ``low`` and ``high`` bound the bootstrap interval over queries.
+``p_value`` is of the paired permutation test, ``p_adjusted`` corrected over the ``tests`` of one ``family``
+(:class:`pipeline.scores.average.Draws`), ``p_equivalent`` of equivalence within the ``margin``, where one is set.
 ``best`` marks the best of what is compared: the systems of one depth on one pool. What differs between the rankings of
 a figure is null.
 """
@@ -154,15 +169,14 @@ def _summarised(scores: pl.DataFrame, first: int, baseline: str | None, sort: st
         labels.sort(key=lambda name: sign * np.mean(means[name]) if means[name] else np.inf)
     rows: list[dict[str, Any]] = []
     for number, (over, setups) in enumerate(families(list(dict.fromkeys(key[0] for key in averages))), first):
-        own = {key: one for key, one in averages.items() if key[0] in setups}
-        told = {key: _row(key, one, draws) for key, one in own.items()}
-        for key, tested in _tests(own, setups, base_of, draws, draws.seed_of(runs)).items():
-            told[key] |= tested
+        of_table = {key: one for key, one in averages.items() if key[0] in setups}
         order = itertools.product(setups, labels, measures)
-        rows += [told[key] | {"table": number, "over": over} for key in order if key in told]
+        figures = {key: _row(key, of_table[key], draws) for key in order if key in of_table}
         if over == "fields":
-            macro = _macro_averages(setups, labels, measures, own, draws)
-            rows += [row | {"table": number, "over": over} for row in macro]
+            figures |= _macro_averages(setups, labels, measures, of_table, draws)
+        tests = _tests(of_table, figures, base_of, draws, draws.seed_of(runs))
+        shown_in = {"table": number, "over": over}
+        rows += [row | tests.get(key, {}) | shown_in for key, row in figures.items()]
     return _best(_frame(rows, runs, draws)).with_columns(pl.lit(wanted, pl.String).alias("wanted"))
 
 
@@ -198,7 +212,7 @@ def _macro_averages(
     measures: Sequence[str],
     averages: Mapping[Key, Average],
     draws: Draws,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[tuple[Key, dict[str, Any]]]:
     """Yield the macro average over fields, for each system that was measured on all of them."""
     sizes = {size for _, size in setups}
     for label, measure in itertools.product(labels, measures):
@@ -213,9 +227,10 @@ def _macro_averages(
             positives=sum(part.positives for part in parts),
             pools=tuple(name for part in parts for name in part.pools),
         )
-        row = _row(((AVERAGE, 0), label, measure), whole, draws, parts)
+        key = (MACRO, label, measure)
         value = float(np.mean([part.figures.mean() for part in parts]))
-        yield row | {"size": next(iter(sizes)) if len(sizes) == 1 else None, "value": value}
+        size = next(iter(sizes)) if len(sizes) == 1 else None
+        yield key, _row(key, whole, draws, parts) | {"size": size, "value": value}
 
 
 def _figures_of_samples(parts: Sequence[Average]) -> Floats:
@@ -255,59 +270,71 @@ def baselines(runs: pl.DataFrame, wanted: str | None) -> dict[str, str]:
 
 
 def _tests(
-    averages: Mapping[Key, Average], setups: Sequence[Setup], base_of: Mapping[str, str], draws: Draws, seed: int
+    averages: Mapping[Key, Average], figures: Iterable[Key], base_of: Mapping[str, str], draws: Draws, seed: int
 ) -> dict[Key, dict[str, Any]]:
-    """Return baseline and p-values of each figure that is tested.
+    """Return baseline and p-values of each figure of a table that is tested.
 
-    A system is tested if it and the baseline were ranked to one depth and scored on the same samples. Holm's correction
-    is over the setups of the table (fields, or pool sizes), separately for each system and measure.
+    A system is tested if it and the baseline were ranked to one depth and scored on the same samples; the mean over
+    fields, if that is so in each field.
     """
-    raw: dict[Key, float] = {}
-    for setup in setups:
-        pairs = {}
-        for key in (key for key in averages if key[0] == setup):
-            base = averages.get((setup, base_of.get(key[1], ""), key[2]))
-            if base is not None and averages[key].samples == base.samples:
-                pairs[key] = averages[key].values - base.values
-        if pairs:
-            changes = np.stack(list(pairs.values()))
-            p = paired_permutation(changes, seed=seed, item=setup[0] or "", permutations=draws.permutations)
-            raw |= dict(zip(pairs, p.tolist(), strict=True))
+    setups = list(dict.fromkeys(key[0] for key in averages))
     tested: dict[Key, dict[str, Any]] = {}
-    for label, measure in dict.fromkeys(key[1:] for key in raw):
-        keys = [key for key in raw if key[1:] == (label, measure)]
-        for key, adjusted in zip(keys, holm([raw[key] for key in keys]).tolist(), strict=True):
-            marked = adjusted < draws.alpha
-            tested[key] = {"baseline": base_of[label], "p_value": raw[key], "p_adjusted": adjusted, "marked": marked}
+    for setup in dict.fromkeys(key[0] for key in figures):
+        fields = setups if setup == MACRO else [setup]
+        changes: dict[Key, list[Floats]] = {}
+        for key in (key for key in figures if key[0] == setup):
+            of_fields = [averages[field, *key[1:]] for field in fields]
+            bases = [averages.get((field, base_of.get(key[1], ""), key[2])) for field in fields]
+            pairs = [(one, base) for one, base in zip(of_fields, bases, strict=True) if base is not None]
+            if len(pairs) == len(fields) and all(one.samples == base.samples for one, base in pairs):
+                changes[key] = [one.values - base.values for one, base in pairs]
+        if changes:
+            groups = {
+                field[0] or "": np.stack([rows[place] for rows in changes.values()])
+                for place, field in enumerate(fields)
+            }
+            p_values = permutation_of_means(groups, seed, permutations=draws.permutations).tolist()
+            alike = equivalence(groups, draws.margin).tolist() if draws.margin else [None] * len(changes)
+            for key, p_value, p_equivalent in zip(changes, p_values, alike, strict=True):
+                tested[key] = {"baseline": base_of[key[1]], "p_value": p_value, "p_equivalent": p_equivalent}
+    families: dict[tuple[Any, ...], list[Key]] = {}
+    for key in tested:
+        setup, label, measure = key
+        families.setdefault((setup == MACRO, measure, label if draws.family == "system" else None), []).append(key)
+    for family in families.values():
+        adjusted = holm([tested[key]["p_value"] for key in family]).tolist()
+        for key, p_adjusted in zip(family, adjusted, strict=True):
+            tested[key] |= {"p_adjusted": p_adjusted, "tests": len(family), "marked": p_adjusted < draws.alpha}
     return tested
 
 
 def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> pl.DataFrame:
     """Return figures with what identifies the rankings they are of."""
     of = {(run["label"], run["pool"]): run for run in runs.iter_rows(named=True)}
-    seed, told = draws.seed_of(runs), []
+    seed, records = draws.seed_of(runs), []
     for row in rows:
-        own = [of[row["label"], pool] for pool in row["pools"]]
-        samples = sorted({run["sample"] for run in own})
-        pools = [json.loads(run["pool_settings"]) for run in own]
+        rankings = [of[row["label"], pool] for pool in row["pools"]]
+        samples = sorted({run["sample"] for run in rankings})
+        pools = [json.loads(run["pool_settings"]) for run in rankings]
         shared = {
             key: value for key, value in pools[0].items() if key != "sample" and all(p.get(key) == value for p in pools)
         }
-        told.append({
-            "system": own[0]["system"], "corpus": own[0]["corpus"],
+        records.append({
+            "system": rankings[0]["system"], "corpus": rankings[0]["corpus"],
             "pool": row["pools"][0] if len(row["pools"]) == 1 else None,
             "sample": samples[0] if len(samples) == 1 and row["field"] != AVERAGE else None,
-            "samples": samples, "level": draws.level, "alpha": draws.alpha, "best": False, "marked": False,
-            "queries_without_results": sum(run["queries_without_results"] for run in own),
-            "positives_not_in_collection": sum(run["positives_not_in_collection"] for run in own),
-            **{name: own[0][name] if len({run[name] for run in own}) == 1 else None for name in _SHARED},
+            "samples": samples, "level": draws.level, "alpha": draws.alpha,
+            "family": draws.family, "margin": draws.margin, "best": False, "marked": False,
+            "queries_without_results": sum(run["queries_without_results"] for run in rankings),
+            "positives_not_in_collection": sum(run["positives_not_in_collection"] for run in rankings),
+            **{name: rankings[0][name] if len({run[name] for run in rankings}) == 1 else None for name in _SHARED},
             "pool_settings": as_json(shared), "ties": "score descending, then paper id descending",
             "bootstrap_seed": seed, "resamples": draws.resamples, "permutations": draws.permutations,
-            "rankings": list(dict.fromkeys(run["ranking"] for run in own)),
-            "scores": list(dict.fromkeys(name for run in own for name in run["scores"])),
+            "rankings": list(dict.fromkeys(run["ranking"] for run in rankings)),
+            "scores": list(dict.fromkeys(name for run in rankings for name in run["scores"])),
             **row,
         })  # fmt: skip
-    return pl.DataFrame(told, schema=SUMMARY, orient="row")
+    return pl.DataFrame(records, schema=SUMMARY, orient="row")
 
 
 def _best(summary: pl.DataFrame) -> pl.DataFrame:

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure of a table, as fractions; ``best`` of its comparison, ``marked`` if it differs from the baseline."""
+    """A figure of a table, as fractions.
+
+    ``best`` of its comparison, ``marked`` if it differs from the baseline, ``equivalent`` if it is shown to be equal to
+    it within the margin.
+    """
 
     value: float
     deviation: float | None
@@ -24,6 +28,12 @@ class Cell:
     high: float
     best: bool
     marked: bool
+    equivalent: bool = False
+
+    @property
+    def marks(self) -> str:
+        """What the tests say: ``†`` where it differs from the baseline, ``≈`` where it is equivalent."""
+        return "†" * self.marked + "≈" * self.equivalent
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,7 @@ class Table:
         shown = {
             "title": printable(self.title),
             "corner": printable(self.corner),
-            "columns": tuple(Column(printable(each.group), printable(each.label)) for each in self.columns),
+            "columns": tuple(Column(printable(column.group), printable(column.label)) for column in self.columns),
             "lines": tuple(TableRow(printable(e.label), tuple(map(_shown, e.values)), e.summary) for e in self.lines),
             "notes": tuple(map(printable, self.notes)),
         }

@@ -54,10 +54,12 @@ def _block(table: Table, shown: Sequence[Sequence[str]], labels: int) -> str:
 
 def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
     """Return the label and the values of a column, all of one width; figures are aligned part by part."""
-    parts = [_parts(value, ansi) for value in values]
-    widths = [max(map(len, each)) for each in zip(*(each for each in parts if len(each) > 1), strict=True)]
+    marks = max((len(value.marks) for value in values if isinstance(value, Cell)), default=0)
+    parts = [_parts(value, ansi, max(marks, 1) + (not ansi)) for value in values]
+    widths = [max(map(len, pieces)) for pieces in zip(*(pieces for pieces in parts if len(pieces) > 1), strict=True)]
     texts = [
-        "".join(text.rjust(w) for text, w in zip(each, widths, strict=True)) if each[1:] else each[0] for each in parts
+        "".join(text.rjust(w) for text, w in zip(pieces, widths, strict=True)) if pieces[1:] else pieces[0]
+        for pieces in parts
     ]
     width = max(map(len, (column.label, *texts)))
     shown = [text.rjust(width) for text in texts]
@@ -66,14 +68,14 @@ def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
     return [column.label.rjust(width), *shown]
 
 
-def _parts(value: Value, ansi: bool) -> tuple[str, ...]:
+def _parts(value: Value, ansi: bool, marks: int) -> tuple[str, ...]:
     if isinstance(value, PublishedCell):
         return percent(value.value), *(f" {text}" if text else "" for text in (value.interval, value.difference))
     if not isinstance(value, Cell):
         return ("-" if value is None else str(value),)
     return (
         percent(value.value),
-        ("*" * (value.best and not ansi) + "†" * value.marked).ljust(2 - ansi),
+        ("*" * (value.best and not ansi) + value.marks).ljust(marks),
         "" if value.deviation is None else f" ±{percent(value.deviation)}",
         f" [{percent(value.low)}, {percent(value.high)}]",
     )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
+from pipeline.core.text import Keys
 
 RAW_PAPERS = pa.schema(
     [
@@ -40,6 +42,9 @@ BATCH_ROWS = 8_192
 BATCH_CHARS = 2**24
 """Characters of one batch, about: a batch ends with the paper that exceeds this, or :data:`BATCH_ROWS`."""
 
+BATCH_EDGES = 262_144
+"""Citations of one batch, about."""
+
 MAX_TEXT = 1_000_000
 """Characters of a title, an abstract or a query, as the release writes it, that are kept; the rest is cut off."""
 
@@ -47,23 +52,54 @@ UNFINISHED = ".fetching"
 """A file in a release's folder for as long as it is being fetched."""
 
 
-@dataclass
-class PaperBatch:
-    """Papers, and counts of the records read for them.
+@dataclass(kw_only=True)
+class Batch:
+    """Records of a release, with what was counted in reading them.
 
     Attributes:
-        papers: schema :data:`RAW_PAPERS`; in any order.
         read: records read, kept or not.
-        dropped: records dropped, by reason; ``read == len(papers) + sum(dropped)``.
+        dropped: records dropped, by reason; ``read`` is the number of records kept and dropped.
         noted: other things worth counting (a field name that is none of the 19, an impossible year), by name.
         examples: the first bad records, each as ``reason: file:line: excerpt``.
     """
 
-    papers: pa.RecordBatch
     read: int
     dropped: Counter[str] = field(default_factory=Counter)
     noted: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
+
+
+@dataclass
+class PaperBatch(Batch):
+    """Papers of schema :data:`RAW_PAPERS`, in any order."""
+
+    papers: pa.RecordBatch
+
+
+@dataclass
+class Abstracts(Batch):
+    """Abstracts of papers.
+
+    Attributes:
+        keys: uint64 ``[n]``, :func:`pipeline.core.text.id_key` of each abstract's paper.
+        texts: normalised, not empty.
+    """
+
+    keys: Keys
+    texts: pa.LargeStringArray
+
+
+@dataclass
+class Citations(Batch):
+    """Citations. An edge may come more than once, in any batch; it counts once.
+
+    Attributes:
+        citing: uint64 ``[n]``, :func:`pipeline.core.text.id_key` of the citing papers.
+        cited: uint64 ``[n]``, of the cited ones.
+    """
+
+    citing: Keys
+    cited: Keys
 
 
 @dataclass(frozen=True)
@@ -89,7 +125,7 @@ class QuerySet:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits that the user sets, for every source; base of the releases.
+    """Base of the releases: limits that the user sets, for every source.
 
     Attributes:
         allow_empty: accept files without data and a release of which no paper is kept.
@@ -102,6 +138,10 @@ class Limits:
     def __post_init__(self) -> None:
         if self.max_text < 1:
             raise InputError(f"--max-text must be at least 1, got {self.max_text}", f"The default is {MAX_TEXT:,}")
+
+    def queries(self) -> QuerySet | None:
+        """Return the queries the release brings; most bring none."""
+        return None
 
 
 class AnyRelease(Protocol):
@@ -136,6 +176,20 @@ class Release(AnyRelease, Protocol):
         """Yield the papers of one part, in its order."""
 
 
+@runtime_checkable
+class JoinedRelease(AnyRelease, Protocol):
+    """A release in several tables, which are joined by id while a corpus is built; its parts are those of all tables.
+
+    Of several abstracts of one paper the first counts, in the order of the parts.
+    """
+
+    def read_table(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
+        """Yield what one part holds: papers (with what abstracts and references they bring), abstracts, citations."""
+
+    def joined_bytes(self) -> int:
+        """Return roughly the bytes of memory of all tables together; it decides the number of partitions."""
+
+
 def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
     """Return the files of a release below ``folder``, sorted by name with numbers as numbers.
 
@@ -145,9 +199,9 @@ def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
     """
     if not folder.is_dir():
         raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
-    refuse_unfinished(folder)
+    check_finished(folder)
     paths = {path for pattern in patterns for path in folder.glob(pattern) if not path.name.startswith(".")}
-    require_files(paths)
+    check_files(paths)
     if not paths:
         raise InputError(
             f"{folder} holds no {what} ({', '.join(patterns)})", "Give the folder that holds the release's files"
@@ -155,7 +209,7 @@ def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
     return sorted(paths, key=_natural)
 
 
-def require_files(paths: Iterable[Path]) -> None:
+def check_files(paths: Iterable[Path]) -> None:
     """Check that paths that have the name of a file are files.
 
     Raises:
@@ -167,7 +221,7 @@ def require_files(paths: Iterable[Path]) -> None:
             raise InputError(f"{path} is not a file ({kind})", "Remove it from the input, or put the file in its place")
 
 
-def refuse_unfinished(folder: Path) -> None:
+def check_finished(folder: Path) -> None:
     """Check that nothing is being fetched into the folder of a release.
 
     Raises:
@@ -209,14 +263,5 @@ def _fingerprint(path: Path) -> str:
 
 
 def _natural(path: Path) -> tuple[list[tuple[int, str]], str]:
-    parts: list[tuple[int, str]] = []
-    digits = ""
-    for character in path.as_posix() + "/":
-        if character.isdecimal():
-            digits += character
-            continue
-        if digits:
-            parts.append((int(digits), ""))
-            digits = ""
-        parts.append((-1, character))
-    return parts, path.as_posix()
+    pieces = re.findall(r"(\d+)|(\D)", path.as_posix() + "/")
+    return [(int(digits) if digits else -1, character) for digits, character in pieces], path.as_posix()

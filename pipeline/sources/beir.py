@@ -1,4 +1,4 @@
-"""BEIR folders: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/*.tsv`` (Thakur et al. 2021), and their TREC kin.
+"""BEIR folders: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/*.tsv`` (Thakur et al. 2021), and TREC folders.
 
 A file ``exclusions.tsv`` (query-id, corpus-id), which ``mdcr export`` writes, names what a query's ranking leaves out.
 Documents and queries may also be tables (``corpus.tsv``, ``collection.tsv``: id, text, or id, title, text), judgements
@@ -70,15 +70,8 @@ class Beir(Limits):
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the documents as papers without year, field or references."""
-        papers = PaperBuffer(self.folder / part, self.max_text)
-        for number, document in _texts(self.folder / part, papers):
-            if document.id in (None, ""):
-                papers.drop("no_paper_id", number)
-            else:
-                papers.add(Paper(id=str(document.id), title=document.title, abstract=document.text))
-            if papers.full:
-                yield papers.flush()
-        yield papers.flush()
+        buffer = PaperBuffer(self.folder / part, self.max_text)
+        return buffer.batches(_papers(self.folder / part, buffer))
 
     def queries(self) -> QuerySet | None:
         """Return the queries that the split judges, and their judgements; of several with one id the first.
@@ -110,10 +103,10 @@ class Beir(Limits):
 
     def _query_texts(self, path: Path, judged: set[str], tally: Tally) -> Iterator[tuple[int, str, str]]:
         """Yield (line number, id, text) of each judged query."""
-        refusing = _RefusingTally(path)
-        for number, query in _texts(path, refusing):
+        strict = _StrictTally(path)
+        for number, query in _texts(path, strict):
             if query.id in (None, ""):
-                refusing.drop("no_query_id", number)
+                strict.drop("no_query_id", number)
             elif str(query.id) in judged:
                 yield number, str(query.id), normalise(tally.cut(query.text))
             else:
@@ -171,11 +164,19 @@ class _Text(msgspec.Struct, rename={"id": "_id"}):
     text: str | None = None
 
 
-class _RefusingTally(Tally):
+class _StrictTally(Tally):
     """Refuses bad queries: a benchmark needs all of them."""
 
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
         raise InputError(f"{self._path}:{line} is not a query ({reason}: {excerpt!r:.60})", "Fetch the data set again")
+
+
+def _papers(path: Path, tally: Tally) -> Iterator[Paper]:
+    for number, document in _texts(path, tally):
+        if document.id in (None, ""):
+            tally.drop("no_paper_id", number)
+        else:
+            yield Paper(id=str(document.id), title=document.title, abstract=document.text)
 
 
 def _texts(path: Path, tally: Tally) -> Iterator[tuple[int, _Text]]:

@@ -14,11 +14,11 @@ import msgspec
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
-from pipeline.sources.base import Limits, PaperBatch, QuerySet, find_files, fingerprint
+from pipeline.sources.base import Limits, PaperBatch, find_files, fingerprint
 from pipeline.sources.fieldmaps import FOLDED
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.sources.parquet import open_parquet, read_columns
-from pipeline.sources.records import read_records
+from pipeline.sources.records import Tally, read_records
 
 COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_inbound", "doi")
 """Our columns of a paper; all but ``paper_id`` may be missing."""
@@ -89,10 +89,6 @@ class Collection(Limits):
         """Return the files, by path below the folder."""
         return [path.relative_to(self._folder).as_posix() for path in self._files()]
 
-    def queries(self) -> QuerySet | None:
-        """Return None: a collection brings no queries."""
-        return None
-
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of one file.
 
@@ -100,43 +96,43 @@ class Collection(Limits):
             CorruptError: the file is truncated or damaged.
             InputError: no record of it has the column of ids.
         """
-        path = self._folder / part
-        papers = PaperBuffer(path, self.max_text)
+        buffer = PaperBuffer(self._folder / part, self.max_text)
+        return buffer.batches(self._papers(self._folder / part, buffer))
+
+    def _papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         keys: set[str] = set()
         with_id = 0
-        mapped = {theirs for ours, theirs in self.columns.items() if ours != theirs}
-        for number, record in self._records(path, papers):
+        unseen = {theirs for ours, theirs in self.columns.items() if ours != theirs}
+        for number, record in self._records(path, tally):
             value = _lookup(record, self.columns["paper_id"])
             if value is None or value == "":
                 keys.update(itertools.islice(record, _KEYS_SHOWN))
-                papers.drop("no_paper_id", number)
+                tally.drop("no_paper_id", number)
                 continue
             with_id += 1
-            if mapped:
-                mapped -= {name for name in mapped if _lookup(record, name) is not None}
+            if unseen:
+                unseen -= {name for name in unseen if _lookup(record, name) is not None}
             try:
-                papers.add(self._paper(record))
+                paper = self._paper(record)
             except (ValueError, OverflowError, msgspec.ValidationError) as error:
-                papers.drop("wrong_type", number, str(error))
-            if papers.full:
-                yield papers.flush()
+                tally.drop("wrong_type", number, str(error))
+            else:
+                yield paper
         if keys and not with_id:
             wanted = self.columns["paper_id"]
             hint = nearest(wanted, sorted(keys)).rstrip("?")
             raise InputError(f"no record of {path} has an id in {wanted!r}", f"{hint}; use --columns")
-        papers.noted.update({f"column_never_found: {name}": 1 for name in mapped})
-        yield papers.flush()
+        tally.noted.update({f"column_never_found: {name}": 1 for name in unseen})
 
-    def _records(self, path: Path, papers: PaperBuffer) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
         if self.format == "jsonl":
-            return read_records(path, dict[str, Any], papers, allow_truncated=self.allow_truncated)
-        there = open_parquet(path).schema_arrow.names
+            return read_records(path, dict[str, Any], tally, allow_truncated=self.allow_truncated)
+        names = open_parquet(path).schema_arrow.names
+        paper_id = self.columns["paper_id"]
+        if paper_id.partition(".")[0] not in names:
+            raise InputError(f"{path} has no column {paper_id!r}", nearest(paper_id, names))
         wanted = {name.partition(".")[0] for name in self.columns.values()}
-        if self.columns["paper_id"].partition(".")[0] not in there:
-            raise InputError(
-                f"{path} has no column {self.columns['paper_id']!r}", nearest(self.columns["paper_id"], there)
-            )
-        return read_columns(path, [name for name in there if name in wanted], papers)
+        return read_columns(path, [name for name in names if name in wanted], tally)
 
     def _paper(self, record: Mapping[str, Any]) -> Paper:
         values = {name: _lookup(record, theirs) for name, theirs in self.columns.items()}

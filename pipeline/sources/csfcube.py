@@ -108,26 +108,23 @@ class Csfcube(Limits):
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers with their sentences as the abstract; a paper that has none is counted."""
-        papers, cited = PaperBuffer(self.folder / part, self.max_text), self._cited()
-        for _number, document in self._read(part, papers):
-            papers.noted["paper_without_sentences"] += not document.sentences
-            abstract = one_a_line(text for _, text in document.sentences)
-            outbound = cited.get(document.id)
-            papers.add(
-                Paper(
-                    id=document.id,
-                    title=document.title,
-                    abstract=abstract,
-                    year=document.year,
-                    outbound=outbound,
-                    lined=True,
-                )
-            )
-            if papers.full:
-                yield papers.flush()
-        yield papers.flush()
+        buffer = PaperBuffer(self.folder / part, self.max_text)
+        return buffer.batches(self._papers(part, buffer))
 
-    def _read(self, part: str, tally: Tally) -> Iterator[tuple[int, Document]]:
+    def _papers(self, part: str, tally: Tally) -> Iterator[Paper]:
+        cited = self._cited()
+        for document in self._read(part, tally):
+            tally.noted["paper_without_sentences"] += not document.sentences
+            yield Paper(
+                id=document.id,
+                title=document.title,
+                abstract=one_a_line(text for _, text in document.sentences),
+                year=document.year,
+                outbound=cited.get(document.id),
+                lined=True,
+            )
+
+    def _read(self, part: str, tally: Tally) -> Iterator[Document]:
         for number, document in read_records(self.folder / part, Document, tally):
             labels = document.labels or document.pred_labels
             if not document.id:
@@ -135,11 +132,11 @@ class Csfcube(Limits):
             elif len(labels) != len(document.sents or document.abstract):
                 tally.drop("labels_not_of_sentences", number, document.id)
             else:
-                yield number, document
+                yield document
 
     def documents(self, ids: set[str]) -> dict[str, Document]:
         """Return some papers by id; those the files lack are left out."""
-        read = (document for part in self.parts() for _, document in self._read(part, Tally(self.folder / part)))
+        read = (document for part in self.parts() for document in self._read(part, Tally(self.folder / part)))
         return {document.id: document for document in read if document.id in ids}
 
     def _cited(self) -> dict[str, list[str]]:

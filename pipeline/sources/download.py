@@ -33,7 +33,7 @@ from pipeline.sources.remote import (
     Wait,
     bare,
     pause,
-    refuse_hopeless,
+    raise_if_hopeless,
     say_wait,
 )
 
@@ -195,7 +195,7 @@ class Downloader:
             try:
                 problem, seconds = self._attempt(remote, record)
             except (httpx.RequestError, httpx.InvalidURL) as error:
-                refuse_hopeless(remote.url, error)
+                raise_if_hopeless(remote.url, error)
                 problem = f"{type(error).__name__}: {error}"
             if not problem:
                 return

@@ -8,13 +8,10 @@ from __future__ import annotations
 from pipeline.core.fields import MAG_FIELDS
 
 FOLDED = {name.casefold(): name for name in MAG_FIELDS}
-"""The 19 fields by their names in lower case: releases differ in capitals ("Computer science")."""
+"""The 19 fields by their names in lower case: OpenAlex ("Computer science") and S2AG have capitals of their own."""
 
 S2_SOURCES = ("s2-fos-model", "external", "any")
 """Whose fields of study S2AG lists: Semantic Scholar's own classifier, or the Microsoft Academic Graph until 2021."""
-
-S2_CATEGORIES = FOLDED
-"""S2AG categories, in lower case, and the field each counts as."""
 
 S2_OTHERS = ("Agricultural and Food Sciences", "Education", "Law", "Linguistics")
 """Categories of S2AG that are none of the 19 and are only counted."""

@@ -17,12 +17,12 @@ import pyarrow.csv
 
 from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.core.text import Keys, id_keys
-from pipeline.sources.base import MAX_TEXT, Limits, PaperBatch, QuerySet, fingerprint
+from pipeline.sources.base import MAX_TEXT, Limits, PaperBatch, fingerprint
 from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS
 from pipeline.sources.openalex_files import Layout
 from pipeline.sources.papers import Paper, PaperBuffer, distinct_references
 from pipeline.sources.parquet import read_rows
-from pipeline.sources.records import read_records
+from pipeline.sources.records import Tally, read_records
 
 _MOST = 2**31 - 1
 
@@ -117,10 +117,6 @@ class OpenAlex(Limits):
         """Return the files of works, by path below their folder."""
         return [path.relative_to(self.layout.works).as_posix() for path in self.layout.files()]
 
-    def queries(self) -> QuerySet | None:
-        """Return None: OpenAlex brings no queries."""
-        return None
-
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the works of one file.
 
@@ -128,35 +124,31 @@ class OpenAlex(Limits):
             CorruptError: the file is truncated, is damaged, or holds fewer or more works than the manifest says.
         """
         merged = read_merged(self.layout.merged)
-        read = 0
-        for batch in self._works(self.layout.works / part):
+        path, read = self.layout.works / part, 0
+        buffer = PaperBuffer(path, self.max_text)
+        for batch in buffer.batches(self._papers(path, buffer)):
             read += batch.read
             yield merged.apply(batch)
         listed = self.layout.manifest.get(part)
         if listed and listed.records not in (None, read) and not self.allow_truncated:
-            raise CorruptError(
-                f"{self.layout.works / part} holds {read:,} works, its manifest says {listed.records:,}",
-                "Fetch it again",
-            )
+            raise CorruptError(f"{path} holds {read:,} works, its manifest says {listed.records:,}", "Fetch it again")
 
-    def _works(self, path: Path) -> Iterator[PaperBatch]:
-        papers = PaperBuffer(path, self.max_text)
+    def _papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         if path.suffix == ".parquet":
-            works = read_rows(path, Work, papers, needed="id")
+            works = read_rows(path, Work, tally, needed="id")
         else:
-            works = read_records(path, Work, papers, allow_truncated=self.allow_truncated)
+            works = read_records(path, Work, tally, allow_truncated=self.allow_truncated)
         for number, work in works:
             paper_id = short_id(work.id or "")
             if reason := self._reason_to_drop(work):
-                papers.drop(reason, number, paper_id)
+                tally.drop(reason, number, paper_id)
                 continue
             try:
-                papers.add(self._paper(paper_id, work))
+                paper = self._paper(paper_id, work)
             except (ValueError, msgspec.DecodeError) as error:
-                papers.drop("wrong_type", number, str(error))
-            if papers.full:
-                yield papers.flush()
-        yield papers.flush()
+                tally.drop("wrong_type", number, str(error))
+            else:
+                yield paper
 
     def _reason_to_drop(self, work: Work) -> str | None:
         reasons = {

@@ -10,7 +10,6 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -18,7 +17,7 @@ import msgspec
 
 from pipeline.core.errors import CorruptError, InputError, StageError, nearest
 from pipeline.core.text import integer
-from pipeline.sources.base import find_files, refuse_unfinished, require_files
+from pipeline.sources.base import check_files, check_finished, find_files
 from pipeline.sources.remote import Remote, Wait, ask, bare, plain_name
 
 _PLACES = ("data/parquet/works", "data/jsonl/works", "data/works", "legacy-data/works")
@@ -64,9 +63,9 @@ class Layout:
         roots = [folder]
         while roots[-1].name in _LEVELS:
             roots.append(roots[-1].parent)
-        refuse_unfinished(roots[-1])
+        check_finished(roots[-1])
         merged = {path for root in roots for place in _MERGED for path in (root / place).glob("[!.]*.csv*")}
-        require_files(merged)
+        check_files(merged)
         return cls(works, suffix, tuple(sorted(merged, key=lambda path: path.name)))
 
     def files(self) -> list[Path]:
@@ -101,23 +100,17 @@ class Layout:
         return {}
 
 
-class Listed(NamedTuple):
+class Listed(msgspec.Struct, rename={"bytes": "content_length", "records": "record_count"}):
     """What a manifest says of one file."""
 
-    bytes: int | None
-    records: int | None
-    sha256: str | None
-
-
-class _Meta(msgspec.Struct):
-    content_length: int | None = None
-    record_count: int | None = None
+    bytes: int | None = None
+    records: int | None = None
     sha256: str | None = None
 
 
 class _Entry(msgspec.Struct):
     url: str
-    meta: _Meta = msgspec.field(default_factory=_Meta)
+    meta: Listed = msgspec.field(default_factory=Listed)
 
 
 class _Manifest(msgspec.Struct):
@@ -138,12 +131,7 @@ def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
         entries = manifest.entries if manifest.files is None else manifest.files
         if entries is None:
             raise msgspec.ValidationError("it lists no files")
-        return {
-            entry.url.rpartition("works/")[2]: Listed(
-                entry.meta.content_length, entry.meta.record_count, entry.meta.sha256
-            )
-            for entry in entries
-        }
+        return {entry.url.rpartition("works/")[2]: entry.meta for entry in entries}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptError(f"{where} is not a manifest of OpenAlex works ({error!r})", "Fetch it again") from error
 
@@ -235,13 +223,7 @@ class OpenAlexCatalogue:
         InputError: the format is unknown or not in the bucket.
     """
 
-    def __init__(
-        self,
-        session: httpx.Client,
-        kind: str,
-        endpoint: str = ENDPOINT,
-        wait: Wait = time.sleep,
-    ) -> None:
+    def __init__(self, session: httpx.Client, kind: str, endpoint: str = ENDPOINT, wait: Wait = time.sleep) -> None:
         if kind not in FORMATS:
             raise InputError(f"there is no format {kind!r} of the snapshot", nearest(kind, FORMATS))
         self._session, self._endpoint, self._wait, self._format = session, endpoint.rstrip("/"), wait, kind
@@ -260,14 +242,9 @@ class OpenAlexCatalogue:
     def files(self) -> list[Remote]:
         """Return the files of works, their manifest and the merged ids, under their names in the bucket."""
         manifests = [file for file in self._works if PurePosixPath(file.key).name in _MANIFESTS]
-        listed = {name: entry for manifest in manifests for name, entry in self._manifest(manifest).items()}
+        listed = {name: entry.sha256 for manifest in manifests for name, entry in self._manifest(manifest).items()}
         remotes = [self._remote(file) for file in (*self._merged, *self._works)]
-        return [
-            replace(remote, sha256=listed[name].sha256)
-            if (name := remote.name.rpartition("works/")[2]) in listed
-            else remote
-            for remote in remotes
-        ]
+        return [replace(remote, sha256=listed.get(remote.name.rpartition("works/")[2])) for remote in remotes]
 
     def renewed(self, remote: Remote) -> Remote:
         """Return the file if it is unchanged.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -91,6 +91,14 @@ class PaperBuffer(Tally):
     def full(self) -> bool:
         """Whether the buffer holds a batch of papers."""
         return len(self._ids) >= BATCH_ROWS or self._chars >= BATCH_CHARS
+
+    def batches(self, papers: Iterable[Paper]) -> Iterator[PaperBatch]:
+        """Yield papers in batches; the last one, which may be empty, has the rest of what was counted."""
+        for paper in papers:
+            self.add(paper)
+            if self.full:
+                yield self.flush()
+        yield self.flush()
 
     def flush(self) -> PaperBatch:
         """Return the papers added, and what was counted, since the last flush."""

@@ -120,9 +120,9 @@ def _replace_surrogates(line: bytes) -> bytes:
     Raises:
         ValueError: the line is not JSON.
     """
-    text = json.dumps(json.loads(line, parse_constant=_refuse), ensure_ascii=False)
+    text = json.dumps(json.loads(line, parse_constant=_not_json), ensure_ascii=False)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def _refuse(constant: str) -> float:
+def _not_json(constant: str) -> float:
     raise ValueError(f"{constant} is not JSON")

@@ -14,8 +14,7 @@ from pipeline.core.config import parse_count
 from pipeline.core.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from pipeline.sources.base import Release
-    from pipeline.sources.tables import JoinedRelease
+    from pipeline.sources.base import JoinedRelease, Release
 
 
 class Option(NamedTuple):

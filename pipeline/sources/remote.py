@@ -101,7 +101,7 @@ def ask(
         try:
             answer = _redirected(session, session.build_request("GET", url, headers=dict(headers or {})), headers or {})
         except (httpx.RequestError, httpx.InvalidURL) as error:
-            refuse_hopeless(url, error)
+            raise_if_hopeless(url, error)
             problem = f"{type(error).__name__}: {error}"
         else:
             if answer.status_code not in TRANSIENT:
@@ -114,7 +114,7 @@ def ask(
     raise StageError(f"{bare(url)} gave no answer in {ATTEMPTS} attempts ({problem})", "Check the network; try again")
 
 
-def refuse_hopeless(url: str, error: Exception) -> None:
+def raise_if_hopeless(url: str, error: Exception) -> None:
     """Raise an error where further attempts cannot succeed.
 
     Raises:

@@ -16,12 +16,21 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.text import id_keys, normalise
-from pipeline.sources.base import BATCH_CHARS, BATCH_ROWS, Limits, PaperBatch, QuerySet, find_files, fingerprint
-from pipeline.sources.fieldmaps import S2_CATEGORIES, S2_SOURCES
+from pipeline.sources.base import (
+    BATCH_CHARS,
+    BATCH_EDGES,
+    BATCH_ROWS,
+    Abstracts,
+    Citations,
+    Limits,
+    PaperBatch,
+    find_files,
+    fingerprint,
+)
+from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.sources.records import Tally, read_records
 from pipeline.sources.remote import Remote, Wait, ask, bare, plain_name
-from pipeline.sources.tables import BATCH_EDGES, Abstracts, Citations
 
 ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
 """The Datasets API: https://api.semanticscholar.org/api-docs/datasets."""
@@ -112,10 +121,6 @@ class S2ag(Limits):
             for path in self._files(dataset)
         ]
 
-    def queries(self) -> QuerySet | None:
-        """Return None: S2AG brings no queries."""
-        return None
-
     def joined_bytes(self) -> int:
         """Return about what the join holds of the three datasets together."""
         sizes = [
@@ -134,27 +139,22 @@ class S2ag(Limits):
         dataset, _, name = part.partition(":")
         path = self.folder / name
         if dataset == "papers":
-            yield from self._papers(path)
-        elif dataset == "abstracts":
-            yield from self._abstracts(path)
-        else:
-            yield from self._citations(path)
+            buffer = PaperBuffer(path, self.max_text)
+            return buffer.batches(self._papers(path, buffer))
+        return self._abstracts(path) if dataset == "abstracts" else self._citations(path)
 
-    def _papers(self, path: Path) -> Iterator[PaperBatch]:
-        papers = PaperBuffer(path, self.max_text)
-        for number, record in read_records(path, PaperRecord, papers, allow_truncated=self.allow_truncated):
+    def _papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
+        for number, record in read_records(path, PaperRecord, tally, allow_truncated=self.allow_truncated):
             if not record.corpusid and record.corpusid != 0:
-                papers.drop("no_paper_id", number)
+                tally.drop("no_paper_id", number)
                 continue
-            fields = [_field(subject) for subject in record.s2fieldsofstudy or () if self._counts(subject)]
+            subjects = [subject for subject in record.s2fieldsofstudy or () if self._counts(subject)]
+            fields = [FOLDED.get(category.casefold(), category) for s in subjects if (category := s.category)]
             doi = record.externalids.DOI if record.externalids else None
-            papers.add(Paper(id=str(record.corpusid), title=record.title, year=record.year, fields=fields, doi=doi))
-            if papers.full:
-                yield papers.flush()
-        yield papers.flush()
+            yield Paper(id=str(record.corpusid), title=record.title, year=record.year, fields=fields, doi=doi)
 
     def _counts(self, subject: FieldOfStudy) -> bool:
-        return bool(subject.category) and (self.fields_from == "any" or subject.source == self.fields_from)
+        return self.fields_from in ("any", subject.source)
 
     def _abstracts(self, path: Path) -> Iterator[Abstracts]:
         tally = Tally(path, self.max_text)
@@ -193,11 +193,6 @@ class S2ag(Limits):
                 yield Citations(id_keys(citing), id_keys(cited), **tally.counts())
                 citing, cited = [], []
         yield Citations(id_keys(citing), id_keys(cited), **tally.counts())
-
-
-def _field(subject: FieldOfStudy) -> str:
-    category = subject.category or ""
-    return S2_CATEGORIES.get(category.casefold(), category)
 
 
 class S2agCatalogue:

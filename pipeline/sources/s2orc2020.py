@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from pipeline.sources.base import Limits, PaperBatch, QuerySet, find_files, fingerprint
+from pipeline.sources.base import Limits, PaperBatch, find_files, fingerprint
 from pipeline.sources.papers import Paper, PaperBuffer
-from pipeline.sources.records import read_records
+from pipeline.sources.records import Tally, read_records
 
 _PATTERNS = ("metadata_*.jsonl.gz", "metadata_*.jsonl", "metadata/metadata_*.jsonl.gz", "metadata/metadata_*.jsonl")
 
@@ -49,22 +49,18 @@ class S2orc2020(Limits):
         """Return the shards, by path below the folder."""
         return [path.relative_to(self.folder).as_posix() for path in self._files()]
 
-    def queries(self) -> QuerySet | None:
-        """Return None: S2ORC brings no queries."""
-        return None
-
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of one shard.
 
         Raises:
             CorruptError: the file is truncated or damaged.
         """
-        papers = PaperBuffer(self.folder / part, self.max_text)
-        for number, record in read_records(self.folder / part, Record, papers, allow_truncated=self.allow_truncated):
-            if not record.id:
-                papers.drop("no_paper_id", number)
-                continue
-            papers.add(record)
-            if papers.full:
-                yield papers.flush()
-        yield papers.flush()
+        buffer = PaperBuffer(self.folder / part, self.max_text)
+        return buffer.batches(self._papers(self.folder / part, buffer))
+
+    def _papers(self, path: Path, tally: Tally) -> Iterator[Record]:
+        for number, record in read_records(path, Record, tally, allow_truncated=self.allow_truncated):
+            if record.id:
+                yield record
+            else:
+                tally.drop("no_paper_id", number)

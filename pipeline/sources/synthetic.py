@@ -29,7 +29,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import generator
 from pipeline.core.schema import NO_YEAR
-from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Limits, PaperBatch, QuerySet
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Limits, PaperBatch
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -154,10 +154,6 @@ class Synthetic(Limits):
         number = parts.index(part)
         first, last = (self.units * edge // len(parts) for edge in (number, number + 1))
         return (make_unit(self, unit) for unit in range(first, last))
-
-    def queries(self) -> QuerySet | None:
-        """A synthetic release brings no queries."""
-        return None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,9 @@ from pipeline.retrieve.java import anserini_version
 from pipeline.retrieve.lucene_java import ANALYZER
 from pipeline.stages.search import DEFAULT_DEPTH, config_of, open_pool, slug_of, write_ranking
 
+if TYPE_CHECKING:
+    from pipeline.retrieve.bm25.collection import Collection, QueryTerms
+
 FOLDER = "index"
 """Folder of the Lucene index in its artifact."""
 
@@ -49,12 +53,7 @@ _SPACE = pa.scalar(" ", pa.large_string())
 
 @dataclass(frozen=True)
 class AnalyzerConfig:
-    """What decides the terms of a text; scores differ between versions of Lucene.
-
-    Attributes:
-        analyzer: Java class that makes terms of texts.
-        anserini: version of Anserini, which brings Lucene.
-    """
+    """What decides the terms of a text: the Java class, and the version of Anserini, which brings Lucene."""
 
     analyzer: str
     anserini: str
@@ -231,25 +230,22 @@ def bm25_ranking_task(
     return Task("search", 2, RANKINGS, slug, config, inputs, run, derived=indexes)
 
 
-def _search_terms(inputs: Inputs, pool: Pool, resources: Resources, k1: float, b: float, depth: int) -> Ranking:
+def read_terms(inputs: Inputs, pool: Pool, threads: int) -> tuple[Collection, QueryTerms]:
+    """Return the terms of a pool's candidates and queries, from the segments among a task's inputs."""
     from pipeline.retrieve.bm25.collection import Collection, QueryTerms
+
+    index = index_of(inputs["paper"])
+    queries = QueryTerms.read(index_of(inputs["query"]) if "query" in inputs else index, pool.query_rows)
+    return Collection.read(index, pool.candidates, queries.vocabulary, threads), queries
+
+
+def _search_terms(inputs: Inputs, pool: Pool, resources: Resources, k1: float, b: float, depth: int) -> Ranking:
     from pipeline.retrieve.bm25.search import search
 
-    index, threads = index_of(inputs["paper"]), resources.workers
-    queries = QueryTerms.read(index_of(inputs["query"]) if "query" in inputs else index, pool.query_rows)
-    collection = Collection.read(index, pool.candidates, queries.vocabulary, threads)
+    collection, queries = read_terms(inputs, pool, resources.workers)
+    limits = {"threads": resources.workers, "memory": resources.memory // 4}
     with Progress(len(pool.candidates), "search bm25", "docs") as progress:
-        return search(
-            collection,
-            queries,
-            pool.exclusions,
-            k1=k1,
-            b=b,
-            depth=depth,
-            threads=threads,
-            memory=resources.memory // 4,
-            done=progress.add,
-        )
+        return search(collection, queries, pool.exclusions, k1=k1, b=b, depth=depth, done=progress.add, **limits)
 
 
 def _search_lucene(inputs: Inputs, pool: Pool, resources: Resources, k1: float, b: float, depth: int) -> Ranking:

@@ -13,8 +13,7 @@ from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, InsufficientDataError, nearest
 from pipeline.core.task import Task
 from pipeline.encode.names import Name
-from pipeline.retrieve.engines import EXACT_ENGINES
-from pipeline.retrieve.indexes import KINDS, IndexSettings, parse_settings
+from pipeline.retrieve.engines import EXACT_ENGINES, KINDS, IndexSettings, parse_settings
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
@@ -87,7 +86,7 @@ def evaluations(
         measures: what is scored beside the default measures.
         depth: entries ranked a query.
         engine: of dense search: ``auto``, ``exact`` or ``faiss``, which give the same ranking; or an index
-            such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.indexes.parse_settings`), whose evaluation follows that
+            such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.engines.parse_settings`), whose evaluation follows that
             of exact search.
         bm25_engine: one of :data:`BM25_ENGINES`, which give the same ranking.
         tunings: published tunings of BM25.
@@ -112,16 +111,17 @@ def evaluations(
     dense = "auto" if index else engine
     scoring = {"missing_positives": missing_positives, "engine": measure_engine}
     make = _Evaluations(corpus, measures, depth, dense, index, bm25_engine, tunings, validation, scoring, allow_unknown)
-    found: list[Evaluation] = []
+    by_scores: dict[str, Evaluation] = {}
     for pool, system in itertools.product(pools, systems):
         try:
             evaluation = make.evaluation(pool, system)
-            found += [each for each in (evaluation.exact, evaluation) if each is not None]
         except InsufficientDataError as error:
             if left_out is None:
                 raise
             left_out(error)
-    return list({evaluation.scores[0].id: evaluation for evaluation in found}.values())
+            continue
+        by_scores |= {ranked.scores[0].id: ranked for ranked in (evaluation.exact, evaluation) if ranked is not None}
+    return list(by_scores.values())
 
 
 def _check_used(systems: Sequence[System], engine: str, bm25_engine: str) -> None:
@@ -185,9 +185,9 @@ class _Evaluations:
             raise InputError(
                 f"{system.name} has several vectors a paper, which {index.kind} cannot search", "--engine=exact"
             )
-        found = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
+        ranking = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
         title = dataclasses.replace(system.title, index=index.name)
-        return self._scored(pool, found, title, embed=exact.embed, exact=exact)
+        return self._scored(pool, ranking, title, embed=exact.embed, exact=exact)
 
     def _imported(self, pool: Task, system: ImportedRun) -> Evaluation:
         ranking = import_task(
@@ -202,14 +202,14 @@ class _Evaluations:
                 "Fuse by rank instead: rrf(...)",
             )
         parts = [self.evaluation(pool, part) for part in system.parts]
-        each = list(zip(parts, system.parts, strict=True))
-        keys = tuple(TUNED if evaluation.tuning else part.key for evaluation, part in each)
+        pairs = list(zip(parts, system.parts, strict=True))
+        keys = tuple(TUNED if evaluation.tuning else part.key for evaluation, part in pairs)
         weights = None
         if system.method == "wsum":
             held_out = self._validation_of(pool, system)
             corpus: Any = held_out.inputs["corpus"]  # each split of a benchmark has its own
-            own = dataclasses.replace(self, corpus=corpus)
-            rankings = [own.evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in each]
+            there = dataclasses.replace(self, corpus=corpus)
+            rankings = [there.evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in pairs]
             weights = weigh_task(corpus, held_out, rankings, parts=keys, depth=self.depth)
         rankings = [part.ranking for part in parts]
         ranking = fusion_task(
@@ -235,18 +235,18 @@ class _Evaluations:
 
     def _validation_of(self, pool: Task, system: Fused) -> Task:
         """Return the validation pool of the same field and size, on which the weights of a sum are chosen."""
-        own = canonical(pool.config)
-        if own["split"] == "validation":
+        settings = canonical(pool.config)
+        if settings["split"] == "validation":
             raise InputError(
                 f"{system.name} is tuned on validation queries, which {pool.slug} holds", "Rank --split=test"
             )
-        same = ("field",) if "lists" in own else ("field", "size")  # lists of candidates have no size in common
-        for other in self.validation:
-            settings = canonical(other.config)
-            if settings["split"] == "validation" and all(settings[name] == own[name] for name in same):
-                return other
-        if found := validation_task(pool):
-            return found
+        same = ("field",) if "lists" in settings else ("field", "size")  # lists of candidates have no size in common
+        for held_out in self.validation:
+            others = canonical(held_out.config)
+            if others["split"] == "validation" and all(others[name] == settings[name] for name in same):
+                return held_out
+        if task := validation_task(pool):
+            return task
         raise InsufficientDataError(
             f"there are no validation queries for {system.name} on {pool.slug}",
             "Fuse by rank instead, rrf(...), or give --year and a number of --queries",

@@ -20,9 +20,8 @@ from pipeline.corpus.deduplicate import write_without_duplicates
 from pipeline.corpus.duplicates import DuplicatesConfig
 from pipeline.corpus.extract import part_record
 from pipeline.corpus.reader import Corpus
-from pipeline.sources.base import Release
+from pipeline.sources.base import JoinedRelease, Release
 from pipeline.sources.registry import open_release
-from pipeline.sources.tables import JoinedRelease
 
 
 @dataclass(frozen=True)

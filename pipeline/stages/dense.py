@@ -38,8 +38,7 @@ from pipeline.retrieve.base import (
     block_rows,
     check_depth,
 )
-from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.indexes import IndexSettings
+from pipeline.retrieve.engines import IndexSettings, dense_engine
 from pipeline.retrieve.topk import TopK, pack
 from pipeline.stages.coverage import SKIPPED, PoolWithVectors, pool_with_vectors
 from pipeline.stages.embed import store_of
@@ -138,9 +137,9 @@ class DenseSearch:
             table = files.read_arrow(out.path / unit).combine_chunks()
             query, row, score = (table.column(name).to_numpy() for name in ("query", "row", "score"))
             best.add(query.astype(np.int64), pack(score, row))
-        found = [fact for fact in facts if fact]  # another attempt may have left nothing to do
-        engines = ", ".join(sorted({fact["engine"] for fact in found}))
-        pools = max((fact["pools_in_pass"] for fact in found), default=0)
+        passes = [fact for fact in facts if fact]  # another attempt may have left nothing to do
+        engines = ", ".join(sorted({fact["engine"] for fact in passes}))
+        pools = max((fact["pools_in_pass"] for fact in passes), default=0)
         out.note(engine=engines, units=len(units), pools_in_pass=pools, **_encoders(inputs))
         counts = pool_with_vectors(inputs, self.missing, self.name).counts
         return {**write_ranking(best.ranking(), pool, self.depth, out), **counts}
@@ -252,9 +251,9 @@ def approximate_ranking_task(
                 resources=resources,
             )
         ranking = opened.renumbered(ranking.of(_not_zero(queries)))
-        found = recall(ranking, read_ranking(inputs["exact"]))
         out.note(**_encoders(inputs))
-        return {**write_ranking(ranking, open_pool(inputs), depth, out), **opened.counts, "recall": found}
+        counts = {**opened.counts, "recall": recall(ranking, read_ranking(inputs["exact"]))}
+        return {**write_ranking(ranking, open_pool(inputs), depth, out), **counts}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
     config = DenseConfig(model.distance, depth, settings)
@@ -297,9 +296,9 @@ def _not_zero(vectors: Vectors, offsets: npt.NDArray[np.int64] | None = None) ->
 def _matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:
     """Return one vector a row, float32 ``[n, d]``."""
     blocks = list(store.blocks(rows, size))
-    found = np.concatenate([np.empty(0, np.uint32), *(block.rows for block in blocks)])
-    if not np.array_equal(found, rows):
+    stored = np.concatenate([np.empty(0, np.uint32), *(block.rows for block in blocks)])
+    if not np.array_equal(stored, rows):
         raise InputError(
-            f"{len(rows):,} queries have {len(found):,} vectors", "Rank with an encoder of one vector a paper"
+            f"{len(rows):,} queries have {len(stored):,} vectors", "Rank with an encoder of one vector a paper"
         )
     return np.concatenate([np.empty((0, store.dimension), np.float32), *(block.vectors for block in blocks)])

@@ -1,4 +1,7 @@
-"""Stage ``embed``: the vectors of a pool's papers that the store of their corpus and encoder does not have yet."""
+"""Stage ``embed``: the vectors of a pool's papers that the store of their corpus and encoder does not have yet.
+
+Before it, stage ``fit`` makes what an encoder learns from the corpus.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,6 @@ from pipeline.encode.shards import ShardWriter
 from pipeline.encode.spec import EncoderSpec, MeanSpec, Model, Role, TransformerSpec
 from pipeline.encode.store import VectorStore, read_rows, shard_name, shard_number, write_rows
 from pipeline.encode.store_statistics import sample, spot_check, statistics
-from pipeline.stages.fit import fit_task
 from pipeline.stages.imported import Import
 from pipeline.stages.search import config_of, open_pool, slug_of
 
@@ -64,6 +66,22 @@ def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[R
     }
 
 
+def fit_task(corpus: Artifact, model: Model) -> Task | None:
+    """Return the task that fits a model on a corpus; None for a model that needs no fit.
+
+    A fit does not checkpoint: after a kill it starts again. LSA, the only one, reads at most 20,000 papers by default
+    and 64 million characters, and takes about 6 seconds of one core, whatever the size of the corpus.
+    """
+    fit = kinds.find(model.spec.kind).fit
+    if fit is None:
+        return None
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        return fit(model.spec, Corpus(inputs["corpus"]), out)
+
+    return Task("fit", 3, FITS, f"{corpus.manifest.slug}-{model.slug}", model.spec, {"corpus": corpus}, run)
+
+
 def query_model(model: Model) -> Model:
     """Return the encoder of ad-hoc queries: the model itself, unless its entry names another."""
     return registry.resolve(model.query) if model.query else model
@@ -89,8 +107,8 @@ def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
 def store_of(*segments: Artifact) -> VectorStore:
     """Open the store that published segments belong to; it holds them even where a listing does not show them yet."""
     folder = segments[0].path.parent
-    found = {each.name: each for each in [*published(folder), *segments]}
-    return VectorStore(folder, [found[name] for name in sorted(found)])
+    by_name = {segment.name: segment for segment in [*published(folder), *segments]}
+    return VectorStore(folder, [by_name[name] for name in sorted(by_name)])
 
 
 def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper") -> list[Task]:
@@ -98,8 +116,8 @@ def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper
 
     A segment whose pool is gone is left out: it can be read but not made again.
     """
-    models = {each.spec: each for each in (model, passage_model(model))}.values()
-    tasks = [_embed_task(corpus, pool, each, role) for pool in published(root / POOLS) for each in models]
+    models = {form.spec: form for form in (model, passage_model(model))}.values()
+    tasks = [_embed_task(corpus, pool, form, role) for pool in published(root / POOLS) for form in models]
     return [task for task in tasks if (task.path(root) / MANIFEST).exists()]
 
 
@@ -179,15 +197,15 @@ class Embedding:
 
 def _joined(facts: Sequence[Facts]) -> dict[str, Any]:
     """Return the facts of all processes: the first one's, with the sum of each process's mean rate."""
-    found = [each for each in facts if each]
-    joined: dict[str, Any] = dict(found[0]) if found else {}
+    runs = [run for run in facts if run]
+    joined: dict[str, Any] = dict(runs[0]) if runs else {}
     joined.pop("process", None)
-    runs = Counter(each.get("process") for each in found)
+    count = Counter(run.get("process") for run in runs)
     for name in ("documents_per_second", "tokens_per_second"):
         if name in joined:
-            joined[name] = round(sum(each.get(name, 0.0) / runs[each.get("process")] for each in found), 2)
-    if len(runs) > 1:
-        joined["processes"] = len(runs)
+            joined[name] = round(sum(run.get(name, 0.0) / count[run.get("process")] for run in runs), 2)
+    if len(count) > 1:
+        joined["processes"] = len(count)
     return joined
 
 
@@ -243,34 +261,30 @@ def describe_stores(root: Path, corpus: str | None, spot: int, resources: Resour
         first = segments[0].manifest
         store = VectorStore(folder, segments)
         rows = store.rows
-        found = {
+        described: dict[str, Any] = {
             "store": folder.name,
             "model": first.provenance.get("model", ""),
             "role": first.config["role"],
             "precision": f"{first.config['encoder'].get('compute', 'float32')}/{first.config['encoder']['storage']}",
             "segments": len(segments),
             "papers": len(rows),
-            "MB": round(sum(output.bytes for each in segments for output in each.manifest.outputs) / 1e6, 1),
+            "MB": round(sum(output.bytes for segment in segments for output in segment.manifest.outputs) / 1e6, 1),
         }
         if len(rows):
-            found |= _figures(store, rows)
+            figures = statistics(store, rows)
+            described |= {
+                "vectors_a_paper": round(figures.vectors_per_paper, 2),
+                "dimension": store.dimension,
+                "norm": f"{figures.mean:.4g} ({figures.shortest:.4g} to {figures.longest:.4g})",
+                "zeros": figures.zeros,
+                "mean_cosine": round(figures.mean_cosine, 4),
+            }
             source = corpora.get(first.inputs["corpus"])
             texts = CorpusTexts(Corpus(source), first.config["role"]) if source else None
-            found["coverage"] = f"{len(rows) / len(texts):.1%}" if texts else "corpus is gone"
+            described["coverage"] = f"{len(rows) / len(texts):.1%}" if texts else "corpus is gone"
             if texts and spot:
-                found["spot_check"] = _spot_check(root, store, segments[0], texts, sample(rows, spot), resources)
-        yield found
-
-
-def _figures(store: VectorStore, rows: Rows) -> dict[str, Any]:
-    figures = statistics(store, rows)
-    return {
-        "vectors_a_paper": round(figures.vectors_per_paper, 2),
-        "dimension": store.dimension,
-        "norm": f"{figures.mean:.4g} ({figures.shortest:.4g} to {figures.longest:.4g})",
-        "zeros": figures.zeros,
-        "mean_cosine": round(figures.mean_cosine, 4),
-    }
+                described["spot_check"] = _spot_check(root, store, segments[0], texts, sample(rows, spot), resources)
+        yield described
 
 
 def _spot_check(

@@ -98,11 +98,12 @@ def fusion_task(
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened = open_pool(inputs)
-        found = inputs["weights"].manifest.counts["weights"] if "weights" in inputs else None
-        chosen = [float(found[part]) for part in parts] if found else None
+        by_part = inputs["weights"].manifest.counts["weights"] if "weights" in inputs else {}
+        chosen = [float(by_part[part]) for part in parts] if by_part else None
         ranking = Fusion(_read(inputs, parts), len(opened.query_rows), method).ranking(depth, chosen)
         fused = (inputs[f"ranking{number}"].manifest for number in range(len(parts)))
-        out.note(parts=dict(zip(parts, map(settings_of, fused), strict=True)), **({"weights": found} if found else {}))
+        settings = dict(zip(parts, map(settings_of, fused), strict=True))
+        out.note(parts=settings, **({"weights": by_part} if by_part else {}))
         return write_ranking(ranking, opened, depth, out)
 
     inputs = _inputs(corpus, pool, rankings) | ({} if weights is None else {"weights": weights})
@@ -110,7 +111,7 @@ def fusion_task(
 
 
 def _inputs(corpus: Artifact, pool: Task | Artifact, rankings: Sequence[Task]) -> dict[str, Task | Artifact]:
-    return {"corpus": corpus, "pool": pool, **{f"ranking{number}": each for number, each in enumerate(rankings)}}
+    return {"corpus": corpus, "pool": pool, **{f"ranking{number}": task for number, task in enumerate(rankings)}}
 
 
 def _read(inputs: Inputs, parts: Sequence[str]) -> list[Ranking]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -101,7 +101,7 @@ class Import:
     def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:  # noqa: ARG002
         """Read some of the files."""
         ((_, out, units),) = jobs
-        found = self.files
+        vector_files = self.files
         keys, order = (np.load(out.scratch() / name, mmap_mode="r") for name in (_KEYS, _ORDER))
 
         def rows_of(ids: pa.Array) -> npt.NDArray[np.int64]:
@@ -112,15 +112,15 @@ class Import:
         with Progress(None, f"read {self.model.name}", "vectors") as progress:
             for unit in sorted(units):
                 with files.disk_errors(out.path):
-                    _read(found[_number(unit)], rows_of, out.path / unit, progress)
+                    _read(vector_files[_number(unit)], rows_of, out.path / unit, progress)
         return {}
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
         """Merge what was read, shard by shard, and count what has no vector."""
-        found, units = self.files, sorted(out.plan() or {})
+        vector_files, units = self.files, sorted(out.plan() or {})
         read = [files.read_json(_record(out.path / unit)) for unit in units]
         runs = [run for unit in units for run in _runs(out.path / unit, _number(unit))]
-        model = self._check(found, read, runs)
+        model = self._check(vector_files, read, runs)
         corpus = Corpus(inputs["corpus"])
         starts = np.array([0, len(corpus.query_texts)]) if self.role == "query" else corpus.starts
         if not out.done("rows.arrow"):
@@ -132,9 +132,9 @@ class Import:
             for number in np.unique(shards).tolist():
                 if not out.done(shard_name(number)):
                     parts = [run.part(at[number], at[number + 1]) for run, at in zip(runs, bounds, strict=True)]
-                    write_shard(out, number, *self._merged(parts, found, corpus), self.model.spec.storage)
+                    write_shard(out, number, *self._merged(parts, vector_files, corpus), self.model.spec.storage)
                 progress.add(int(np.count_nonzero(shards == number)))
-        wanted, passed = int(starts[-1]), sum(each["read"] for each in read)
+        wanted, passed = int(starts[-1]), sum(record["read"] for record in read)
         kept = sum(len(run.rows) for run in runs)
         counts = {
             "vectors_read": passed,
@@ -150,10 +150,10 @@ class Import:
         )
         return counts
 
-    def _check(self, found: list[VectorFile], read: list[dict[str, object]], runs: list[_Run]) -> str:
+    def _check(self, vector_files: list[VectorFile], read: list[dict[str, Any]], runs: list[_Run]) -> str:
         """Return the model that the files name, after checking that their vectors fit together."""
         if not runs:
-            unknown = next((each["unknown"] for each in read if each["unknown"]), "nothing")
+            unknown = next((record["unknown"] for record in read if record["unknown"]), "nothing")
             raise InputError(
                 f"{self.model.place} must hold vectors of {self._what} of the corpus, got none whose id is known "
                 f"(the first: {unknown!r})",
@@ -162,16 +162,16 @@ class Import:
         for run in runs:
             if run.vectors.shape[1] != runs[0].vectors.shape[1]:
                 raise InputError(
-                    f"{found[run.file].path} must have {runs[0].vectors.shape[1]} components as "
-                    f"{found[runs[0].file].path}, got {run.vectors.shape[1]}",
+                    f"{vector_files[run.file].path} must have {runs[0].vectors.shape[1]} components as "
+                    f"{vector_files[runs[0].file].path}, got {run.vectors.shape[1]}",
                     "Import the vectors of one model",
                 )
-        models = sorted({str(name) for each in read for name in dict(each["models"])})  # type: ignore[call-overload]
+        models = sorted({name for record in read for name in record["models"]})
         if len(models) > 1:
             raise InputError(f"{self.model.place} must hold one model's vectors, got {', '.join(models)}", "Divide it")
         return "".join(models)
 
-    def _merged(self, parts: Sequence[_Run], found: list[VectorFile], corpus: Corpus) -> tuple[Rows, Matrix]:
+    def _merged(self, parts: Sequence[_Run], vector_files: list[VectorFile], corpus: Corpus) -> tuple[Rows, Matrix]:
         """Return rows and vectors of one corpus shard, each paper once."""
         parts = [part for part in parts if len(part.rows)]
         rows, places, vectors = (np.concatenate(columns) for columns in zip(*(part[1:] for part in parts), strict=True))
@@ -182,7 +182,8 @@ class Import:
         again = np.flatnonzero(~first)
         differ = again[(vectors[again] != vectors[again - 1]).any(axis=1)]
         if len(differ):
-            at = [f"{found[owners[each]].path}:{places[each]}" for each in order[[differ[0] - 1, differ[0]]]]
+            pair = order[[differ[0] - 1, differ[0]]]
+            at = [f"{vector_files[owners[entry]].path}:{places[entry]}" for entry in pair]
             row = int(rows[differ[0]])
             name = corpus.ids(np.array([row]))[0] if self.role == "paper" else f"query {row}"
             raise InputError(
@@ -199,7 +200,8 @@ def _read(file: VectorFile, rows_of: precomputed.RowsOf, unit: Path, progress: P
     schema = _schema(1)
 
     def batch(group: list[precomputed.Block]) -> pa.RecordBatch:
-        rows, places, vectors = (np.concatenate(columns) for columns in zip(*(each[:3] for each in group), strict=True))
+        columns = zip(*(block[:3] for block in group), strict=True)
+        rows, places, vectors = map(np.concatenate, columns)
         order = np.argsort(rows, kind="stable")
         flat = pa.array(vectors[order].reshape(-1))
         column = pa.FixedSizeListArray.from_arrays(flat, type=schema.field("vector").type)

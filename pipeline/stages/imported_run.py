@@ -55,7 +55,7 @@ def import_task(
         table, read = read_run(path, opened, depth, allow_unknown=allow_unknown, memory=resources.memory)
         if _checksum(path) != config.sha256:
             raise InputError(f"{path} changed while it was read", "Run the command again")
-        ranking = Ranking(*(column(table, each) for each in table.column_names))
+        ranking = Ranking(*(column(table, name) for name in table.column_names))
         counts = {**write_ranking(ranking, opened, depth, out), **read}
         out.note(file=path.name)
         say(f"run {name}: {_described(counts)}")

@@ -59,21 +59,21 @@ def plan(
                 note = "vectors made elsewhere" if model.place else "fitted on the corpus: minutes, not hours"
                 yield {"model": name, "note": f"{note}; not probed"}
                 continue
-            found, note = probe(model, texts, resources, seconds), "its own weights"
+            cost, note = probe(model, texts, resources, seconds), "its own weights"
         except StageError:
             parts = registry.part_names(name)
             spec = _stand_in_spec(parts[0], precision)
-            found, note = probe_stand_in(spec, texts, resources, seconds).times(len(parts)), _STAND_IN
+            cost, note = probe_stand_in(spec, texts, resources, seconds).times(len(parts)), _STAND_IN
         for count in papers:
             yield {
                 "model": name,
                 "papers": count,
-                "docs/s": round(found.documents_per_second, 1),
-                "tokens/s": round(found.documents_per_second * found.tokens_per_text),
-                "tokens_a_paper": round(found.tokens_per_text),
-                "hours": round(found.seconds(count) / 3600, 2),
-                "disk_GB": round(found.disk(count) / 1e9, 2),
-                "memory_GB": round(found.memory / 1e9, 2),
+                "docs/s": round(cost.documents_per_second, 1),
+                "tokens/s": round(cost.documents_per_second * cost.tokens_per_text),
+                "tokens_a_paper": round(cost.tokens_per_text),
+                "hours": round(cost.seconds(count) / 3600, 2),
+                "disk_GB": round(cost.disk(count) / 1e9, 2),
+                "memory_GB": round(cost.memory / 1e9, 2),
                 "note": note,
             }
 

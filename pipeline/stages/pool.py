@@ -12,8 +12,11 @@ import numpy as np
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError
+from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.manifest import Counts
+from pipeline.core.progress import warn
 from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
@@ -80,11 +83,80 @@ def exclusions(paths: Sequence[Path]) -> tuple[tuple[str, str], ...]:
     return tuple((path.name, hashlib.sha256("\n".join(_read_list(path)).encode()).hexdigest()) for path in paths)
 
 
-def check_pool(task: Task) -> None:
-    """Check, without drawing, that the corpus has papers enough that may be queries of a pool."""
-    corpus, config = task.inputs["corpus"], task.config
-    if isinstance(corpus, Artifact) and config.queries_are != "texts":
-        check_queries(Corpus(corpus), config)
+def skip_infeasible(
+    runner: Runner, tasks: Sequence[Task], *, strict: bool = False, dry: bool = False
+) -> Sequence[Task]:
+    """Make the pools of some tasks; return the tasks whose pools could be made.
+
+    Pools come first, so that an impossible size or year is refused before hours of work. Left out, with a line that
+    says why, are pools with too few papers where all fields are asked for, and weighted sums whose validation pool
+    cannot be drawn.
+
+    Args:
+        runner: makes the pools.
+        tasks: what is to be made.
+        strict: nothing is left out: a lack is an error.
+        dry: no pool is made: only fields with fewer papers of the year than queries are found.
+
+    Raises:
+        InsufficientDataError: a corpus has too few papers for what was asked by name, or for everything.
+    """
+    asked = _asked_pools(tasks)
+    every_field = {getattr(pool.config, "field", None) for pool in asked.values()} == set(MAG_FIELDS)
+    lacking: dict[str, InsufficientDataError] = {}
+    checked: dict[PoolConfig, InsufficientDataError | None] = {}
+    warned: set[str] = set()
+    kept = tasks
+    runner.expect(kept)
+    for pool in (task for task in with_inputs(tasks) if task.stage == "pool"):
+        first_sample = dataclasses.replace(pool.config, sample=1)
+        error = checked.get(first_sample)
+        error = error or next((lacking[source.id] for source in pool.inputs.values() if source.id in lacking), None)
+        if error is None:
+            error = _shortage(runner, pool, dry=dry, check=every_field and first_sample not in checked)
+            if error is not None:
+                if strict or (pool.id in asked and not every_field):
+                    raise explained(error, list(asked.values()))
+                what = pool.config.field if pool.id in asked else f"wsum tuned on {pool.slug}"
+                if (line := f"left out: {what}: {error}") not in warned:
+                    warn(line)
+                    warned.add(line)
+            checked[first_sample] = error
+        if error is not None:
+            lacking[pool.id] = error
+            kept = [task for task in kept if all(needed.id != pool.id for needed in with_inputs([task]))]
+            runner.expect(kept)
+    if lacking and not kept:
+        none = InsufficientDataError(
+            "no field has enough papers", "Ask for fewer --queries, a smaller --size or another --year"
+        )
+        raise explained(none if every_field else next(iter(lacking.values())), list(asked.values()))
+    return kept
+
+
+def _asked_pools(tasks: Sequence[Task]) -> dict[str, Task]:
+    """Return the pools of some tasks by identity, without those on which weights are chosen."""
+    reached: dict[str, Task] = {}
+    left = list(tasks)
+    while left:
+        task = left.pop()
+        if task.id not in reached and task.stage != "weigh":
+            reached[task.id] = task
+            left += [source for source in task.reads.values() if isinstance(source, Task)]
+    return {task.id: task for task in reached.values() if task.stage == "pool"}
+
+
+def _shortage(runner: Runner, pool: Task, *, dry: bool, check: bool) -> InsufficientDataError | None:
+    """Make a pool, or with ``dry`` only count the papers that may be its queries; return what the corpus lacks."""
+    corpus, config = pool.inputs["corpus"], pool.config
+    try:
+        if not dry:
+            runner.make(pool)
+        elif check and not runner.published(pool) and isinstance(corpus, Artifact) and config.queries_are != "texts":
+            check_queries(Corpus(corpus), config)
+    except InsufficientDataError as error:
+        return error
+    return None
 
 
 def explained(error: InsufficientDataError, pools: Sequence[Task]) -> InsufficientDataError:
@@ -98,9 +170,10 @@ def explained(error: InsufficientDataError, pools: Sequence[Task]) -> Insufficie
     fields, sizes = (tuple(dict.fromkeys(getattr(pool.config, name) for pool in pools)) for name in ("field", "size"))
     for free in ({"queries", "size"}, {"year", "queries", "size"}):
         held_out = config.split == "validation"
-        if found := largest(opened, config, fields, sizes, free, builder.ids, held_out=held_out):
-            found = ({} if config.year == SETTINGS["year"].default else {"year": config.year}) | found
-            error.instead = {SETTINGS[name].option: SETTINGS[name].typed(value) for name, value in found.items()}
+        if fitting := largest(opened, config, fields, sizes, free, builder.ids, held_out=held_out):
+            year = {} if config.year == SETTINGS["year"].default else {"year": config.year}
+            values = {**year, **fitting}
+            error.instead = {SETTINGS[name].option: SETTINGS[name].typed(value) for name, value in values.items()}
             break
     return error
 
@@ -111,7 +184,7 @@ def read_ids(paths: Sequence[Path]) -> tuple[str, ...]:
     Raises:
         InputError: a list cannot be read.
     """
-    return tuple(each for path in paths for each in _read_list(path))
+    return tuple(paper_id for path in paths for paper_id in _read_list(path))
 
 
 def _read_list(path: Path) -> list[str]:

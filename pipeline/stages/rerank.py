@@ -102,10 +102,10 @@ class Reranking:
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:  # noqa: ARG002
         """Return units of neighbouring queries."""
         queries = len(open_pool(inputs).query_rows)
-        each = max(1, UNIT_PAIRS // self.head)
+        size = max(1, UNIT_PAIRS // self.head)
         pairs = np.bincount(_heads(read_ranking(inputs["ranking"]), self.head).query, minlength=queries)
-        starts = range(0, queries, each)
-        return {f"scratch/heads-{start:07d}-{each}.arrow": int(pairs[start : start + each].sum()) for start in starts}
+        starts = range(0, queries, size)
+        return {f"scratch/heads-{start:07d}-{size}.arrow": int(pairs[start : start + size].sum()) for start in starts}
 
     def devices(self, resources: Resources) -> list[str]:
         """Return the devices the model can be loaded on."""
@@ -127,8 +127,8 @@ class Reranking:
         """Join the units, and put the other entries below."""
         pool, ranking = open_pool(inputs), read_ranking(inputs["ranking"])
         units = sorted(self.plan(inputs, out, spread=False))
-        found = [files.read_arrow(out.path / unit).column("score").to_numpy() for unit in units]
-        scores: Scores = np.concatenate([np.empty(0, np.float32), *found])
+        tables = (files.read_arrow(out.path / unit) for unit in units)
+        scores: Scores = np.concatenate([np.empty(0, np.float32), *(t.column("score").to_numpy() for t in tables)])
         described = dict(next((fact for fact in facts if fact), {}))
         described.pop("process", None)
         out.note(model=self.model.name, checkpoint=self.model.checkpoint.hub, **described)
@@ -168,8 +168,8 @@ def _units(jobs: Sequence[Job], head: int) -> Iterator[_Unit]:
     for job in jobs:
         pool, heads = open_pool(job.inputs), _heads(read_ranking(job.inputs["ranking"]), head)
         for name in sorted(job.units):
-            start, each = map(int, re.findall(r"\d+", name))
-            first, last = np.searchsorted(heads.query, [start, start + each])
+            start, size = map(int, re.findall(r"\d+", name))
+            first, last = np.searchsorted(heads.query, [start, start + size])
             yield _Unit(pool, _Heads(heads.query[first:last], heads.row[first:last]), job.out.path / name)
 
 

@@ -20,9 +20,8 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import SCORES as FOLDER
 from pipeline.corpus.pool import Pool
 from pipeline.encode.names import Name
-from pipeline.measure.candidates import check_candidates
 from pipeline.measure.engines import check_engine, evaluate
-from pipeline.measure.inputs import Qrels, Run, column, select
+from pipeline.measure.inputs import Qrels, Run, check_candidates, column, select
 from pipeline.measure.measures import DEFAULT, check_depth, parse_measures, within
 from pipeline.stages.search import config_of, open_pool, slug_of, without_vectors
 
@@ -71,10 +70,10 @@ def score_tasks(
     asked = parse_measures(measures) if measures else ()
     check_depth(asked, depth)
     default = tuple(map(str, within(DEFAULT, depth)))
-    further = [(str(each),) for each in sorted(asked, key=lambda measure: measure.order) if str(each) not in default]
+    names = map(str, sorted(asked, key=lambda measure: measure.order))
     return tuple(
-        score_task(ranking, pool, corpus, system=system, sample=sample, measures=each, **options)
-        for each in (default, *further)
+        score_task(ranking, pool, corpus, system=system, sample=sample, measures=measured, **options)
+        for measured in (default, *((name,) for name in names if name not in default))
     )
 
 
@@ -138,7 +137,8 @@ def score_task(
         }
 
     inputs: dict[str, Task | Artifact] = {"ranking": ranking, "pool": pool, "corpus": corpus}
-    return Task("score", 1, FOLDER, f"{_folder_name(name.title)}-{slug_of(pool)}", config, inputs, run)
+    slug = file_name(name.title, kept="._+-").lower() or "system"
+    return Task("score", 1, FOLDER, f"{slug}-{slug_of(pool)}", config, inputs, run)
 
 
 def _check_missing_positives(text: str, pool: Task | Artifact) -> None:
@@ -164,9 +164,9 @@ def _judged(pool: Pool, missing_positives: str) -> pa.Table:
 
 
 def _require_sample(pool: Pool, sample: int) -> None:
-    own = pool.artifact.manifest.config.get("sample", sample)
-    if own != sample:
-        raise InputError(f"{pool.artifact.name} is sample {own}, not {sample}", f"Score it as sample {own}")
+    drawn = pool.artifact.manifest.config.get("sample", sample)
+    if drawn != sample:
+        raise InputError(f"{pool.artifact.name} is sample {drawn}, not {sample}", f"Score it as sample {drawn}")
 
 
 def _require_all_run(ranking: Artifact, pool: Pool) -> None:
@@ -192,7 +192,3 @@ def _table(
         "value": pa.array(values.ravel()),
     }
     return pa.Table.from_arrays([columns[name] for name in SCORES.names], schema=SCORES)
-
-
-def _folder_name(system: str) -> str:
-    return file_name(system, kept="._+-").lower() or "system"

@@ -42,7 +42,7 @@ class Selection:
         """Return the tasks of the selected pools: by field, then size, then sample."""
         exclude: tuple[Path, ...] = self.given.get("exclude", ())
         configs = self.configs(corpus)
-        return [pool_task(corpus, each, exclude if each.queries_are == "papers" else ()) for each in configs]
+        return [pool_task(corpus, config, exclude if config.queries_are == "papers" else ()) for config in configs]
 
     def configs(self, corpus: Artifact | None) -> list[PoolConfig]:
         """Return the settings of the selected pools; without a corpus, of citation pools.
@@ -55,7 +55,7 @@ class Selection:
             return [PoolConfig(queries_are="texts", year=None, size="all", queries="all", **seed)]
         fields = given.pop("field", (None,))
         level = "default" if fields == (None,) else "by_field"
-        values = {name: getattr(each, level) for name, each in SETTINGS.items() if name != "field"}
+        values = {name: getattr(setting, level) for name, setting in SETTINGS.items() if name != "field"}
         values["size"] = (values["size"],)
         left_out = {"year", "queries", "size"} - set(given)
         values |= given
@@ -66,8 +66,8 @@ class Selection:
         if corpus is not None and left_out:
             changed = largest(Corpus(corpus), common, fields, sizes, left_out, read_ids(exclude))
             if changed:
-                told = " ".join(f"--{name}={SETTINGS[name].typed(value)}" for name, value in changed.items())
-                say(spelled(f"{corpus.manifest.slug} is too small for the defaults: {told}, the largest that fits"))
+                options = " ".join(f"--{name}={SETTINGS[name].typed(value)}" for name, value in changed.items())
+                say(spelled(f"{corpus.manifest.slug} is too small for the defaults: {options}, the largest that fits"))
             samples = 1 if "size" in changed and len(fields) == 1 else samples  # all others would be the same
             sizes, common = changed.pop("size", sizes), dataclasses.replace(common, **changed)
         return [

@@ -21,8 +21,8 @@ from pipeline.core.manifest import Manifest
 from pipeline.encode import kinds, names, registry
 from pipeline.encode.names import Name
 from pipeline.encode.spec import CrossModel, Model
+from pipeline.retrieve.engines import KINDS as INDEXES
 from pipeline.retrieve.fusion import Method
-from pipeline.retrieve.indexes import KINDS as INDEXES
 
 DEFAULT_K1, DEFAULT_B = 0.9, 0.4
 """BM25 as Anserini sets it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,9 +23,9 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, TUNINGS
 from pipeline.corpus.pool import Pool
+from pipeline.measure.engines import average_precision
 from pipeline.measure.inputs import Qrels
-from pipeline.measure.ranks import average_precision
-from pipeline.stages.bm25 import AnalyzerConfig, index_of, installed_analyzer, terms_tasks
+from pipeline.stages.bm25 import AnalyzerConfig, installed_analyzer, read_terms, terms_tasks
 from pipeline.stages.search import config_of, open_pool, slug_of
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System, parts_of
 
@@ -172,13 +173,11 @@ def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str
         and all(pool.get(k) == v for k, v in artifact.manifest.config["pool"].items() if k not in _MAY_DIFFER)
         and _count(pool["queries"]) <= _count(artifact.manifest.config["pool"]["queries"])
     ]
-    if not fitting:
-        return None
-    counts = {artifact.id: artifact.manifest.counts for artifact in fitting}
-    chosen = max(
-        fitting, key=lambda a: (counts[a.id]["candidates"], counts[a.id]["queries"], counts[a.id]["points"], a.id)
-    )
-    return Tuning.of(chosen)
+
+    def size(tuning: Artifact) -> tuple[Any, ...]:
+        return *(tuning.manifest.counts[name] for name in ("candidates", "queries", "points")), tuning.id
+
+    return Tuning.of(max(fitting, key=size)) if fitting else None
 
 
 def _count(queries: int | str) -> float:
@@ -188,22 +187,20 @@ def _count(queries: int | str) -> float:
 def _average_precision(
     inputs: Inputs, pool: Pool, qrels: Qrels, points: list[tuple[float, float]], depth: int, resources: Resources
 ) -> npt.NDArray[np.float64]:
-    from pipeline.retrieve.bm25.collection import Collection, QueryTerms
+    """Return the average precision of every query at every point, float64 ``[queries, points]``."""
     from pipeline.retrieve.bm25.grid import ranks
 
-    index = index_of(inputs["paper"])
-    queries = QueryTerms.read(index, pool.query_rows)
-    collection = Collection.read(index, pool.candidates, queries.vocabulary, resources.workers)
-    rows = [np.sort(qrels.rows[a:b]) for a, b in zip(qrels.offsets[:-1], qrels.offsets[1:], strict=True)]
+    collection, queries = read_terms(inputs, pool, resources.workers)
+    positives = np.concatenate([np.sort(qrels.rows[a:b]) for a, b in itertools.pairwise(qrels.offsets)])
     with Progress(len(pool.candidates), f"tune bm25 at {len(points)} points", "docs") as progress:
-        found = ranks(
+        ranked = ranks(
             collection,
             queries,
-            (qrels.offsets, np.concatenate(rows)),
+            (qrels.offsets, positives),
             pool.exclusions,
             points=points,
             depth=depth,
             threads=resources.workers,
             done=progress.add,
         )
-    return average_precision(found, qrels.offsets)
+    return average_precision(ranked, qrels.offsets)

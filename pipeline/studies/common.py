@@ -1,36 +1,112 @@
-"""Parts that studies share: evaluations with tuned BM25, reports of them, their charts as figures, tables of frames."""
+"""What studies share: systems scored on pools with tuned BM25, their tables, charts and page parts; made artifacts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
+from pipeline.scores.average import PROTOCOL, Draws
+from pipeline.scores.charts import charts, figures, heat
 from pipeline.scores.figures import draw
-from pipeline.scores.page.parts import Chart
+from pipeline.scores.labels import labelled
+from pipeline.scores.layout import shown, table_of
+from pipeline.scores.page.browse import Typed, browser
+from pipeline.scores.page.parts import Chart, Part
+from pipeline.scores.page.report import best_of
+from pipeline.scores.records import flat
+from pipeline.scores.store import runs_of
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED, parse_systems, uses
 from pipeline.stages.tune import tune_task
-from pipeline.studies.base import StudyFigure
+from pipeline.studies.base import StudyFigure, StudyResult, StudyTable
 
 
-def evaluation_batches(
-    workspace: Workspace, corpus: str, selection: Selection, systems: str, **settings: Any
-) -> Iterator[list[Task]]:
-    """Yield the tasks that score systems on pools: the tunings of BM25 first, if ``systems`` names ``bm25:tuned``.
+def scoring_batches(workspace: Workspace, recipe: Any) -> Iterator[list[Task]]:
+    """Yield the tasks that score the systems of a recipe on its pools (:func:`scored_runs`), selection by selection.
 
-    ``settings`` are those of :meth:`pipeline.api.Workspace.evaluations`.
+    If a system is ``bm25:tuned``, BM25 is tuned first, for each field and size on validation queries.
     """
-    if uses(systems, TUNED):
-        yield tuning_tasks(workspace, corpus, selection)
-    found = evaluations(workspace, corpus, selection, systems, **settings)
-    yield [score for evaluation in found for score in evaluation.scores]
+    for selection in recipe.selections:
+        if uses(recipe.systems, TUNED):
+            corpus = find_corpus(workspace.root, recipe.corpus or None)
+            validation = selection.but(split="validation", samples=1)
+            yield [tune_task(corpus, pool) for pool in validation.pools(corpus)]
+        yield [score for evaluation in _evaluations(workspace, recipe, [selection]) for score in evaluation.scores]
+
+
+def scored_runs(workspace: Workspace, recipe: Any, *, together: bool = False) -> pl.DataFrame:
+    """Return the rankings of a recipe's pools by its systems, labelled, columns :data:`pipeline.scores.store.RUNS`.
+
+    Args:
+        workspace: where they are made.
+        recipe: has ``corpus``, ``systems`` (with commas), ``depth``, ``selections`` of pools, and ``measures`` if more
+            than the default measures are scored.
+        together: as of :func:`pipeline.scores.labels.labelled`.
+    """
+    evaluations = _evaluations(workspace, recipe, recipe.selections)
+    return labelled(runs_of(workspace.runner, evaluations), together=together)
+
+
+def _evaluations(workspace: Workspace, recipe: Any, selections: Sequence[Selection]) -> list[Evaluation]:
+    corpus = find_corpus(workspace.root, recipe.corpus or None)
+    settings = {"depth": recipe.depth, "measures": getattr(recipe, "measures", None)}
+    return [
+        evaluation
+        for selection in selections
+        for evaluation in workspace.evaluations(selection.pools(corpus), recipe.systems, **settings)
+    ]
+
+
+def pool_result(
+    runs: pl.DataFrame,
+    scores: pl.DataFrame,
+    summaries: Sequence[pl.DataFrame],
+    measures: Sequence[str],
+    draws: Draws = PROTOCOL,
+    parts: Sequence[Part] = (),
+    types: Mapping[str, Typed] | None = None,
+) -> StudyResult:
+    """Return what every study of pools shows; a study replaces what it shows otherwise.
+
+    These are the tables of all summaries (``scores``, ``scores-2``), a figure of each measure in each, the corpus and
+    the pools as sources, the best row of the last summary, and on the page charts, heat maps of fields, ``parts`` and
+    the queries one by one.
+
+    Args:
+        runs: as of :func:`scored_runs`.
+        scores: their scores, columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
+        summaries: of the scores, columns :data:`pipeline.scores.summary.SUMMARY`.
+        measures: canonical names of what is shown, in order.
+        draws: what decides the intervals of differences between queries.
+        parts: of the study alone.
+        types: the candidates of each pool by the pool's name, where they have types.
+    """
+    summaries = [shown(summary, measures) for summary in summaries]
+    tables = [table for summary in summaries for table in summary.partition_by("table", maintain_order=True)]
+    return StudyResult(
+        tables=[
+            StudyTable(f"scores-{number}" if number > 1 else "scores", table_of(table, runs), flat(table))
+            for number, table in enumerate(tables, 1)
+        ],
+        figures=drawn(plot for summary in summaries for plot in figures(summary, runs)),
+        sources=[runs["corpus"][0], *sorted(runs["pool"].unique())],
+        parts=[
+            *(chart for summary in summaries for chart in charts(summary, runs)),
+            *(heat(table, runs) for table in tables if table["over"][0] == "fields"),
+            *parts,
+            browser(runs, scores, measures, draws, types=types),
+        ],
+        best=best_of(summaries[-1], runs),
+    )
 
 
 def check_baseline(baseline: str, systems: str) -> None:
@@ -39,25 +115,11 @@ def check_baseline(baseline: str, systems: str) -> None:
     Raises:
         InputError: it is none of them.
     """
-    names = [each.name for each in parse_systems(systems)]
+    names = [system.name for system in parse_systems(systems)]
     if baseline.partition(" (")[0] not in names:
         raise InputError(
             f"the baseline must be one of {', '.join(names)}, got {baseline!r}", f"Write --set=baseline={names[0]}"
         )
-
-
-def tuning_tasks(workspace: Workspace, corpus: str, selection: Selection) -> list[Task]:
-    """Return the tasks that tune BM25 for the pools of a selection, each field and size on its validation queries."""
-    artifact = find_corpus(workspace.root, corpus or None)
-    validation = selection.but(split="validation", samples=1)
-    return [tune_task(artifact, pool) for pool in validation.pools(artifact)]
-
-
-def evaluations(
-    workspace: Workspace, corpus: str, selection: Selection, systems: str, **settings: Any
-) -> list[Evaluation]:
-    """Return each pool of a selection with each system, as :func:`evaluation_batches`."""
-    return workspace.evaluations(selection.pools(find_corpus(workspace.root, corpus or None)), systems, **settings)
 
 
 def made(workspace: Workspace, task: Task) -> Artifact:

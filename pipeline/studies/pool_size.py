@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipeline.api import Workspace, selection
-from pipeline.core.task import Task
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.charts import charts, figures
-from pipeline.scores.layout import build_tables, shown
-from pipeline.scores.page.browse import browser
-from pipeline.scores.page.report import best_of
-from pipeline.scores.records import flat
 from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
 from pipeline.stages.selection import Selection
-from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import drawn, evaluation_batches, evaluations
+from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.common import pool_result, scored_runs, scoring_batches
 from pipeline.studies.recipe import NO_RULES, Rules, pools_of
 
 
@@ -52,39 +45,16 @@ class Recipe:
     rules: Rules = NO_RULES
 
     @property
-    def selection(self) -> Selection:
+    def selections(self) -> list[Selection]:
         """The pools."""
-        return selection(**{"nested": True, **pools_of(self)})
-
-
-def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
-    """Yield the tasks that score every system on every pool."""
-    return evaluation_batches(
-        workspace,
-        recipe.corpus,
-        recipe.selection,
-        recipe.systems,
-        depth=recipe.depth,
-        measures=recipe.measures,
-    )
+        return [selection(**{"nested": True, **pools_of(self)})]
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return one table of all measures, and a figure of each measure."""
-    evaluated = evaluations(
-        workspace, recipe.corpus, recipe.selection, recipe.systems, depth=recipe.depth, measures=recipe.measures
-    )
-    runs = workspace.evaluated(evaluated)
+    runs = scored_runs(workspace, recipe)
     scores = values(runs)
-    summary = shown(summarise(scores), [str(measure) for measure in parse_measures(recipe.measures)])
-    (table,) = build_tables(summary, runs)
-    return StudyResult(
-        tables=[StudyTable("scores", table, flat(summary))],
-        figures=drawn(figures(summary, runs)),
-        sources=[runs["corpus"][0], *sorted(runs["pool"].unique())],
-        parts=[*charts(summary, runs), browser(runs, scores, summary["measure"].unique(maintain_order=True).to_list())],
-        best=best_of(summary, runs),
-    )
+    return pool_result(runs, scores, [summarise(scores)], [str(measure) for measure in parse_measures(recipe.measures)])
 
 
-STUDY = Study("pool_size", "score against the number of candidates", Recipe, batches, results)
+STUDY = Study("pool_size", "score against the number of candidates", Recipe, scoring_batches, results)

@@ -98,26 +98,3 @@ def test_scores_are_one_tidy_table(root: Path, out: Path, tmp_path: Path) -> Non
     shown = values(mdcr_json(root, "eval", *POOL, "--model", "bm25,lsa")["rows"])
     assert means.keys() == shown.keys()
     assert all(means[key] == pytest.approx(value, abs=1e-12) for key, value in shown.items())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ("export colour", "export takes pool, run, scores, vectors, benchmark, got 'colour'"),
-        ("export pool --format triec", "--format must be one of beir, trec, parquet, got 'triec'. Did you mean 'trec'"),
-        ("export run --format beir", "--format must be one of trec, trec.gz, json, json.gz, parquet, ranx, got 'beir'"),
-        ("export run", "no system was named. Give --model"),
-        ("export scores --engine ivf", "export scores takes --model, --corpus"),
-        ("export scores --seed 99", "--seed must be"),
-        ("score", "no system was named"),
-        ("score --run nowhere.trec", "the run nowhere.trec cannot be read (No such file or directory)"),
-        ("score --model run:nowhere.trec", "the run nowhere.trec cannot be read"),
-        ("score --run /nowhere/bm25.trec", "must have a name of its own, got that of a system"),
-        ("score --run a/x.trec --run b/x.trec", "runs must have different names, got 2 named 'x'"),
-        ("eval --model wsum(bm25,run:x.trec)", "must fuse systems that can rank validation queries"),
-    ],
-)
-def test_bad_input_is_one_line_with_the_remedy(root: Path, out: Path, arguments: str, expected: str) -> None:
-    words = flags(arguments)
-    selection = POOL if "scores" not in words else []
-    assert expected in one_line_error(mdcr(root, *words, *selection))

@@ -10,48 +10,45 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli import commands, from_make
+from pipeline.cli import commands, spelling
 from pipeline.cli.arguments import parser
 from pipeline.core.errors import InputError
 from pipeline.corpus.poolconfig import SETTINGS
-from tests.cli.run import flags, mdcr, one_line_error
+from tests.cli.run import flags, mdcr
 from tests.cli.test_make import REPOSITORY
 
 COMMANDS = parser()[1]
-TAKEN = [(name, *pair) for name, each in COMMANDS.items() for pair in from_make.variables(each).items()]
+TAKEN = [(name, *pair) for name, command in COMMANDS.items() for pair in spelling.variables(command).items()]
 POOL = "--corpus tiny --size 900 --queries 20 --samples 1"
 
 
-def given(monkeypatch: pytest.MonkeyPatch, goal: str, **values: str) -> list[str]:
+def given(monkeypatch: pytest.MonkeyPatch, command: str, goals: str = "", **values: str) -> list[str]:
     """Return the words of a command for which ``make`` was given variables."""
     monkeypatch.setenv("MDCR_MAKE", " ".join(values))
-    monkeypatch.setenv("MDCR_GOALS", goal)
+    monkeypatch.setenv("MDCR_GOALS", goals or command)
     for name, value in values.items():
         monkeypatch.setenv(f"MDCR_MAKE_{name}", value)
-    return from_make.with_variables([goal], COMMANDS)
+    return spelling.with_variables([command], COMMANDS)
 
 
-def test_every_option_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    for command, variable, option in TAKEN:
-        words = given(monkeypatch, command, **{variable: "1"})
-        assert words in ([command, f"--{option}=1"], [command, f"--{option}"]), words
-
-
-def test_a_variable_of_another_command_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    variables = {variable for _, variable, _ in TAKEN}
-    for command in COMMANDS:
-        for variable in variables - {variable for name, variable, _ in TAKEN if name == command}:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_has_a_variable_and_others_are_refused(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    options = spelling.variables(COMMANDS[command])
+    for variable in {variable for _, variable, _ in TAKEN}:
+        if option := options.get(variable):
+            words = given(monkeypatch, command, **{variable: "1"})
+            assert words in ([command, f"--{option}=1"], [command, f"--{option}"]), words
+        else:
             with pytest.raises(InputError, match=rf"^{variable} must go with .*, got {command}\. Leave it out\.$"):
                 given(monkeypatch, command, **{variable: "1"})
 
 
 def test_a_variable_may_be_of_one_of_several_goals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MDCR_MAKE", "MODEL FIELD")
-    monkeypatch.setenv("MDCR_GOALS", "tune eval")
-    monkeypatch.setenv("MDCR_MAKE_MODEL", "bm25")
-    monkeypatch.setenv("MDCR_MAKE_FIELD", "Art")
-    assert from_make.with_variables(["tune"], COMMANDS) == ["tune", "--field=Art"]
-    assert from_make.with_variables(["eval"], COMMANDS) == ["eval", "--model=bm25", "--field=Art"]
+    assert given(monkeypatch, "eval", goals="tune eval", MODEL="bm25", FIELD="Art")[1:] == [
+        "--model=bm25",
+        "--field=Art",
+    ]
+    assert given(monkeypatch, "tune", goals="tune eval", MODEL="bm25", FIELD="Art")[1:] == ["--field=Art"]
 
 
 def test_the_help_of_make_names_every_command_and_variable() -> None:
@@ -59,7 +56,7 @@ def test_the_help_of_make_names_every_command_and_variable() -> None:
     words = set(re.findall(r"[A-Z][A-Z0-9_]+", shown.stdout))
     assert {variable for _, variable, _ in TAKEN} - words == {"API_KEY"}  # a key is never written on a command line
     listed = set(re.findall(r"^  make (.{21})", shown.stdout, re.MULTILINE))
-    assert set(COMMANDS) - {"collect"} <= {word for each in listed for word in each.split()}
+    assert set(COMMANDS) - {"collect"} <= {word for line in listed for word in line.split()}
 
 
 class Recorder:
@@ -112,45 +109,6 @@ def test_every_option_is_read(root: Path, monkeypatch: pytest.MonkeyPatch, comma
     assert taken <= read, taken - read
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("eval --corpus tiny --model bm25 --precision bf16", "--precision bf16 must go with an encoder"),
-        ("eval --corpus tiny --model bm25 --engine hnsw", "--engine hnsw must have an encoder"),
-        ("eval --corpus tiny --model lsa --bm25-engine lucene", "--bm25-engine lucene must go with bm25"),
-        ("eval --model lsa --ray-address a:1", "--ray-address must go with --engine ray"),
-        ("corpus --source synthetic --duplicates-by doi", "--duplicates-by must go with --duplicates"),
-        ("corpus --source synthetic --input .", "source synthetic takes no --input"),
-        ("fetch s2ag --snapshot parquet", "fetch s2ag takes no --snapshot"),
-        ("fetch openalex --datasets papers", "fetch openalex takes no --datasets"),
-        ("models --dry-run", "--dry-run must go with lock"),
-    ],
-)
-def test_an_option_without_effect_is_refused(root: Path, words: str, message: str) -> None:
-    assert message in one_line_error(mdcr(root, *flags(words)))
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["report --repair", "show --repair", "show --dry-run", "jobs --workers 2", "plan --model lsa --slice 0/2",
-     "tune --split test", "embed --model lsa --depth 10", "pool --device cpu", "doctor --memory 4G", "gc --dry-run"],
-)  # fmt: skip
-def test_an_option_that_a_command_does_not_take_is_refused(root: Path, words: str) -> None:
-    result = mdcr(root, *flags(words))
-    assert result.returncode == 2
-    option = re.search("--[a-z-]+", words.replace("--model lsa ", ""))
-    assert option is not None
-    assert f"mdcr {words.split()[0]} has no option {option[0]}. " in one_line_error(result)
-
-
-@pytest.mark.parametrize("words", ["--format xyz", "--sort xyz", "--json --format csv"])
-def test_a_table_that_cannot_be_printed_is_refused_before_the_work(root: Path, words: str) -> None:
-    before = tree(root)
-    result = mdcr(root, *flags(f"eval {POOL} --seed 77 --model bm25 {words}"))
-    assert ("xyz" in words) == ("xyz" in one_line_error(result))
-    assert tree(root) == before
-
-
 def tree(root: Path) -> dict[str, float]:
     return {str(path): path.lstat().st_mtime_ns for path in [root, *root.rglob("*")]}
 
@@ -171,7 +129,7 @@ DRY = {
 
 
 def test_the_dry_runs_are_all_tried() -> None:
-    assert set(DRY) == {name for name, each in COMMANDS.items() if "--dry-run" in each.format_usage()}
+    assert set(DRY) == {name for name, command in COMMANDS.items() if "--dry-run" in command.options}
 
 
 @pytest.mark.parametrize("command", [name for name, words in DRY.items() if words is not None])

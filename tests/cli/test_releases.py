@@ -6,8 +6,6 @@ import gzip
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.corpus.test_join import random_tables
 from tests.sources.server import KEY, Datasets, serving
@@ -68,28 +66,6 @@ def test_a_key_on_the_command_line_is_refused_and_none_is_shown(tmp_path: Path) 
     line = one_line_error(mdcr(tmp_path, "fetch", "s2ag", env={"S2_API_KEY": "kéy-of-mine"}))
     assert "API key holds a character" in line
     assert "of-mine" not in line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ("fetch s2orc", "there is nothing called 's2orc' to fetch"),
-        ("fetch s2ag --connections 0", "--connections 0 is out of range"),
-        ("fetch openalex --snapshot csv --endpoint http://127.0.0.1:9", "there is no format 'csv' of the snapshot"),
-        ("corpus --source s2ag", "source s2ag needs the folder of the release"),
-        ("corpus --source s2ag --input . --fields-from mag", "no fields of study from 'mag'"),
-        ("corpus --source openalex --input . --fields-from mag", "OpenAlex has no fields from 'mag'"),
-        ("corpus --source jsonl --input . --columns id=key", "--columns maps 'id', which is not a column"),
-        ("corpus --source synthetic --duplicates dorp", "--duplicates 'dorp' is unknown"),
-        (
-            "corpus --source synthetic --duplicates drop --duplicates-by isbn",
-            "duplicates cannot be identified by 'isbn'",
-        ),
-        ("show corpus", "there are 0 corpora"),
-    ],
-)
-def test_bad_input_is_one_line_with_the_remedy(tmp_path: Path, arguments: str, expected: str) -> None:
-    assert expected in one_line_error(mdcr(tmp_path, *flags(arguments)))
 
 
 def test_the_tables_of_fields_are_printed(tmp_path: Path) -> None:

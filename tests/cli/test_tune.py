@@ -89,22 +89,6 @@ def test_the_table_says_which_parameters_were_used(root: Path, tuning: dict[str,
     assert "differs from bm25:tuned" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ("eval --year 2019 --size 900 --queries 30 --model bm25:tuned", "BM25 was not tuned for"),
-        ("eval --year 2018 --size 900 --queries 20 --seed 5 --model bm25:tuned", "BM25 was not tuned for"),
-        ("eval --year 2019 --size 900 --queries 20 --model bm25 --bm25-engine lucen", "there is no BM25 engine"),
-        ("tune --year 2019 --size all --queries all", "the test set takes all queries"),
-        ("tune --year 2031", "no paper of 2031 can be a query"),
-    ],
-)
-def test_bad_input_is_one_line_with_the_remedy(
-    root: Path, tuning: dict[str, Any], arguments: str, expected: str
-) -> None:
-    assert expected in one_line_error(mdcr(root, *flags(arguments)))
-
-
 def test_a_corpus_with_its_own_queries(tmp_path: Path) -> None:
     folder = tmp_path / "beir"
     (folder / "qrels").mkdir(parents=True)

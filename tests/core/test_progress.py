@@ -19,18 +19,11 @@ def test_the_time_left_is_told_once_all_kinds_of_work_that_are_left_were_timed(
     kinds = {"p": "pool", "e": "embed 1k", "f": "embed 1k", "a": "search", "b": "search", "c": "search", "d": "search"}
     steps = Steps()
     steps.expect(kinds)
-
-    def step(ids: str, stage: str, seconds: float) -> None:
-        own = {each: kinds[each] for each in ids}
-        steps.begin(own, stage, list(ids))
-        steps.end(own, stage, seconds)
-
-    step("p", "pool", 2.0)
-    step("e", "embed", 60.0)
-    step("f", "embed", 20.0)
-    step("ab", "search", 80.0)
-    step("c", "search", 4.0)  # 2 steps of 40 seconds, as the latest took
-    step("d", "search", 4.0)
+    # 2 steps of 40 seconds are left at "c", as the latest took
+    for ids, seconds in (("p", 2.0), ("e", 60.0), ("f", 20.0), ("ab", 80.0), ("c", 4.0), ("d", 4.0)):
+        together, stage = {step: kinds[step] for step in ids}, kinds[ids[0]].split()[0]
+        steps.begin(together, stage, list(ids))
+        steps.end(together, stage, seconds)
     steps.expect({"g": "search", "h": "embed 2k"})
     steps.begin({"g": "search"}, "search", ["g"])  # embedding another pool size was not timed
     assert capsys.readouterr().err.splitlines() == [
@@ -44,15 +37,15 @@ def test_the_time_left_is_told_once_all_kinds_of_work_that_are_left_were_timed(
     ]
 
 
+@pytest.mark.parametrize(
+    ("quiet", "verbose", "shown"), [(False, False, "warn"), (False, True, "detail warn"), (True, True, "warn")]
+)
 def test_details_are_a_second_level_and_what_is_left_out_always_shows(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], quiet: bool, verbose: bool, shown: str
 ) -> None:
-    steps = Steps()
-    for quiet, verbose, expected in ((False, False, "warn "), (False, True, "detail end warn "), (True, True, "warn ")):
-        monkeypatch.setattr(progress, "_quiet", quiet)
-        monkeypatch.setattr(progress, "_verbose", verbose)
-        progress.detail("detail")
-        steps.end({"x": "kind"}, "end", 1.0)
-        progress.warn("warn")
-        said = capsys.readouterr().err
-        assert "".join(f"{word} " for word in ("detail", "end", "warn") if word in said) == expected
+    progress.set_quiet(quiet)
+    progress.set_verbose(verbose)
+    progress.detail("detail")
+    progress.warn("warn")
+    progress.set_verbose(False)
+    assert capsys.readouterr().err.split() == shown.split()

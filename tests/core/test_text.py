@@ -4,7 +4,7 @@ import unicodedata
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.text import (
@@ -47,6 +47,17 @@ def test_same_title_ignores_case_marks_and_compatibility() -> None:
     assert title_key("?! …") == 0
 
 
+@settings(deadline=None)
+@given(st.lists(st.none() | st.text() | st.text(st.sampled_from(" a.\u0301\t\x1c\u2003é")), max_size=20))
+def test_many_texts_are_normalised_like_one(texts: list[str | None]) -> None:
+    assert normalise_all(texts).to_pylist() == [normalise(text) for text in texts]
+    titles = [text or "" for text in texts]
+    assert title_keys(pa.array(titles, pa.large_string())).tolist() == list(map(title_key, titles))
+    for title in titles:
+        folded = unicodedata.normalize("NFKC", title).casefold()
+        assert same_title_form(title) == "".join(filter(str.isalnum, folded))
+
+
 def test_numbers_in_ids_are_exact_and_other_ids_never_meet_them() -> None:
     decimal = ["0", "7", "123456789012345678"]
     lettered = ["W0", "W12", "A12", "z12", "W9999999999999999"]
@@ -70,32 +81,24 @@ def test_a_doi_is_compared_without_prefix_and_case() -> None:
     assert [doi_key(nothing) for nothing in ("", "n/a", "10.1000")] == [0, 0, 0]
 
 
-@given(st.lists(st.none() | st.text() | st.text(st.sampled_from(" a.\u0301\t\x1c\u2003é")), max_size=20))
-def test_many_texts_are_normalised_like_one(texts: list[str | None]) -> None:
-    assert normalise_all(texts).to_pylist() == [normalise(text) for text in texts]
-    titles = pa.array([text or "" for text in texts], pa.large_string())
-    assert title_keys(titles).tolist() == [title_key(text or "") for text in texts]
-    for title in titles.to_pylist():
-        folded = unicodedata.normalize("NFKC", title).casefold()
-        assert same_title_form(title) == "".join(filter(str.isalnum, folded))
-
-
 @pytest.mark.parametrize("text", ["1_0", "١", "²", "１", "1.5_0", "", "x", "0x10"])
 def test_a_number_of_a_file_has_ascii_digits(text: str) -> None:
+    assert [integer(digits) for digits in ("10", "-3", "+4", "007")] == [10, -3, 4, 7]
+    assert [number(digits) for digits in ("1e3", ".5", "-0.25", "-inf")] == [1000, 0.5, -0.25, float("-inf")]
     for read in (integer, number):
         with pytest.raises(ValueError, match="."):
             read(text)
-
-
-def test_numbers_of_files() -> None:
-    assert [integer(each) for each in ("10", "-3", "+4", "007")] == [10, -3, 4, 7]
-    assert [number(each) for each in ("1e3", ".5", "-0.25", "-inf")] == [1000, 0.5, -0.25, float("-inf")]
 
 
 def test_what_is_not_printable_is_escaped() -> None:
     assert printable("Übung – 日本 (†)") == "Übung – 日本 (†)"
     hostile = "a\nb\r\x1b[31m\0\u202e\u2028\ud800\x9b"
     assert printable(hostile) == r"a\nb\r\x1b[31m\x00\u202e\u2028\ud800\x9b"
+
+
+def test_cells_of_text() -> None:
+    cells = {"=1+1": "'=1+1", "@x": "'@x", "-x": "'-x", "+x": "'+x", "-0.5": "-0.5", "+1": "+1", "a=b": "a=b", "": ""}
+    assert {text: csv_cell(text) for text in cells} == cells
 
 
 @given(st.text())
@@ -106,11 +109,6 @@ def test_a_cell_is_one_line_no_formula_and_is_read_back(text: str) -> None:
     assert not cell.startswith(("=", "@"))
 
 
-def test_cells_of_text() -> None:
-    cells = {"=1+1": "'=1+1", "@x": "'@x", "-x": "'-x", "+x": "'+x", "-0.5": "-0.5", "+1": "+1", "a=b": "a=b", "": ""}
-    assert {text: csv_cell(text) for text in cells} == cells
-
-
 def test_addresses_without_their_passwords() -> None:
-    told = "get https://u:p@h/x?y@z, ftp://me@h and a@b.c"
-    assert without_credentials(told) == "get https://h/x?y@z, ftp://h and a@b.c"
+    text = "get https://u:p@h/x?y@z, ftp://me@h and a@b.c"
+    assert without_credentials(text) == "get https://h/x?y@z, ftp://h and a@b.c"

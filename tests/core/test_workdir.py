@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,33 @@ from pipeline.core.manifest import MANIFEST, Manifest
 from pipeline.core.workdir import Workdir
 
 SCHEMA = pa.schema([pa.field("row", pa.uint32())])
-
-
-IDENTITY = identity("test", 1, {"size": 2.5e-07}, {"pool": "0" * 64})
+CONFIG, INPUTS = {"size": 2.5e-07}, {"pool": "0" * 64}
+IDENTITY = identity("test", 1, CONFIG, INPUTS)
 NAME = folder_name("t", IDENTITY)
 
 
-def _publish(work: Workdir) -> Artifact:
-    outputs, counts = tuple(work.outputs()), {"positives": 12, "reasons": {"no text": 0.5}}
-    Manifest(IDENTITY, "test", 1, "t", {"size": 2.5e-07}, {"pool": "0" * 64}, outputs, counts).write(work.path)
+def write(work: Workdir, *names: str) -> None:
+    for name in names:
+        with work.file(name) as (path, written):
+            path.write_bytes(name.encode() * 10)
+            written.rows, written.counts = 10, {"tokens": 17}
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Artifact:
+    work = Workdir.prepare(tmp_path / NAME)
+    write(work, "a", "b")
+    counts = {"positives": 12, "reasons": {"no text": 0.5}}
+    Manifest(IDENTITY, "test", 1, "t", CONFIG, INPUTS, tuple(work.outputs()), counts).write(work.path)
     work.clear_records()
     return Artifact.open(work.path)
+
+
+def flipped(whole: bytes, positions: range | list[int]) -> Iterator[bytes]:
+    for position in positions:
+        changed = bytearray(whole)
+        changed[position // 8] ^= 1 << position % 8
+        yield bytes(changed)
 
 
 def test_finished_files_survive_and_unfinished_ones_go(tmp_path: Path) -> None:
@@ -38,20 +55,13 @@ def test_finished_files_survive_and_unfinished_ones_go(tmp_path: Path) -> None:
     (tmp_path / "c.arrow").write_bytes(b"no record")
     (tmp_path / ".d.arrow.123.tmp").write_bytes(b"torn")
     (tmp_path / "e").mkdir()
+    write(work, "f")
+    (tmp_path / "f").write_bytes(b"changed")
 
     again = Workdir.prepare(tmp_path)
-    assert again.done("a.arrow")
     assert again.counts("a.arrow") == {"tokens": 7}
-    assert not again.done("b.arrow")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".a.arrow.done", "a.arrow"]
-
-
-def test_a_finished_file_that_changed_is_made_again(tmp_path: Path) -> None:
-    work = Workdir.prepare(tmp_path)
-    with work.file("a") as (path, _):
-        path.write_bytes(b"abc")
-    (tmp_path / "a").write_bytes(b"abd")
-    assert not Workdir.prepare(tmp_path).done("a")
+    assert [again.done(name) for name in ("a.arrow", "b.arrow", "f")] == [True, False, False]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.arrow.done", "a.arrow"]
 
 
 def test_folders_are_recorded_file_by_file(tmp_path: Path) -> None:
@@ -60,24 +70,18 @@ def test_folders_are_recorded_file_by_file(tmp_path: Path) -> None:
         (folder / "deep").mkdir()
         (folder / "deep" / "x").write_bytes(b"1")
         (folder / "y").write_bytes(b"22")
-    assert [(o.path, o.bytes) for o in work.outputs()] == [("index/deep/x", 1), ("index/y", 2)]
+    assert [(output.path, output.bytes) for output in work.outputs()] == [("index/deep/x", 1), ("index/y", 2)]
     assert Workdir.prepare(tmp_path).done("index")
 
 
-def test_an_artifact_names_its_damaged_file(tmp_path: Path) -> None:
-    work = Workdir.prepare(tmp_path / NAME)
-    for name in ("a", "b"):
-        with work.file(name) as (path, written):
-            path.write_bytes(name.encode() * 10)
-            written.rows = 10
-    artifact, folder = _publish(work), work.path
+def test_an_artifact_names_its_damaged_file(artifact: Artifact) -> None:
     assert artifact.file("a").read_bytes() == b"a" * 10
-    (folder / "b").write_bytes(b"b" * 9 + b"c")
+    (artifact.path / "b").write_bytes(b"b" * 9 + b"c")
     assert artifact.complete()
     assert artifact.damaged() == ["b"]
     with pytest.raises(CorruptError, match=r"/b does not match.*--repair"):
         artifact.file("b")
-    (folder / "a").unlink()
+    (artifact.path / "a").unlink()
     assert not artifact.complete()
     with pytest.raises(CorruptError, match="/a is missing"):
         artifact.file("a")
@@ -88,22 +92,11 @@ def test_a_folder_without_manifest_is_no_artifact(tmp_path: Path) -> None:
         Artifact.open(tmp_path)
 
 
-@pytest.fixture
-def artifact(tmp_path: Path) -> Artifact:
-    work = Workdir.prepare(tmp_path / NAME)
-    with work.file("a") as (path, _):
-        path.write_bytes(b"a" * 10)
-    return _publish(work)
-
-
 def test_no_flipped_bit_of_a_manifest_is_accepted(artifact: Artifact) -> None:
     manifest = artifact.path / MANIFEST
     whole = manifest.read_bytes()
-    generator = random.Random(19)
-    for position in generator.sample(range(8 * len(whole)), 300):
-        flipped = bytearray(whole)
-        flipped[position // 8] ^= 1 << position % 8
-        manifest.write_bytes(flipped)
+    for changed in flipped(whole, random.Random(19).sample(range(8 * len(whole)), 300)):
+        manifest.write_bytes(changed)
         with pytest.raises(CorruptError, match=rf"{manifest} is damaged.*--repair"):
             Artifact.open(artifact.path)
 
@@ -135,37 +128,30 @@ def test_an_unreadable_manifest_is_left_out_with_one_warning(
     artifact: Artifact, capsys: pytest.CaptureFixture[str]
 ) -> None:
     room = artifact.path.parent
-    other = room / "other-000000000000"
-    shutil.copytree(artifact.path, other)
-    assert [each.path for each in published(room)] == [each.path for each in published(room)] == [artifact.path]
+    other = shutil.copytree(artifact.path, room / "other-000000000000")
+    for _ in range(2):
+        assert [listed.path for listed in published(room)] == [artifact.path]
     assert capsys.readouterr().err.count(f"left out: {other}/manifest.json is the manifest of {NAME}") == 1
 
 
 @pytest.mark.parametrize("text", [b"", b'{"outputs": [', b"\xff", b"[" * 100_000, b"{}", b"[]", b'{"outputs": 1}'])
 def test_a_damaged_record_means_not_finished(tmp_path: Path, text: bytes) -> None:
     work = Workdir.prepare(tmp_path)
-    for name in ("a", "b"):
-        with work.file(name) as (path, _):
-            path.write_bytes(b"abc")
+    write(work, "a", "b")
     work.write_plan({"a": 1, "b": 1})
     (tmp_path / ".a.done").write_bytes(text)
     (tmp_path / "scratch/units.json").write_bytes(text)
     for opened in (Workdir(tmp_path), Workdir.prepare(tmp_path)):
-        assert opened.done("b")
-        assert not opened.done("a")
+        assert [opened.done(name) for name in ("a", "b")] == [False, True]
         assert [output.path for output in opened.outputs()] == ["b"]
         assert opened.plan() in (None, {}, {"outputs": 1})
     assert not (tmp_path / ".a.done").exists()
 
 
 def test_no_flipped_bit_of_a_record_is_accepted(tmp_path: Path) -> None:
-    with Workdir.prepare(tmp_path).file("a") as (path, written):
-        path.write_bytes(b"abc")
-        written.rows, written.counts = 3, {"tokens": 17}
+    write(Workdir.prepare(tmp_path), "a")
     record = tmp_path / ".a.done"
     whole, before = record.read_bytes(), Workdir(tmp_path).outputs()
-    for position in range(8 * len(whole)):
-        flipped = bytearray(whole)
-        flipped[position // 8] ^= 1 << position % 8
-        record.write_bytes(flipped)
+    for changed in flipped(whole, range(8 * len(whole))):
+        record.write_bytes(changed)
         assert Workdir(tmp_path).outputs() in ([], before)

@@ -16,10 +16,9 @@ from pipeline.corpus.duplicates import DuplicatesConfig, find_duplicates, groups
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.stages.corpus import corpus_task, without_duplicates_task
-from tests.corpus.oracle import papers_of
+from tests.corpus.oracle import Record, papers_of, title_form
+from tests.corpus.test_build import edges_of
 from tests.releases import random_s2orc, s2orc_record, write_s2orc
-
-Record = dict[str, Any]
 
 
 def random_records(papers: int, seed: int) -> list[Record]:
@@ -40,35 +39,28 @@ def random_records(papers: int, seed: int) -> list[Record]:
 def groups_of(records: list[Record], rules: tuple[str, ...]) -> list[list[str]]:
     """Return the groups of ids, by walking from paper to paper."""
     papers = papers_of(records)
-    doi = {r["paper_id"]: r["doi"] for r in reversed(records)}
+    doi = {record["paper_id"]: record["doi"] for record in reversed(records)}
     of_key: dict[object, set[str]] = defaultdict(set)
     for i, paper in papers.items():
-        form = "".join(c for c in paper["title"].casefold() if c.isalnum())
         if "doi" in rules and doi[i]:
             of_key["doi", doi[i].lower()].add(i)
         if "title" in rules and len(paper["title"]) >= 20 and paper["year"] is not None:
-            of_key["title", form, paper["year"]].add(i)
-    beside: dict[str, set[str]] = defaultdict(set)
-    for group in of_key.values():
-        for i in group:
-            beside[i] |= group
-    found, seen = [], set[str]()
-    for i in papers:
-        if i not in seen and beside[i]:
-            group, todo = {i}, [i]
-            while todo:
-                new = beside[todo.pop()] - group
-                group |= new
-                todo += new
-            seen |= group
-            found.append(sorted(group))
-    return [group for group in found if len(group) > 1]
+            of_key["title", title_form(paper), paper["year"]].add(i)
+    merged: dict[str, set[str]] = {i: {i} for i in papers}
+    for same in of_key.values():
+        group = set.union(*(merged[i] for i in same))
+        merged |= dict.fromkeys(group, group)
+    return sorted({tuple(sorted(group)) for group in merged.values() if len(group) > 1})
 
 
-def best_of(group: list[str], papers: dict[str, Record]) -> str:
-    return min(
-        group, key=lambda i: (not papers[i]["abstract"], -len(papers[i]["out"]), -len(papers[i]["in"]), i.encode())
-    )
+def stands_for(records: list[Record], rules: tuple[str, ...] = ("doi", "title")) -> dict[str, str]:
+    """Return the best paper of the group of each paper that has one."""
+    papers = papers_of(records)
+
+    def rank(i: str) -> tuple[Any, ...]:
+        return not papers[i]["abstract"], -len(papers[i]["out"]), -len(papers[i]["in"]), i.encode()
+
+    return {i: min(group, key=rank) for group in groups_of(records, rules) for i in group}
 
 
 def make(root: Path, records: list[Record], action: str | None = None, **config: Any) -> Artifact:
@@ -83,15 +75,13 @@ def make(root: Path, records: list[Record], action: str | None = None, **config:
 def test_groups_are_what_plain_python_says(tmp_path: Path, rules: tuple[str, ...], memory: int) -> None:
     records = random_records(300, seed=8)
     corpus = Corpus(make(tmp_path, records))
-    found = find_duplicates(corpus.attributes, DuplicatesConfig("drop", rules), memory)
-    papers = papers_of(records)
-    expected = {i: best_of(group, papers) for group in groups_of(records, rules) for i in group}
-    expected = {i: best for i, best in expected.items() if i != best}
-    assert dict(zip(corpus.ids(found.rows), corpus.ids(found.kept), strict=True)) == expected
+    duplicates = find_duplicates(corpus.attributes, DuplicatesConfig("drop", rules), memory)
+    expected = {i: best for i, best in stands_for(records, rules).items() if i != best}
+    assert dict(zip(corpus.ids(duplicates.rows), corpus.ids(duplicates.kept), strict=True)) == expected
     assert len(expected) > 30
     for rule in rules:
-        single = groups(corpus.attributes, rule, 20, memory)
-        assert single.extra == sum(len(group) - 1 for group in groups_of(records, (rule,)))
+        extra = sum(len(group) - 1 for group in groups_of(records, (rule,)))
+        assert groups(corpus.attributes, rule, 20, memory).extra == extra
 
 
 @pytest.mark.parametrize("action", ["drop", "merge"])
@@ -99,34 +89,29 @@ def test_the_corpus_without_duplicates(tmp_path: Path, action: str, monkeypatch:
     monkeypatch.setattr(deduplicate, "SHARD_ROWS", 64)
     monkeypatch.setattr(deduplicate, "_BLOCK", 50)
     records = random_records(400, seed=9)
-    papers = papers_of(records)
+    papers, stands = papers_of(records), stands_for(records)
     artifact = make(tmp_path, records, action)
-    corpus = Corpus(artifact)
-    stands = {i: best_of(group, papers) for group in groups_of(records, ("doi", "title")) for i in group}
+    corpus, counts = Corpus(artifact), artifact.manifest.counts
     kept = [i for i in papers if stands.get(i, i) == i]
     assert corpus.ids(np.arange(len(corpus))) == kept
     assert corpus.shards == -(-len(kept) // 64)
-    into = {i: stands.get(i, i) if action == "merge" or i in kept else None for i in papers}
-    edges = {(into[i], into[c]) for i, p in papers.items() for c in p["out"] if c in papers}
-    edges = {(a, b) for a, b in edges if a and b and a != b}
     row = {i: n for n, i in enumerate(kept)}
-    for graph, flip in ((corpus.outgoing, 1), (corpus.incoming, -1)):
-        owner, neighbour = graph.of_many(np.arange(len(corpus)))
-        pairs = list(zip(owner.tolist(), neighbour.tolist(), strict=True))
-        assert pairs == sorted((row[a], row[b])[::flip] for a, b in edges)
+    into = {i: row[stands.get(i, i)] if action == "merge" else row.get(i) for i in papers}
+    pairs = {(into[i], into[c]) for i, p in papers.items() for c in p["out"] if c in papers}
+    edges = sorted((a, b) for a, b in pairs if a is not None and b is not None and a != b)
+    assert edges_of(corpus.outgoing, corpus) == edges
+    assert edges_of(corpus.incoming, corpus) == sorted((b, a) for a, b in edges)
     attributes = corpus.attributes
     texts = corpus.take(np.arange(len(corpus)), ["title", "abstract", "fields", "n_outbound"]).to_pylist()
     for n, i in enumerate(kept):
-        group = [j for j in papers if into[j] == i] if action == "merge" else [i]
-        out = max(*(len(papers[j]["out"]) for j in group), len(corpus.outgoing.of(n)) if action == "merge" else 0, 0)
-        assert attributes["n_outbound"][n] == texts[n]["n_outbound"] == out
-        assert sorted(texts[n]["fields"]) == sorted({f for j in group for f in papers[j]["fields"]})
-        assert (texts[n]["title"], texts[n]["abstract"]) == (papers[i]["title"], papers[i]["abstract"])
-        assert (attributes["title_chars"][n], attributes["abstract_chars"][n]) == (
-            len(papers[i]["title"]),
-            len(papers[i]["abstract"]),
-        )
-    counts = artifact.manifest.counts
+        group = [papers[j] for j in papers if into[j] == n]
+        listed = len(corpus.outgoing.of(n)) if action == "merge" else 0
+        outbound = max(listed, *(len(paper["out"]) for paper in group))
+        assert attributes["n_outbound"][n] == texts[n]["n_outbound"] == outbound
+        assert set(texts[n]["fields"]) == {field for paper in group for field in paper["fields"]}
+        for name in ("title", "abstract"):
+            assert texts[n][name] == papers[i][name]
+            assert attributes[f"{name}_chars"][n] == len(papers[i][name])
     assert counts["read"] == len(papers) == counts["kept"] + sum(counts["dropped"].values())
     assert counts["references_in_corpus"] == len(edges)
     assert counts["prefilter"]["read"] == len(kept)
@@ -148,8 +133,9 @@ def test_short_titles_missing_years_and_missing_dois_are_no_duplicates(tmp_path:
     assert len(Corpus(make(tmp_path / "c", records, "drop", min_title_chars=5))) == 5
 
 
-def test_settings_are_checked() -> None:
-    with pytest.raises(InputError, match="Choose keep, drop or merge"):
-        DuplicatesConfig("dorp")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="by 'isbn'"):
-        DuplicatesConfig("drop", ("isbn",))
+@pytest.mark.parametrize(
+    ("settings", "message"), [(("dorp",), "Choose keep, drop or merge"), (("drop", ("isbn",)), "by 'isbn'")]
+)
+def test_settings_are_checked(settings: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        DuplicatesConfig(*settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,10 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.sources.base import Release
+from pipeline.sources.base import JoinedRelease, Release
 from pipeline.sources.openalex import OpenAlex
 from pipeline.sources.s2ag import S2ag
 from pipeline.sources.s2orc2020 import S2orc2020
-from pipeline.sources.tables import JoinedRelease
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.pool import pool_task
 from tests.releases import random_s2orc, write_s2orc
@@ -38,12 +38,9 @@ def digest(artifact: Artifact, *files: str) -> str:
 def digests(root: Path, release: Release | JoinedRelease, **pools: PoolConfig) -> dict[str, str]:
     runner = Runner(root, Resources(2**30, 2))
     corpus = runner.make(corpus_task("c", release))
-    found = {
-        "papers": digest(corpus, "papers-*.arrow"),
-        "attributes": digest(corpus, "attributes.arrow"),
-        "graph": digest(corpus, *GRAPH),
-    }
-    return found | {name: digest(runner.make(pool_task(corpus, config)), *POOL) for name, config in pools.items()}
+    tables = {"papers": ("papers-*.arrow",), "attributes": ("attributes.arrow",), "graph": GRAPH}
+    made = {name: digest(runner.make(pool_task(corpus, config)), *POOL) for name, config in pools.items()}
+    return made | {name: digest(corpus, *names) for name, names in tables.items()}
 
 
 def test_a_random_release(tmp_path: Path) -> None:
@@ -63,29 +60,21 @@ def test_a_random_release(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.realdata
-def test_real_papers(tmp_path: Path) -> None:
-    pools = {
-        "dataset": PoolConfig(size=8_000, queries=300),
-        "medicine": PoolConfig(field="Medicine", size=2_000, queries=100),
-    }
-    assert digests(tmp_path, S2orc2020(real("s2orc-real")), **pools) == {
-        "attributes": "6fa987d3edf98652",
-        "dataset": "7a986383a2dc1fad",
-        "graph": "6526a0f75998b840",
-        "medicine": "bc0df4da86562afc",
-        "papers": "3421026cf98ab7ce",
-    }
+REAL_POOLS = {
+    "dataset": PoolConfig(size=8_000, queries=300),
+    "medicine": PoolConfig(field="Medicine", size=2_000, queries=100),
+}
+REAL = {
+    "s2orc-real": {"attributes": "6fa987d3edf98652", "graph": "6526a0f75998b840", "papers": "3421026cf98ab7ce"}
+    | {"dataset": "7a986383a2dc1fad", "medicine": "bc0df4da86562afc"},
+    "openalex-sample": {"attributes": "6169b684e76854c2", "graph": "cf45f12d4a6684fe", "papers": "e10a63da2814ad48"},
+    "s2ag-sample": {"attributes": "845147e3b7629f6a", "graph": "393f6828f75a8663", "papers": "6ae1298a4591a6f7"},
+}
 
 
 @pytest.mark.realdata
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("openalex", {"attributes": "6169b684e76854c2", "graph": "cf45f12d4a6684fe", "papers": "e10a63da2814ad48"}),
-        ("s2ag", {"attributes": "845147e3b7629f6a", "graph": "393f6828f75a8663", "papers": "6ae1298a4591a6f7"}),
-    ],
-)
-def test_samples(tmp_path: Path, name: str, expected: dict[str, str]) -> None:
-    kind = {"openalex": OpenAlex, "s2ag": S2ag}[name]
-    assert digests(tmp_path, kind(real(f"{name}-sample"))) == expected
+@pytest.mark.parametrize("name", REAL)
+def test_real_papers(tmp_path: Path, name: str) -> None:
+    kind: Any = {"s2orc-real": S2orc2020, "openalex-sample": OpenAlex, "s2ag-sample": S2ag}[name]
+    pools = REAL_POOLS if name == "s2orc-real" else {}
+    assert digests(tmp_path, kind(real(name)), **pools) == REAL[name]

@@ -29,9 +29,8 @@ def write_shards(folder: Path, keys: list[int], cited: list[list[int]], rows: in
 
 
 def csr(out: Workdir, name: str) -> list[list[int]]:
-    offsets, rows = (
-        files.read_arrow(out.path / f"{name}-{kind}.arrow").column(0).to_numpy() for kind in ("indptr", "indices")
-    )
+    paths = [out.path / f"{name}-{kind}.arrow" for kind in ("indptr", "indices")]
+    offsets, rows = (files.read_arrow(path).column(0).to_numpy() for path in paths)
     return [rows[a:b].tolist() for a, b in pairwise(offsets)]
 
 
@@ -42,23 +41,20 @@ def test_both_directions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, papers: int, memory: int, workers: int
 ) -> None:
     monkeypatch.setattr(graph, "_BLOCK_BITS", 4)
-    chance = np.random.default_rng(8)
-    keys = np.unique(chance.integers(0, 2**64, 2 * papers, dtype=np.uint64))[:papers].tolist()
+    rng = np.random.default_rng(8)
+    keys = np.unique(rng.integers(0, 2**64, 2 * papers, dtype=np.uint64))[:papers].tolist()
     keys[: papers // 2] = range(papers // 2)  # small keys, and 0 among them
     row_of = {key: row for row, key in enumerate(keys)}
-    known = [*keys, 2**64 - 1, 2**40]
-    cited = [sorted({known[i] for i in chance.integers(0, len(known), chance.integers(0, 40))}) for _ in keys]
+    candidates = [*keys, 2**64 - 1, 2**40]
+    cited = [sorted({candidates[i] for i in rng.integers(0, len(candidates), rng.integers(0, 40))}) for _ in keys]
     out = Workdir.prepare(tmp_path / "out")
     counts = CitationGraph(write_shards(tmp_path, keys, cited, 64), tmp_path, workers, memory).write(out)
-    outgoing = [sorted(row_of[k] for k in c if k in row_of) for c in cited]
+    outgoing = [sorted(row_of[key] for key in listed if key in row_of) for listed in cited]
     assert csr(out, "outgoing") == outgoing
-    incoming: list[list[int]] = [[] for _ in keys]
-    for row, targets in enumerate(outgoing):
-        for target in targets:
-            incoming[target].append(row)
+    incoming = [[citing for citing, rows in enumerate(outgoing) if row in rows] for row in range(len(keys))]
     assert csr(out, "incoming") == incoming
     assert counts == {"references": sum(map(len, cited)), "references_in_corpus": sum(map(len, outgoing))}
-    assert not list(tmp_path.glob("found-*"))
+    assert not list(tmp_path.glob("rows-*"))
 
 
 @pytest.mark.parametrize("memory", [2**30, 1_000])

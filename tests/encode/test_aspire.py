@@ -1,4 +1,4 @@
-"""ASPIRE's sentence vectors against the authors' computation, one paper at a time; the sentence rule."""
+"""ASPIRE's sentences: what is cut, the rule that splits a text, and the authors' computation of one paper."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
-from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import kinds
 from pipeline.encode.aspire import split_sentences
 from pipeline.encode.base import Encoder, in_order
-from pipeline.encode.spec import Model
-from tests.encode.tiny import save_bert, words
-
-CPU = Resources(workers=2, device="cpu")
+from tests.encode.tiny import CPU, words
 
 
 def sentences(*lengths: int) -> str:
@@ -60,52 +56,24 @@ def one_by_one(folder: Path, text: Text) -> np.ndarray:
     whole = torch.tensor([[tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]])
     with torch.no_grad():
         states = model(input_ids=whole, attention_mask=torch.ones_like(whole)).last_hidden_state[0]
-    return torch.stack([states[each].mean(0) for each in places[1:] or places]).numpy()
+    return torch.stack([states[place].mean(0) for place in places[1:] or places]).numpy()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_bert(tmp_path_factory.mktemp("models") / "tiny")
+@pytest.fixture
+def encoder(folder: Path) -> Encoder:
+    aspire = kinds.find("aspire")
+    return aspire.load(aspire.resolve("aspire", {"folder": str(folder)}), None, CPU)
 
 
-def load(folder: Path, compute: str = "float32") -> tuple[Model, Encoder]:
-    model = kinds.find("aspire").resolve("aspire", {"folder": str(folder), "compute": compute})
-    return model, kinds.find("aspire").load(model, None, CPU)
+def test_what_is_cut(encoder: Encoder) -> None:
+    """Title and [SEP] are 2 tokens, so 498 are left: the last sentence of 100 is cut by one, a fourth one is gone."""
+    batches = [next(encoder.encode_batches([text])) for text in TEXTS[:12]]
+    assert [len(batch.positions) for batch in batches[:11]] == [1, 1, 1, 3, 3, 3, 2, 2, 1, 1, 1]
+    assert [batch.truncated for batch in batches[:11]] == [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
+    assert max(batch.tokens for batch in batches) <= 502
 
 
-def test_against_the_authors_computation(folder: Path) -> None:
-    model, encoder = load(folder)
-    assert model.several
-    positions, vectors = in_order(encoder.encode_batches(TEXTS), encoder.dimension)
-    expected = [one_by_one(folder, text) for text in TEXTS]
-    assert np.bincount(positions).tolist() == [len(each) for each in expected]
-    np.testing.assert_allclose(vectors, np.concatenate(expected), atol=1e-5)
-    reduced = load(folder, "bfloat16")[1].encode(TEXTS)
-    cosine = (vectors * reduced).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(reduced, axis=1)
-    assert cosine.min() >= 0.999
-
-
-def test_what_is_cut(folder: Path) -> None:
-    encoder = load(folder)[1]
-    cut = {}
-    for number, text in enumerate(TEXTS[:12]):
-        batch = next(encoder.encode_batches([text]))
-        cut[number] = (len(batch.positions), batch.truncated)
-        assert batch.tokens <= 502
-    # title and [SEP] are 2 tokens, so 498 are left: the last sentence of 100 is cut by one, a fourth one is gone
-    assert cut[3] == (3, 0)
-    assert cut[4] == (3, 0)
-    assert cut[5] == (3, 1)
-    assert cut[6] == (2, 1)
-    assert cut[7] == (2, 1)
-    assert cut[8] == (1, 1)
-    assert cut[9] == (1, 1)
-    assert cut[10] == (1, 1)
-    assert cut[0] == cut[1] == cut[2] == (1, 0)
-
-
-def test_queries_are_sentences_without_a_title(folder: Path) -> None:
-    encoder = load(folder)[1]
+def test_queries_are_sentences_without_a_title(encoder: Encoder) -> None:
     query = Text("W1 w2 w3. W4 w5?", "")
     positions, _ = in_order(encoder.encode_batches([query, Text("", "")], "query"), encoder.dimension)
     assert positions.tolist() == [0, 0, 1]

@@ -13,20 +13,19 @@ import numpy as np
 import pytest
 import sentence_transformers
 import torch
+from transformers import AutoTokenizer
 
 from pipeline.core.errors import InputError
-from pipeline.core.resources import Resources
 from pipeline.encode import registry
 from pipeline.encode.base import in_order
 from pipeline.encode.cross_encoder import CrossEncoder
+from pipeline.encode.network import BATCH_TOKENS
 from pipeline.encode.spec import CrossModel, Pair
-from tests.encode.test_sentence_transformers import cased, change
-from tests.encode.tiny import save_cross_encoder, words
+from tests.encode.tiny import CPU, change, keep_case, save_bert, save_cross_encoder, words
 
 PAIRS = [
     Pair(words(n + 1, n), paper) for n in range(8) for paper in ("", words(3, n), words(90 * n, 5), "W7 W8 😀 " * n)
 ]
-CPU = Resources(workers=2, device="cpu")
 
 
 def resaved(folder: Path) -> Path:
@@ -47,12 +46,13 @@ def short(folder: Path) -> Path:
 
 
 def lowered(folder: Path) -> Path:
-    return cased(resaved(folder))
+    return keep_case(resaved(folder))
 
 
 def scores(model: CrossModel) -> np.ndarray[Any, Any]:
-    encoder = CrossEncoder.load(model, CPU)
-    encoder._batch_tokens = 700  # several batches
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BATCH_TOKENS, "cpu", 700)  # several batches
+        encoder = CrossEncoder.load(model, CPU)
     return in_order(encoder.batches(encoder.prepare(PAIRS)), 1)[1].ravel()
 
 
@@ -75,35 +75,40 @@ def test_options_and_identity(tmp_path: Path) -> None:
     assert (reduced.spec.compute, reduced.spec.max_length) == ("bfloat16", 64)
     assert registry.resolve_cross_encoder(reduced.name) == reduced
     half = registry.resolve_cross_encoder(f"cross:{folder}", "bfloat16")
-    found, exact = scores(half), scores(plain)
-    assert not np.array_equal(found, exact)
-    np.testing.assert_allclose(found, exact, atol=0.05)
+    rounded, exact = scores(half), scores(plain)
+    assert not np.array_equal(rounded, exact)
+    np.testing.assert_allclose(rounded, exact, atol=0.05)
 
 
-def _two_labels(folder: Path) -> None:
+def two_labels(folder: Path) -> None:
     save_cross_encoder(folder, labels=2)
 
 
-def _two_modules(folder: Path) -> None:
+def two_modules(folder: Path) -> None:
     types = ("base.modules.transformer.Transformer", "base.modules.dense.Dense")
-    modules = [{"path": "", "type": f"sentence_transformers.{each}"} for each in types]
+    modules = [{"path": "", "type": f"sentence_transformers.{kind}"} for kind in types]
     (folder / "modules.json").write_text(json.dumps(modules))
+
+
+def without_head(folder: Path) -> None:
+    save_bert(folder)
+    change(folder / "config.json", architectures=["BertForSequenceClassification"], id2label={"0": "LABEL_0"})
+
+
+def setting(name: str, **values: Any) -> Callable[[Path], None]:
+    return lambda folder: change(folder / name, **values)
 
 
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [
-        (_two_labels, "must have one label, got 2"),
-        (_two_modules, "must list a Transformer alone"),
-        (lambda folder: change(folder / "config.json", architectures=["BertModel"]), "sequence classification"),
+        (two_labels, "must have one label, got 2"),
+        (two_modules, "must list a Transformer alone"),
+        (without_head, "lacks weights of its own architecture"),
+        (setting("config.json", architectures=["BertModel"]), "sequence classification"),
+        (setting("config.json", sbert_ce_default_activation_function="mine.Act"), "activation of .* is mine.Act"),
         (
-            lambda folder: change(folder / "config.json", sbert_ce_default_activation_function="mine.Act"),
-            "activation of .* is mine.Act",
-        ),
-        (
-            lambda folder: change(
-                folder / "config_sentence_transformers.json", prompts={"web": "w1 "}, default_prompt_name="web"
-            ),
+            setting("config_sentence_transformers.json", prompts={"web": "w1 "}, default_prompt_name="web"),
             "puts a prompt before queries",
         ),
     ],
@@ -112,15 +117,6 @@ def test_a_model_that_cannot_rank_is_refused(tmp_path: Path, break_it: Callable[
     folder = save_cross_encoder(tmp_path / "model")
     break_it(folder)
     with pytest.raises(InputError, match=message):
-        registry.resolve_cross_encoder(f"cross:{folder}")
-
-
-def test_a_classifier_without_its_head_is_refused(tmp_path: Path) -> None:
-    from tests.encode.tiny import save_bert
-
-    folder = save_bert(tmp_path / "model")
-    change(folder / "config.json", architectures=["BertForSequenceClassification"], id2label={"0": "LABEL_0"})
-    with pytest.raises(InputError, match="lacks weights of its own architecture"):
         CrossEncoder.load(registry.resolve_cross_encoder(f"cross:{folder}"), CPU)
 
 
@@ -131,7 +127,7 @@ def test_pairs_are_cut_as_the_tokenizer_cuts_them(tmp_path: Path, length: int) -
     sizes = (0, 1, 5, 6, 7, 8, 9, 14, 40)
     pairs = [Pair(words(first, 1), words(second, 2)) for first in sizes for second in sizes]
     queries, papers = zip(*pairs, strict=True)
-    expected = encoder._tokenizer(
+    expected = AutoTokenizer.from_pretrained(folder)(
         list(queries), list(papers), truncation="longest_first", max_length=length, return_attention_mask=False
     )
     prepared = encoder.prepare(pairs)
@@ -139,20 +135,21 @@ def test_pairs_are_cut_as_the_tokenizer_cuts_them(tmp_path: Path, length: int) -
     assert prepared.types == expected["token_type_ids"]
 
 
+LONG_PAIRS = """
+import resource, sys
+from pipeline.core.resources import Resources
+from pipeline.encode import registry
+from pipeline.encode.cross_encoder import CrossEncoder
+from pipeline.encode.spec import Pair
+encoder = CrossEncoder.load(registry.resolve_cross_encoder(sys.argv[1]), Resources(workers=1, device="cpu"))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+encoder.prepare([Pair("w7 " * 4_000, "w8 " * 4_000)] * 4)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
 def test_long_pairs_take_memory_by_their_length_alone(tmp_path: Path) -> None:
     """A tokenizer that cuts pairs keeps every part of one text with every part of the other."""
-    folder = save_cross_encoder(tmp_path / "model")
-    code = (
-        "import resource, sys\n"
-        "from pipeline.core.resources import Resources\n"
-        "from pipeline.encode import registry\n"
-        "from pipeline.encode.cross_encoder import CrossEncoder\n"
-        "from pipeline.encode.spec import Pair\n"
-        f"model = registry.resolve_cross_encoder('cross:{folder}:max_length=16')\n"
-        "encoder = CrossEncoder.load(model, Resources(workers=1, device='cpu'))\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "encoder.prepare([Pair('w7 ' * 4_000, 'w8 ' * 4_000)] * 4)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    name = f"cross:{save_cross_encoder(tmp_path / 'model')}:max_length=16"
+    done = subprocess.run([sys.executable, "-c", LONG_PAIRS, name], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 100_000  # kB

@@ -20,21 +20,15 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from pipeline.core.errors import StageError
-from pipeline.core.resources import Resources
 from pipeline.encode import network, registry
 from pipeline.encode.aspire import SentenceTokeniser
-from pipeline.encode.network import token_batches, torch_devices
-from pipeline.encode.spec import AspireSpec, TransformerSpec
+from pipeline.encode.network import open_pretrained, token_batches, torch_devices
+from pipeline.encode.spec import AspireSpec
 from pipeline.encode.tokenise import TextTokeniser, TokeniserPool
 from pipeline.encode.transformer import TransformerEncoder
 from tests.core.test_parallel import killed
-from tests.encode.test_transformer import TEXTS, load
-from tests.encode.tiny import save_bert
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_bert(tmp_path_factory.mktemp("models") / "tiny")
+from tests.encode.test_transformer import TEXTS
+from tests.encode.tiny import load
 
 
 @given(st.lists(st.lists(st.integers(0, 3), max_size=12), max_size=40), st.integers(1, 60), st.randoms())
@@ -59,16 +53,18 @@ def test_little_is_padding() -> None:
     assert padded < 1.03 * sum(map(len, tokens))
 
 
-class _Small:
+class Small:
     """A network with memory for ``most`` tokens; ``taken`` shows whether tensors of failed batches were freed."""
 
     def __init__(self, network: Any, most: int, error: RuntimeError) -> None:
         self.network, self.most, self.error = network, most, error
         self.taken: list[weakref.ref[torch.Tensor]] = []
-        self.config = network.config
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.network, name)
+
+    def to(self, *_: Any) -> Small:
+        return self
 
     def __call__(self, **named: Any) -> Any:
         if named["input_ids"].numel() > self.most:
@@ -76,6 +72,13 @@ class _Small:
             self.taken.append(weakref.ref(states))
             raise type(self.error)(*self.error.args)
         return self.network(**named)
+
+
+def small(folder: Path, most: int, error: RuntimeError, device: str = "cpu", workers: int = 1) -> tuple[Small, Any]:
+    """Return such a network and its encoder."""
+    whole, tokenizer = open_pretrained(folder)
+    limited, spec = Small(whole.eval(), most, error), registry.resolve(str(folder)).spec
+    return limited, TransformerEncoder(spec, limited, tokenizer, torch.device(device), workers)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -92,26 +95,22 @@ def test_out_of_memory_halves_the_batch(
     error: RuntimeError,
     workers: int,
 ) -> None:
-    encoder = TransformerEncoder.load(registry.resolve(str(folder)), Resources(device="cpu", workers=workers))
-    vectors, whole = encoder.encode(TEXTS), encoder._network
-    small = encoder._network = _Small(whole, 1_000, error)
+    limited, encoder = small(folder, 1_000, error, workers=workers)
     emptied = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append([each() for each in small.taken]))
-    np.testing.assert_allclose(encoder.encode(TEXTS), vectors, atol=1e-5)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append([states() for states in limited.taken]))
+    np.testing.assert_allclose(encoder.encode(TEXTS), load(folder)[1].encode(TEXTS), atol=1e-5)
     assert encoder.describe()["batch_tokens"] <= 1_024
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("out of memory")]
-    assert len(said) == len(emptied) >= 1
-    assert all(line.startswith("out of memory on cpu: going on with batches of ") for line in said)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("out of memory")]
+    assert len(lines) == len(emptied) >= 1
+    assert all(line.startswith("out of memory on cpu: going on with batches of ") for line in lines)
     if workers == 1:
-        assert not any(each is not None for each in emptied[0])
-    encoder._network = _Small(whole, 100, error)
+        assert emptied[0] == [None] * len(emptied[0])
     with pytest.raises(StageError, match="one text of 512 tokens does not fit"):
-        encoder.encode(TEXTS)
+        small(folder, 100, error)[1].encode(TEXTS)
 
 
 def test_other_errors_of_the_device_are_raised(folder: Path) -> None:
-    encoder = load(folder)
-    encoder._network = _Small(encoder._network, 0, RuntimeError("CUDA error: device-side assert triggered"))
+    _, encoder = small(folder, 0, RuntimeError("CUDA error: device-side assert triggered"))
     with pytest.raises(RuntimeError, match="device-side assert"):
         encoder.encode(TEXTS)
 
@@ -123,17 +122,16 @@ def test_a_slow_precision_is_announced(
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: "flags : avx2 avx512f avx512_bf16\n")
     assert (network.slow_on_cpu("bfloat16"), network.slow_on_cpu("float16")) == (False, True)
     monkeypatch.undo()
-    for slow, lines in ((False, 0), (True, 1)):
+    for slow in (False, True):
         monkeypatch.setattr(network, "slow_on_cpu", lambda _compute, slow=slow: slow)
-        load(folder, compute="bfloat16")
-        assert capsys.readouterr().err.count("no bfloat16 instructions") == lines
+        load(f"{folder}:compute=bfloat16")
+        assert capsys.readouterr().err.count("no bfloat16 instructions") == slow
 
 
 def test_tokens_from_worker_processes_are_the_same(folder: Path) -> None:
-    spec = registry.resolve(str(folder)).spec
-    assert isinstance(spec, TransformerSpec)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenise, sentences = TextTokeniser(spec, tokenizer), SentenceTokeniser(AspireSpec("", ""), tokenizer)
+    tokenise = TextTokeniser(registry.resolve(str(folder)).spec, tokenizer)  # type: ignore[arg-type]
+    sentences = SentenceTokeniser(AspireSpec("", ""), tokenizer)
     workers = TokeniserPool(tokenise, 2)
     assert workers(TEXTS, "paper") == tokenise(TEXTS, "paper")
     assert workers(TEXTS, "query") == tokenise(TEXTS, "query")
@@ -146,7 +144,7 @@ def test_a_killed_tokeniser_process_is_an_error() -> None:
         TokeniserPool(killed, 1)(TEXTS, "paper")
 
 
-_PARENT = """
+PARENT = """
 import os, sys, time
 from pathlib import Path
 from pipeline.encode.tokenise import TokeniserPool
@@ -163,7 +161,7 @@ if __name__ == "__main__":
 def test_tokeniser_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
     (tmp_path / "seen").mkdir()
     script = tmp_path / "parent.py"
-    script.write_text(_PARENT)
+    script.write_text(PARENT)
     command = [sys.executable, str(script), str(tmp_path / "seen")]
     parent = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.getcwd()})
     deadline = time.monotonic() + 120
@@ -186,9 +184,10 @@ def test_every_gpu_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch_devices("cpu") == ["cpu"]
 
 
-def test_threads_compute_on_their_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_compute_on_their_own_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    network._start_thread(torch.device("cuda:1"))
-    network._start_thread(torch.device("cuda"))
-    assert chosen == [torch.device("cuda:1")]
+    _, encoder = small(folder, 0, RuntimeError("never computed"), "cuda:99", workers=0)
+    with pytest.raises(RuntimeError):  # there is no such GPU
+        encoder.encode(TEXTS[:1])
+    assert chosen == [torch.device("cuda:99")]

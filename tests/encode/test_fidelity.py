@@ -6,6 +6,7 @@ recipes below are the model cards', written down again; aspire's is in ``test_as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,18 +17,21 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
-from pipeline.encode import hub, kinds, lock, registry
-from pipeline.encode.base import Encoder
-from pipeline.encode.spec import AspireSpec, Model, Role
+from pipeline.encode import hub, lock, names, registry
+from pipeline.encode.spec import Role
 from tests.encode import test_aspire
-from tests.encode.test_formats import plain_pals
-from tests.encode.test_transformer import smallest_cosine
-from tests.encode.tiny import save_adapter, save_bert, save_mpnet, save_pals, words
-
-CPU = Resources(workers=2, device="cpu")
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+from tests.encode.tiny import (
+    SMALL,
+    load,
+    save_adapter,
+    save_bert,
+    save_mpnet,
+    save_pals,
+    smallest_cosine,
+    snapshot,
+    words,
+)
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -104,38 +108,17 @@ def texts_around(limit: int) -> list[Text]:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("hub")
+    """Return a cache with a model of every hub id, and with its adapters where the package is installed."""
+    cache = tmp_path_factory.mktemp("hub")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_HUB_CACHE", str(folder))
+        patch.setenv("HF_HUB_CACHE", str(cache))
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        patch.setattr(lock, "FILE", folder / "models.lock")
+        patch.setattr(lock, "FILE", cache / "models.lock")
         patch.setattr(hub, "packaged", lambda name: None)
-        for seed, (hub_id, _) in enumerate(registry.repositories(), 1):
-            (repository(folder, hub_id) / "refs").mkdir(parents=True)
-            (repository(folder, hub_id) / "refs" / "main").write_text(COMMIT)
-            entry = next(each for each in entries() if hub_id in (each.get("hub"), each.get("adapter")))
-            if hub_id == entry.get("adapter"):
-                continue
+        for seed, hub_id in enumerate({entry["hub"]: None for entry in names.entries().values() if "hub" in entry}):
             save = save_mpnet if "mpnet" in hub_id else save_pals if "pals" in hub_id else partial(save_bert, seed=seed)
-            save(snapshot(folder, hub_id))
-        yield folder
-
-
-def entries() -> list[dict[str, Any]]:
-    return [registry._entry(name) for name in registry.names()]
-
-
-def repository(folder: Path, hub_id: str) -> Path:
-    return folder / f"models--{hub_id.replace('/', '--')}"
-
-
-def snapshot(folder: Path, hub_id: str) -> Path:
-    return repository(folder, hub_id) / "snapshots" / COMMIT
-
-
-def load(name: str, precision: str | None = None) -> tuple[Model, Encoder]:
-    model = registry.resolve(name, precision)
-    return model, kinds.find(model.spec.kind).load(model, None, CPU)
+            save(snapshot(cache, hub_id))
+        yield cache
 
 
 def plain_network(cache: Path, entry: dict[str, Any]) -> tuple[Any, Any]:
@@ -151,11 +134,44 @@ def plain_network(cache: Path, entry: dict[str, Any]) -> tuple[Any, Any]:
     return tokenizer, network.eval()
 
 
+def plain_pals(folder: Path, text: str, task: int) -> Vectors:
+    """Return the vector of a text by matrix products over the published weights, one head at a time."""
+    state = {name: weight.double() for name, weight in torch.load(folder / "pytorch_model.bin").items()}
+
+    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        return torch.nn.functional.layer_norm(
+            x, x.shape[-1:], state[f"{name}.LayerNorm.weight"], state[f"{name}.LayerNorm.bias"], 1e-12
+        )
+
+    def gelu(x: torch.Tensor) -> torch.Tensor:
+        return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
+
+    def attention(x: torch.Tensor, name: str, heads: int) -> torch.Tensor:
+        q, k, v = (linear(x, f"{name}.{part}").chunk(heads, -1) for part in ("query", "key", "value"))
+        return torch.cat([(a @ b.T / a.shape[1] ** 0.5).softmax(-1) @ c for a, b, c in zip(q, k, v, strict=True)], -1)
+
+    ids = AutoTokenizer.from_pretrained(folder)(text, truncation=True, max_length=512)["input_ids"]
+    rows = {"word": ids, "position": range(len(ids)), "token_type": [0] * len(ids)}
+    x = norm(sum(state[f"embeddings.{name}_embeddings.weight"][list(r)] for name, r in rows.items()), "embeddings")
+    for number in range(SMALL["num_hidden_layers"]):
+        layer = f"encoder.layer.{number}"
+        mixed = attention(x, f"{layer}.attention.self", int(SMALL["num_attention_heads"]))
+        attended = norm(linear(mixed, f"{layer}.attention.output.dense") + x, f"{layer}.attention.output")
+        small = attention(linear(x, f"encoder.mult_aug_dense.{task}"), f"{layer}.multi_layers.{task}.attn", 6)
+        pal = gelu(linear(small, f"encoder.mult_aug_dense2.{task}"))
+        inner = linear(gelu(linear(attended, f"{layer}.intermediate.dense")), f"{layer}.output.dense")
+        x = norm(inner + attended + pal, f"{layer}.output")
+    return x[0].numpy()
+
+
 def reference(cache: Path, name: str, texts: Sequence[Text], role: Role) -> Vectors:
     if name in ENSEMBLE:
         parts = [reference(cache, part, texts, role) for part in ENSEMBLE[name]]
         return np.mean(parts, axis=0, dtype=np.float32)
-    entry = registry._entry(name)
+    entry = names.entries()[name]
     if role == "query" and "query" in entry:
         return reference(cache, entry["query"], texts, role)
     folder = snapshot(cache, entry["hub"])
@@ -183,15 +199,15 @@ def test_no_entry_is_left_out() -> None:
 
 @pytest.mark.parametrize("name", [*RECIPES, *ASPIRE, *ENSEMBLE])
 def test_vectors_are_those_of_the_authors(cache: Path, name: str) -> None:
-    for part in ENSEMBLE.get(name, (name,)):
-        for used in (part, registry._entry(part).get("query", part)):
-            adapter = registry._entry(used).get("adapter")
-            if adapter:
-                pytest.importorskip("adapters")
-                place = snapshot(cache, adapter)
-                place.is_dir() or save_adapter(place, snapshot(cache, registry._entry(used)["hub"]), seed=len(adapter))
+    parts = ENSEMBLE.get(name, (name,))
+    for part in (*parts, *(names.entries()[part].get("query", part) for part in parts)):
+        entry = names.entries()[part]
+        if "adapter" in entry:
+            pytest.importorskip("adapters")
+            folder = snapshot(cache, entry["adapter"])
+            folder.is_dir() or save_adapter(folder, snapshot(cache, entry["hub"]), seed=len(entry["adapter"]))
     model, encoder = load(name)
-    texts = texts_around(model.spec.max_tokens + 2 if isinstance(model.spec, AspireSpec) else limit_of(name))
+    texts = test_aspire.TEXTS if name in ASPIRE else texts_around(RECIPES[parts[0]].length)
     expected = reference(cache, name, texts, "paper")
     close = 1e-4 if name in PALS else 1e-5
     np.testing.assert_allclose(encoder.encode(texts), expected, atol=close)
@@ -200,9 +216,4 @@ def test_vectors_are_those_of_the_authors(cache: Path, name: str) -> None:
     assert not np.array_equal(reduced, expected)
     if name not in ASPIRE:
         queries = load(model.query)[1] if model.query else encoder
-        asked_for = queries.encode(texts, "query")
-        np.testing.assert_allclose(asked_for, reference(cache, name, texts, "query"), atol=close)
-
-
-def limit_of(name: str) -> int:
-    return RECIPES[ENSEMBLE.get(name, (name,))[0]].length
+        np.testing.assert_allclose(queries.encode(texts, "query"), reference(cache, name, texts, "query"), atol=close)

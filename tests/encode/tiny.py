@@ -1,10 +1,12 @@
-"""A small real BERT with random weights, saved as the hub saves models."""
+"""Small real models with random weights, saved as the hub saves models, and how tests load them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from transformers import (
     BertConfig,
@@ -16,6 +18,12 @@ from transformers import (
     MPNetTokenizerFast,
 )
 
+from pipeline.core.resources import Resources
+from pipeline.encode import kinds, registry
+from pipeline.encode.spec import Model
+
+CPU = Resources(workers=2, device="cpu")
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WORDS = tuple(f"w{number}" for number in range(200))
 CODES = ("[PRX]", "[QRY]", "[CLF]", "[RGN]")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CODES)
@@ -32,6 +40,31 @@ SMALL = {
     "initializer_range": 0.2,
 }
 """2 layers and 32 dimensions; weights large enough that vectors differ."""
+
+
+def load(name: str | Path, precision: str | None = None) -> tuple[Model, Any]:
+    """Return a model by name and its encoder on the CPU."""
+    model = registry.resolve(str(name), precision)
+    return model, kinds.find(model.spec.kind).load(model, None, CPU)
+
+
+def smallest_cosine(vectors: np.ndarray[Any, Any], others: np.ndarray[Any, Any]) -> float:
+    """Return the smallest cosine of two vectors of one row."""
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(others, axis=1)
+    return float(((vectors * others).sum(1) / lengths).min())
+
+
+def change(path: Path, **values: Any) -> None:
+    """Set values of a JSON file."""
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.is_file() else {}), **values}))
+
+
+def keep_case(folder: Path) -> Path:
+    """Give a model a tokenizer that keeps case, and the setting that lower-cases text first."""
+    tokenizer = BertTokenizerFast(str(folder / "vocab.txt"), do_lower_case=False, model_max_length=128)
+    tokenizer.save_pretrained(folder)
+    change(folder / "sentence_bert_config.json", do_lower_case=True)
+    return folder
 
 
 def save_bert(folder: Path, *, tokenizer: bool = True, seed: int = 1, positions: int = 512) -> Path:
@@ -61,12 +94,17 @@ def save_mpnet(folder: Path) -> Path:
     return folder
 
 
-def save_in_cache(cache: Path, hub_id: str, commit: str, **options: bool | int) -> Path:
-    """Save such a BERT below a Hugging Face cache folder, as revision ``main``, and return its snapshot folder."""
+def snapshot(cache: Path, hub_id: str, commit: str = COMMIT) -> Path:
+    """Make a commit the revision ``main`` of a repository in a Hugging Face cache, and return its folder."""
     repository = cache / f"models--{hub_id.replace('/', '--')}"
-    (repository / "refs").mkdir(parents=True)
+    (repository / "refs").mkdir(parents=True, exist_ok=True)
     (repository / "refs" / "main").write_text(commit)
-    return save_bert(repository / "snapshots" / commit, **options)  # type: ignore[arg-type]
+    return repository / "snapshots" / commit
+
+
+def save_in_cache(cache: Path, hub_id: str, commit: str = COMMIT, **options: bool | int) -> Path:
+    """Save such a BERT as revision ``main`` of a repository in a Hugging Face cache, and return its folder."""
+    return save_bert(snapshot(cache, hub_id, commit), **options)  # type: ignore[arg-type]
 
 
 def words(count: int, start: int = 0) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pipeline.exchange.rankings import FORMATS, write_ranking
 from pipeline.exchange.runs import read_run
 from pipeline.measure.inputs import Run
 from tests.builders import make_corpus, make_pool
-from tests.measure.cases import random_case, ranking_table
+from tests.measure.cases import of_pool, random_case, ranking_table
 
 IDS = ["10", "9", "A b", "a%20b", "doi:10.1000/é", "q 1", "zz", "~", "日本"]
 
@@ -31,10 +32,10 @@ def pool(tmp_path: Path) -> Pool:
     return Pool(make_pool(tmp_path, corpus, ["10", "q 1"], IDS, qrels=[("10", "9", 1)]), Corpus(corpus))
 
 
-def found(pool: Pool, table: Any) -> list[tuple[int, str, float, int]]:
-    ids = pool.corpus.ids(table.column("row").to_numpy())
-    columns = (table.column(name).to_pylist() for name in ("query", "score", "rank"))
-    return [(query, doc, score, rank) for doc, query, score, rank in zip(ids, *columns, strict=True)]
+def entries(pool: Pool, table: Any) -> list[tuple[int, str, float, int]]:
+    """Return query, document, score and rank of each entry."""
+    query, score, rank = (table.column(name).to_pylist() for name in ("query", "score", "rank"))
+    return list(zip(query, pool.corpus.ids(table.column("row").to_numpy()), score, rank, strict=True))
 
 
 def test_lines_in_any_order_are_ranked_in_ours(pool: Pool, tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_lines_in_any_order_are_ranked_in_ours(pool: Pool, tmp_path: Path) -> No
     lines += ["10 Q0 10 1 3.0 x", "q%201 Q0 ~ 1 -0.0 x"]
     (tmp_path / "my.run").write_text("\n".join(lines), encoding="utf-8")
     table, counts = read_run(tmp_path / "my.run", pool, 500)
-    assert found(pool, table) == [
+    assert entries(pool, table) == [
         (0, "9", 2.0, 1), (0, "zz", 1.0, 2), (0, "a%20b", 1.0, 3), (1, "~", 0.0, 1), (1, "A b", -1.0, 2),
     ]  # fmt: skip
     expected = {"read": 6, "unknown_queries": 0, "unknown_documents": 0, "excluded": 1, "beyond_depth": 0, "tied": 2}
@@ -56,9 +57,7 @@ def test_lines_in_any_order_are_ranked_in_ours(pool: Pool, tmp_path: Path) -> No
 @pytest.mark.parametrize("levels", [1, 3, 1000])
 def test_every_format_is_read_back_as_it_was(pool: Pool, tmp_path: Path, output: str, levels: int) -> None:
     run, _ = random_case(levels, queries=2, rows=9, depth=9, positives=2, score_levels=levels)
-    run = [{int(pool.candidates[row]): score for row, score in each.items()} for each in run]
-    run = [{row: score for row, score in each.items() if row != pool.query_rows[q]} for q, each in enumerate(run)]
-    ranking = ranking_table(run)
+    ranking = ranking_table(of_pool(pool, run))
     path = tmp_path / f"out.{FORMATS[output]}"
     write_ranking(path, ranking, pool, "x", output)
     table, counts = read_run(path, pool, 500)
@@ -136,36 +135,29 @@ def test_bad_parquet_is_refused(pool: Pool, tmp_path: Path, columns: dict[str, l
 
 def test_integer_ids_of_a_table_are_texts(pool: Pool, tmp_path: Path) -> None:
     pl.DataFrame({"qid": [10], "docno": [9], "score": [3]}).write_parquet(tmp_path / "run.parq")
-    assert found(pool, read_run(tmp_path / "run.parq", pool, 500)[0]) == [(0, "9", 3.0, 1)]
+    assert entries(pool, read_run(tmp_path / "run.parq", pool, 500)[0]) == [(0, "9", 3.0, 1)]
 
 
 def test_what_is_unknown_is_counted_where_it_is_allowed(pool: Pool, tmp_path: Path) -> None:
     run = {"10": {"9": 2.0, "out": 3.0, "nowhere": 4.0}, "?": {"9": 1.0, "nowhere": 1.0}}
     (tmp_path / "run.json.gz").write_bytes(gzip.compress(json.dumps(run).encode()))
     table, counts = read_run(tmp_path / "run.json.gz", pool, 500, allow_unknown=True)
-    assert found(pool, table) == [(0, "9", 2.0, 1)]
+    assert entries(pool, table) == [(0, "9", 2.0, 1)]
     assert (counts["read"], counts["unknown_queries"], counts["unknown_documents"]) == (5, 2, 2)
 
 
 def test_files_that_cannot_be_read(pool: Pool, tmp_path: Path) -> None:
     whole = gzip.compress(b"10 Q0 9 1 1 x\n" * 100)
-    contents = {
-        "empty.trec": b"",
-        "cut.trec.gz": whole[:-10],
-        "no.json.gz": b"no",
-        "no.parquet": b"no",
-        "no.lz4": b"no",
-    }
-    contents["flipped.json.gz"] = whole[:15] + b"\xff\xff" + whole[17:]
+    contents = dict.fromkeys(("no.json.gz", "no.parquet", "no.lz4"), b"no") | {"empty.trec": b""}
+    contents |= {"cut.trec.gz": whole[:-10], "flipped.json.gz": whole[:15] + b"\xff\xff" + whole[17:]}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     save_lz4([1], str(tmp_path / "list.lz4"))
     save_lz4({1: {"9": 1.0}}, str(tmp_path / "number.lz4"))
     (tmp_path / "folder.trec").mkdir()
     for name in (*contents, "list.lz4", "number.lz4", "folder.trec", "none.run", "run.parquet.gz"):
-        with pytest.raises(InputError) as error:
+        with pytest.raises(InputError, match=re.escape(name)):
             read_run(tmp_path / name, pool, 500)
-        assert name in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["run.json.gz", "run.lz4", "run.trec.gz", "run.parquet"])

@@ -31,7 +31,7 @@ from pipeline.sources.beir import Beir
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.pool import pool_task
 from tests.builders import made_up_paper, make_corpus, make_pool
-from tests.measure.cases import random_case, ranking_table
+from tests.measure.cases import of_pool, random_case, ranking_table
 
 QUERIES = 12
 NAMES = "map,ndcg,mrr,p@1,r@30"
@@ -42,11 +42,11 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
     """Queries that are papers, some of them candidates; ids with zeros in front and with white space."""
     root = tmp_path_factory.mktemp("pool")
     ids = [f"{n:05d}" for n in range(QUERIES)] + [f"id {n} %20" if n % 2 else f"NA!{n}" for n in range(60)] + ["null"]
-    papers = [{**made_up_paper(n), "paper_id": each} for n, each in enumerate(ids)]
+    papers = [{**made_up_paper(n), "paper_id": paper_id} for n, paper_id in enumerate(ids)]
     rng = np.random.default_rng(5)
     cited = [(ids[q], ids[int(r)]) for q in range(QUERIES) for r in rng.choice(np.arange(QUERIES, 70), 5, False)]
     corpus = make_corpus(root, papers, cited, shard_rows=20)
-    exclusions = [(each, each) for each in ids[:4]] + [(ids[0], "null")]
+    exclusions = [(query, query) for query in ids[:4]] + [(ids[0], "null")]
     settings = {"exclusions": exclusions, "field": "Physics"}
     return Pool(make_pool(root, corpus, ids[:QUERIES], [*ids[:4], *ids[QUERIES:]], **settings), Corpus(corpus))
 
@@ -54,9 +54,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
 def ranked(pool: Pool, levels: int) -> tuple[list[dict[int, float]], dict[str, np.ndarray]]:
     """Return a run with many ties, without excluded papers, and our scores of it."""
     run, _ = random_case(levels, queries=QUERIES, rows=len(pool.candidates), depth=50, positives=3, score_levels=levels)
-    gone = [{int(pool.query_rows[q]), *map(int, pool.excluded(q))} for q in range(QUERIES)]
-    run = [{int(pool.candidates[row]): score for row, score in each.items()} for each in run]
-    run = [{row: score for row, score in each.items() if row not in gone[q]} for q, each in enumerate(run)]
+    run = of_pool(pool, run)
     measures = parse_measures(NAMES)
     qrels, ours = Qrels.from_table(pool.qrels, QUERIES), Run.from_table(ranking_table(run), QUERIES)
     return run, dict(zip(map(str, measures), evaluate(qrels, ours, measures), strict=True))
@@ -69,50 +67,48 @@ def beir(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def plain_qrels(pool: Pool) -> dict[str, dict[str, int]]:
+    grades: dict[str, dict[str, int]] = defaultdict(dict)
+    ids, queries = pool.corpus.ids(np.arange(len(pool.corpus))), pool.query_ids()
+    for judgement in pool.qrels.to_pylist():
+        grades[queries[judgement["query"]]][ids[judgement["row"]]] = judgement["grade"]
+    return dict(grades)
+
+
 @pytest.mark.parametrize("levels", [1, 4, 10_000])
 def test_trec_eval_ir_measures_and_ranx_give_our_figures(
     pool: Pool, tmp_path: Path, plain_ranx: Any, levels: int
 ) -> None:
     run, ours = ranked(pool, levels)
-    ranking = ranking_table(run)
+    ranking, means = ranking_table(run), {name: values.mean() for name, values in ours.items()}
     write_pool(tmp_path, pool, "trec")
     for name in ("run.trec", "run.trec.gz", "run.json", "run.lz4"):
         write_ranking(tmp_path / name, ranking, pool, "ours", name.partition(".")[2].replace("lz4", "ranx"))
 
-    with (tmp_path / "qrels.txt").open() as qrels, (tmp_path / "run.trec").open() as file:
-        judged, theirs = pytrec_eval.parse_qrel(qrels), pytrec_eval.parse_run(file)
+    with (tmp_path / "qrels.txt").open() as file, (tmp_path / "run.trec").open() as lines:
+        judged, theirs = pytrec_eval.parse_qrel(file), pytrec_eval.parse_run(lines)
     names = {"map": "map", "ndcg": "ndcg", "recip_rank": "mrr", "P_1": "precision@1", "recall_30": "recall@30"}
-    found = pytrec_eval.RelevanceEvaluator(judged, set(names)).evaluate(theirs)
+    by_trec_eval = pytrec_eval.RelevanceEvaluator(judged, set(names)).evaluate(theirs)
     for place, query in enumerate(pool.query_ids()):
         if run[place]:
-            for name, own in names.items():
-                assert found[query][name] == pytest.approx(ours[own][place], abs=1e-9)
+            expected = {name: ours[measure][place] for name, measure in names.items()}
+            assert {name: by_trec_eval[query][name] for name in names} == pytest.approx(expected, abs=1e-9)
 
-    by_ir_measures = {"map": "AP", "ndcg": "nDCG", "mrr": "RR", "precision@1": "P@1", "recall@30": "R@30"}
+    names = {"AP": "map", "nDCG": "ndcg", "RR": "mrr", "P@1": "precision@1", "R@30": "recall@30"}
+    measures = {ir_measures.parse_measure(name): measure for name, measure in names.items()}
     for name in ("run.trec", "run.trec.gz"):
-        lines = list(ir_measures.read_trec_run(str(tmp_path / name)))
-        values = ir_measures.calc_aggregate(
-            [ir_measures.parse_measure(each) for each in by_ir_measures.values()],
-            list(ir_measures.read_trec_qrels(str(tmp_path / "qrels.txt"))), lines,
-        )  # fmt: skip
-        for own, measure in by_ir_measures.items():
-            assert values[ir_measures.parse_measure(measure)] == pytest.approx(ours[own].mean(), abs=1e-9)
+        files = (
+            ir_measures.read_trec_qrels(str(tmp_path / "qrels.txt")),
+            ir_measures.read_trec_run(str(tmp_path / name)),
+        )
+        values = ir_measures.calc_aggregate(list(measures), *map(list, files))
+        assert {measures[measure]: value for measure, value in values.items()} == pytest.approx(means, abs=1e-9)
 
     qrels_of_ranx = plain_ranx.Qrels.from_dict(plain_qrels(pool))
-    objects = [plain_ranx.Run.from_file(str(tmp_path / name)) for name in ("run.json", "run.lz4")]
-    for each in (*objects, to_ranx(ranking, pool, "ours")):
-        asked = ["map", "mrr", "ndcg", "precision@1", "recall@30"]
-        by_ranx = plain_ranx.evaluate(qrels_of_ranx, each, asked, make_comparable=True)
-        for own, value in by_ranx.items():
-            assert value == pytest.approx(ours[own].mean(), abs=1e-9)
-
-
-def plain_qrels(pool: Pool) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = defaultdict(dict)
-    ids, queries = pool.corpus.ids(np.arange(len(pool.corpus))), pool.query_ids()
-    for each in pool.qrels.to_pylist():
-        found[queries[each["query"]]][ids[each["row"]]] = each["grade"]
-    return dict(found)
+    runs = [plain_ranx.Run.from_file(str(tmp_path / name)) for name in ("run.json", "run.lz4")]
+    for given in (*runs, to_ranx(ranking, pool, "ours")):
+        by_ranx = plain_ranx.evaluate(qrels_of_ranx, given, list(means), make_comparable=True)
+        assert dict(by_ranx) == pytest.approx(means, abs=1e-9)
 
 
 def test_an_exported_pool_is_built_again_as_it_was(pool: Pool, beir: Path, tmp_path: Path) -> None:
@@ -120,21 +116,20 @@ def test_an_exported_pool_is_built_again_as_it_was(pool: Pool, beir: Path, tmp_p
     corpus = runner.make(corpus_task("again", Beir(beir)))
     config = PoolConfig(queries_are="texts", year=None, size="all", queries="all")
     again = Pool(runner.make(pool_task(corpus, config)), Corpus(corpus))
-    assert again.query_ids() == pool.query_ids()
-    assert again.corpus.ids(again.candidates) == pool.corpus.ids(pool.candidates)
-    assert plain_qrels(again) == plain_qrels(pool)
-    texts = [[text for block in each.candidate_texts() for text in block] for each in (again, pool)]
-    assert texts[0] == texts[1]
-    asked = [[" ".join(text).strip() for block in each.query_texts() for text in block] for each in (again, pool)]
-    assert asked[0] == asked[1]
-    excluded = [[each.corpus.ids(each.excluded(query)) for query in range(QUERIES)] for each in (again, pool)]
-    assert excluded[0] == [sorted(each) for each in excluded[1]]
+
+    def content(of: Pool) -> tuple[Any, ...]:
+        texts = [text for block in of.candidate_texts() for text in block]
+        asked = [" ".join(text).strip() for block in of.query_texts() for text in block]
+        excluded = [sorted(of.corpus.ids(of.excluded(query))) for query in range(QUERIES)]
+        return of.query_ids(), asked, of.corpus.ids(of.candidates), texts, plain_qrels(of), excluded
+
+    assert content(again) == content(pool)
     assert again.artifact.manifest.counts["excluded_given"] == 1
     run, _ = ranked(pool, 4)
-    row_of = dict(zip(pool.corpus.ids(pool.candidates), again.candidates.tolist(), strict=True))
     write_ranking(tmp_path / "run.json", ranking_table(run), pool, "x", "json")
-    found = {q: {row_of[d] for d in docs} for q, docs in json.loads((tmp_path / "run.json").read_text()).items()}
-    assert [len(found[q]) for q in again.query_ids()] == [len(each) for each in run]
+    written = json.loads((tmp_path / "run.json").read_text())
+    assert {document for documents in written.values() for document in documents} <= {*content(again)[2]}
+    assert [len(written[query]) for query in again.query_ids()] == [len(scores) for scores in run]
 
 
 def test_mteb_loads_and_evaluates_an_exported_pool(
@@ -142,23 +137,21 @@ def test_mteb_loads_and_evaluates_an_exported_pool(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
+    nothing = ("date", "domains", "task_subtypes", "license", "annotations_creators", "dialect", "sample_creation")
     metadata = mteb.TaskMetadata(
         name="Exported", description="An exported pool.", type="Retrieval", category="t2t", modalities=["text"],
-        reference=None, dataset={"path": str(beir), "revision": "main"}, eval_splits=["test"], eval_langs=["eng-Latn"],
-        main_score="map_at_1000", date=None, domains=None, task_subtypes=None, license=None, annotations_creators=None,
-        dialect=None, sample_creation=None, bibtex_citation=None,
+        dataset={"path": str(beir), "revision": "main"}, eval_splits=["test"], eval_langs=["eng-Latn"],
+        main_score="map_at_1000", **dict.fromkeys(("reference", "bibtex_citation", *nothing)),
     )  # fmt: skip
     task = type("Exported", (AbsTaskRetrieval,), {"metadata": metadata})()
     task.load_data()
     split = task.dataset["default"]["test"]
-    assert sorted(split["corpus"]["id"]) == sorted(pool.corpus.ids(pool.candidates))
+    texts = [text for block in pool.candidate_texts() for text in block]
+    documents = {document["id"]: (document["title"], document["text"]) for document in split["corpus"]}
+    assert documents == dict(zip(pool.corpus.ids(pool.candidates), texts, strict=True))
     assert sorted(split["queries"]["id"]) == pool.query_ids()
     assert split["relevant_docs"] == plain_qrels(pool)
-    titles = {each["id"]: (each["title"], each["text"]) for each in split["corpus"]}
-    texts = [text for block in pool.candidate_texts() for text in block]
-    assert [titles[each] for each in pool.corpus.ids(pool.candidates)] == texts
     run, ours = ranked(pool, 10_000)
-    scores = run_dict(ranking_table(run), pool)
 
     class Ours:
         mteb_model_meta = None
@@ -166,16 +159,15 @@ def test_mteb_loads_and_evaluates_an_exported_pool(
         def index(self, *args: object, **settings: object) -> None: ...
 
         def search(self, queries: object, **settings: object) -> dict[str, dict[str, float]]:
-            return scores
+            return run_dict(ranking_table(run), pool)
 
-    found = task.evaluate(Ours(), "test", encode_kwargs={})["default"]
-    assert found["map_at_1000"] == pytest.approx(ours["map"].mean(), abs=1e-5)  # mteb rounds to five digits
-    assert found["recall_at_1000"] >= found["recall_at_10"] > 0
+    scores = task.evaluate(Ours(), "test", encode_kwargs={})["default"]
+    assert scores["map_at_1000"] == pytest.approx(ours["map"].mean(), abs=1e-5)  # mteb rounds to five digits
+    assert scores["recall_at_1000"] >= scores["recall_at_10"] > 0
 
 
 def test_tables_of_a_pool(pool: Pool, tmp_path: Path) -> None:
-    written = write_pool(tmp_path, pool, "parquet")
-    queries, candidates, qrels, exclusions = map(pl.read_parquet, written)
+    queries, candidates, qrels, exclusions = map(pl.read_parquet, write_pool(tmp_path, pool, "parquet"))
     assert queries.columns == ["query_id", "title", "abstract", "year", "field"]
     assert queries["query_id"].to_list() == pool.query_ids()
     assert set(queries["field"]) == {"Physics"}
@@ -185,12 +177,12 @@ def test_tables_of_a_pool(pool: Pool, tmp_path: Path) -> None:
     assert (qrels.columns, len(qrels), len(exclusions)) == (["query_id", "doc_id", "grade"], 60, 5)
 
 
-def test_ids_that_a_beir_folder_cannot_hold(tmp_path: Path) -> None:
-    for number, paper in enumerate(("a\tb", '"quoted', "line\n")):
-        corpus = make_corpus(tmp_path / str(number), [{"paper_id": paper}, {"paper_id": "q"}])
-        bad = Pool(make_pool(tmp_path / str(number), corpus, ["q"], qrels=[("q", paper, 1)]), Corpus(corpus))
-        with pytest.raises(InputError, match="must be without tabs.*--format[ =]trec or parquet"):
-            write_pool(tmp_path / "out", bad)
+@pytest.mark.parametrize("paper", ["a\tb", '"quoted', "line\n"])
+def test_ids_that_a_beir_folder_cannot_hold(tmp_path: Path, paper: str) -> None:
+    corpus = make_corpus(tmp_path, [{"paper_id": paper}, {"paper_id": "q"}])
+    pool = Pool(make_pool(tmp_path, corpus, ["q"], qrels=[("q", paper, 1)]), Corpus(corpus))
+    with pytest.raises(InputError, match="must be without tabs.*--format[ =]trec or parquet"):
+        write_pool(tmp_path / "out", pool)
 
 
 def test_queries_without_a_judgement_and_texts_that_are_no_papers(tmp_path: Path) -> None:

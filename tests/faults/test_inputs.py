@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.run import Result, flags, mdcr, mdcr_json, one_line_error
 from tests.faults import bounds
-from tests.faults.hostile import BENCHMARKS, OPTIONS, Input, inputs
+from tests.faults.hostile import BENCHMARKS, Input, inputs
 from tests.faults.imports import Import, imports
 from tests.faults.tally import Tally
 from tests.faults.workspace import leftovers
@@ -62,19 +62,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tiny")
     mdcr_json(root, *flags("corpus --source synthetic --papers 500 --seed 5 --corpus tiny --workers 1"))
     return root
-
-
-@pytest.mark.parametrize(("words", "said"), OPTIONS)
-def test_an_option_is_refused(words: str, said: str, tiny: Path, tally: Tally) -> None:
-    before = published(tiny)
-    tally.count("tried")
-    given = flags(words)
-    if given[0] in ("pool", "eval"):  # the row's own options come last and count
-        given = [given[0], *flags("--queries 10 --size all --samples 1"), *given[1:]]
-    refused(mdcr(tiny, *given), said)
-    assert published(tiny) == before
-    assert not leftovers(tiny)
-    tally.count("refused")
 
 
 @pytest.mark.parametrize(("name", "content", "said"), BENCHMARKS, ids=[name for name, _, _ in BENCHMARKS])

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytrec_eval
 
 from pipeline.core.schema import JUDGEMENTS, RANKING
+from pipeline.corpus.pool import Pool
 from pipeline.measure import inputs as measured
 from pipeline.measure.measures import Measure
 
@@ -24,11 +25,11 @@ def ranking_table(run: Run) -> pa.Table:
     for query, scores in enumerate(run):
         order = sorted(((np.float32(score), row) for row, score in scores.items()), reverse=True)
         entries += [(query, row, score, rank) for rank, (score, row) in enumerate(order, 1)]
-    return _table(entries, RANKING)
+    return table(entries, RANKING)
 
 
 def qrels_table(grades: Grades) -> pa.Table:
-    return _table([(query, row, each[row]) for query, each in enumerate(grades) for row in sorted(each)], JUDGEMENTS)
+    return table([(query, row, of[row]) for query, of in enumerate(grades) for row in sorted(of)], JUDGEMENTS)
 
 
 def inputs(run: Run, grades: Grades) -> tuple[measured.Qrels, measured.Run]:
@@ -52,10 +53,18 @@ def random_case(
     return run, grades
 
 
+def of_pool(pool: Pool, run: Run) -> Run:
+    """Return a run over positions in a pool's candidates as one over rows, without what each query excludes."""
+    rows, queries = pool.candidates.tolist(), pool.query_rows.tolist()
+    gone = [{query, *pool.excluded(place).tolist()} for place, query in enumerate(queries)]
+    by_row = [{rows[place]: score for place, score in scores.items()} for scores in run]
+    return [{row: scores[row] for row in scores.keys() - gone[place]} for place, scores in enumerate(by_row)]
+
+
 def trec_eval(run: Run, grades: Grades, measures: Sequence[Measure]) -> np.ndarray:
     """Values by trec_eval's own code, ``[measures, queries]``."""
-    docno = [{_docno(row): score for row, score in each.items()} for each in run]
-    judged = {str(query): {_docno(row): grade for row, grade in each.items()} for query, each in enumerate(grades)}
+    docno = [{_docno(row): score for row, score in scores.items()} for scores in run]
+    judged = {str(query): {_docno(row): grade for row, grade in of.items()} for query, of in enumerate(grades)}
     return np.array([[_trec_value(docno[q], judged, q, measure) for q in range(len(run))] for measure in measures])
 
 
@@ -72,8 +81,8 @@ def _trec_value(
     names = [cut.format(k)] if k is not None else [uncut]
     if measure.name == "f1":
         names = [f"P_{k}", f"recall_{k}"] if k is not None else ["set_P", "set_recall"]
-    found = pytrec_eval.RelevanceEvaluator({str(q): judged[str(q)]}, set(names)).evaluate({str(q): dict(scores)})
-    values = [found[str(q)][name] for name in names]
+    evaluator = pytrec_eval.RelevanceEvaluator({str(q): judged[str(q)]}, set(names))
+    values = [evaluator.evaluate({str(q): dict(scores)})[str(q)][name] for name in names]
     if measure.name == "f1":
         return 2 * values[0] * values[1] / sum(values) if sum(values) else 0.0
     return values[0]
@@ -95,6 +104,6 @@ def _docno(row: int) -> str:
     return f"{row:08d}"
 
 
-def _table(rows: list[tuple], schema: pa.Schema) -> pa.Table:
+def table(rows: list[tuple], schema: pa.Schema) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.table([pa.array(values, f.type) for values, f in zip(columns, schema, strict=True)], schema)

@@ -13,18 +13,13 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.measure import hits, ranx_engine
-from pipeline.measure.engines import ENGINES, evaluate
+from pipeline.measure.engines import ENGINES, average_precision, evaluate
 from pipeline.measure.hits import Hits
 from pipeline.measure.measures import MEASURES, Definition, Measure, parse_measures
-from pipeline.measure.ranks import average_precision
 from tests.measure.cases import Grades, Run, inputs, random_case, trec_eval
 
-ALL = tuple(
-    Measure(each.name, cutoff)
-    for each in MEASURES.values()
-    for cutoff in ((None, 5) if each.cuts else (None,))
-    if each.ranx
-)
+KINDS = [kind for kind in MEASURES.values() if kind.ranx]
+ALL = tuple(Measure(kind.name, cutoff) for kind in KINDS for cutoff in ((None, 5) if kind.cuts else (None,)))
 
 
 def assert_all_agree(run: Run, grades: Grades) -> None:
@@ -140,23 +135,22 @@ def test_compiled_ranx_gives_the_same_bits_on_any_number_of_threads() -> None:
     import numba
 
     run, grades = random_case(5, queries=300, rows=200, depth=150, positives=40, score_levels=10_000)
-    case = inputs(run, [{row: min(grade, 1) for row, grade in each.items()} for each in grades])
-    measures = parse_measures("map,ndcg,recall@30")
-    by_table, before = evaluate(*case, measures), numba.get_num_threads()
-    assert evaluate(*case, measures, "ranx").tobytes() == by_table.tobytes()
-    assert numba.get_num_threads() == before
-    numba.set_num_threads(1)
+    case = inputs(run, [{row: min(grade, 1) for row, grade in judged.items()} for judged in grades])
+    measures, before = parse_measures("map,ndcg,recall@30"), numba.get_num_threads()
     try:
-        assert evaluate(*case, measures, "ranx").tobytes() == by_table.tobytes()
+        for threads in (before, 1):
+            numba.set_num_threads(threads)
+            assert evaluate(*case, measures, "ranx").tobytes() == evaluate(*case, measures).tobytes()
+            assert numba.get_num_threads() == threads
     finally:
         numba.set_num_threads(before)
 
 
 def test_average_precision_from_ranks_is_the_same_measure() -> None:
     qrels, run = inputs(*random_case(9, queries=30, rows=40, depth=20, positives=10, score_levels=9))
-    found = Hits.of(qrels, run).retrieved
+    retrieved = Hits.of(qrels, run).retrieved
     ranks = np.zeros((len(qrels.rows), 2), np.int64)
-    ranks[qrels.offsets[found.query] + found.nth() - 1, 0] = found.rank
+    ranks[qrels.offsets[retrieved.query] + retrieved.nth() - 1, 0] = retrieved.rank
     values = average_precision(ranks, qrels.offsets)
     assert (values[:, 0] == evaluate(qrels, run, [Measure("map")])[0]).all()
     assert not values[:, 1].any()

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.schema import JUDGEMENTS, RANKING
 from pipeline.measure.inputs import Qrels, Run, select
-from tests.measure.cases import inputs, qrels_table, ranking_table
-
-
-def ranking(*entries: tuple[int, int, float, int]) -> pa.Table:
-    return pa.table([pa.array(c, f.type) for c, f in zip(zip(*entries, strict=True), RANKING, strict=True)], RANKING)
+from tests.measure.cases import inputs, qrels_table, ranking_table, table
 
 
 def test_lists_of_a_query() -> None:
@@ -49,11 +44,11 @@ def test_select_keeps_lists_whole() -> None:
 )
 def test_a_ranking_that_breaks_the_contract_is_refused(entries: list[tuple[int, int, float, int]], fault: str) -> None:
     with pytest.raises(InputError, match=fault):
-        Run.from_table(ranking(*entries), 2)
+        Run.from_table(table(entries, RANKING), 2)
 
 
 def test_the_same_paper_in_two_rankings_is_none_of_that() -> None:
-    assert Run.from_table(ranking((0, 1, 1.0, 1), (1, 1, 1.0, 1)), 2).rows.tolist() == [1, 1]
+    assert Run.from_table(table([(0, 1, 1.0, 1), (1, 1, 1.0, 1)], RANKING), 2).rows.tolist() == [1, 1]
 
 
 def test_empty_tables() -> None:
@@ -62,8 +57,5 @@ def test_empty_tables() -> None:
 
 
 def test_two_judgements_of_a_pair_are_refused() -> None:
-    table = pa.table(
-        [pa.array(c, f.type) for c, f in zip(([0, 0], [4, 4], [1, 0]), JUDGEMENTS, strict=True)], JUDGEMENTS
-    )
     with pytest.raises(InputError, match="query 0 has two judgements of row 4"):
-        Qrels.from_table(table, 1)
+        Qrels.from_table(table([(0, 4, 1), (0, 4, 0)], JUDGEMENTS), 1)

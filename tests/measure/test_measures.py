@@ -15,8 +15,8 @@ from pipeline.measure.measures import DEFAULT, MEASURES, Measure, check_depth, p
 def test_the_papers_measures_by_default() -> None:
     labels = "MAP NDCG NDCG@10 R@5 R@10 R@20 R@30 R@100 P@1 MRR R-Prec"
     assert [measure.label for measure in DEFAULT] == labels.split()
-    assert sorted(DEFAULT, key=lambda each: each.order) == list(DEFAULT)
-    assert all(each.text for each in MEASURES.values())
+    assert sorted(DEFAULT, key=lambda measure: measure.order) == list(DEFAULT)
+    assert all(definition.text for definition in MEASURES.values())
 
 
 @pytest.mark.parametrize(("depth", "left_out"), [(1, 6), (9, 5), (10, 3), (99, 1), (100, 0)])

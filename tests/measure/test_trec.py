@@ -67,13 +67,11 @@ def test_ties_of_ids_with_white_space_are_ranked_as_ours(tmp_path: Path, score_l
     ranking = ranking_table(run)
     lines = [line.split(" ") for line in b"".join(trec.run_lines(ranking, pool, "my run")).decode().splitlines()]
     assert {(len(line), line[-1], len(" ".join(line).split())) for line in lines} == {(6, "my%20run", 6)}
-    theirs = sorted(lines, key=lambda line: (line[0], np.float32(line[4]), line[2]))[::-1]
-    ours = sorted(zip(*(ranking.column(name).to_pylist() for name in ("query", "row", "rank")), strict=True))
-    ids = pool.corpus.ids(np.arange(10))
-    for number, query in enumerate(pool.query_ids()):
-        found = [trec.unescape(line[2]) for line in theirs if trec.unescape(line[0]) == query]
-        in_order = sorted((rank, row) for q, row, rank in ours if q == number)
-        assert found == [ids[row] for _, row in in_order]
+    names, ids = pool.query_ids(), pool.corpus.ids(np.arange(10))
+    ours = [(names[entry["query"]], ids[entry["row"]]) for entry in ranking.to_pylist()]
+    theirs = sorted(lines, key=lambda line: (line[0], np.float32(line[4]), line[2]), reverse=True)
+    read = [(trec.unescape(line[0]), trec.unescape(line[2])) for line in theirs]
+    assert sorted(read, key=lambda pair: pair[0]) == sorted(ours, key=lambda pair: pair[0])  # a stable sort
     before = np.array(ranking.column("score").to_pylist(), np.float32)
     np.testing.assert_allclose([float(line[4]) for line in lines], before, rtol=1e-5, atol=1e-40)
 

@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(cls, queries: Sequence[int], candidates: Sequence[int], excluded: Exclusions | None = None) -> Asked:
-        rows = [np.unique(np.asarray(each, np.uint32)) for each in (queries, candidates)]
+        rows = [np.unique(np.asarray(papers, np.uint32)) for papers in (queries, candidates)]
         return cls(*rows, excluded or no_exclusions(len(rows[0])))
 
 
@@ -53,25 +53,22 @@ def publish(root: Path, texts: Sequence[Text], shard_rows: int = 1 << 20) -> Art
 
 def analysed(root: Path, corpus: Artifact, *asked: Asked) -> ForwardIndex:
     """Analyse pools one after the other and return the store that all of them are in."""
-    for number, each in enumerate(asked):
-        pool = make_pool(root, corpus, each.queries.tolist(), each.candidates.tolist(), slug=f"pool{number}")
+    for number, of_pool in enumerate(asked):
+        pool = make_pool(root, corpus, of_pool.queries.tolist(), of_pool.candidates.tolist(), slug=f"pool{number}")
         segment = Runner(root, Resources(memory=MEMORY, workers=2)).make(terms_tasks(corpus, pool)["paper"])
     return index_of(segment)
 
 
-def by_index(
-    index: ForwardIndex,
-    asked: Asked,
-    *,
-    k1: float = 0.9,
-    b: float = 0.4,
-    depth: int = 500,
-    threads: int = 2,
-    memory: int = 1 << 20,
-) -> Ranking:
+def opened(index: ForwardIndex, asked: Asked, threads: int = 2) -> tuple[Collection, QueryTerms]:
     queries = QueryTerms.read(index, asked.queries)
-    collection = Collection.read(index, asked.candidates, queries.vocabulary, threads)
-    return search(collection, queries, asked.excluded, k1=k1, b=b, depth=depth, threads=threads, memory=memory)
+    return Collection.read(index, asked.candidates, queries.vocabulary, threads), queries
+
+
+def by_index(
+    index: ForwardIndex, asked: Asked, *, k1: float = 0.9, b: float = 0.4, threads: int = 2, **how: int
+) -> Ranking:
+    options = {"depth": 500, "memory": 1 << 20, **how}
+    return search(*opened(index, asked, threads), asked.excluded, k1=k1, b=b, threads=threads, **options)
 
 
 def grid_ranks(
@@ -83,9 +80,8 @@ def grid_ranks(
     depth: int = 500,
     threads: int = 2,
 ) -> npt.NDArray[np.int64]:
-    queries = QueryTerms.read(index, asked.queries)
-    collection = Collection.read(index, asked.candidates, queries.vocabulary, threads)
-    return grid.ranks(collection, queries, relevant, asked.excluded, points=points, depth=depth, threads=threads)
+    read = opened(index, asked, threads)
+    return grid.ranks(*read, relevant, asked.excluded, points=points, depth=depth, threads=threads)
 
 
 def by_lucene(
@@ -107,15 +103,15 @@ def pairs_of(block: Block, text: int) -> list[tuple[int, int]]:
 
 
 def random_texts(count: int, seed: int, words: int = 400) -> list[Text]:
-    """Return texts of words by Zipf's law: empty ones, ones told twice (ties), very long ones, words many times."""
+    """Return texts of words by Zipf's law: empty ones, copies (ties), very long ones, words many times."""
     rng = np.random.default_rng([seed, count])
     texts = []
     for number in range(count):
         length = int(rng.choice([0, 1, 5, 40, 120, 300, 1_200], p=[0.03, 0.07, 0.2, 0.4, 0.2, 0.09, 0.01]))
-        chosen = [f"w{n}x" for n in rng.zipf(1.3, length) % words]
+        drawn = [f"w{n}x" for n in rng.zipf(1.3, length) % words]
         if rng.random() < 0.05:
-            chosen += [f"w{rng.integers(20)}x"] * int(rng.integers(3, 200))
-        texts.append(Text(f"unique{number}" if rng.random() < 0.5 else "", " ".join(chosen)))
+            drawn += [f"w{rng.integers(20)}x"] * int(rng.integers(3, 200))
+        texts.append(Text(f"unique{number}" if rng.random() < 0.5 else "", " ".join(drawn)))
         if texts and rng.random() < 0.2:
             texts[-1] = texts[int(rng.integers(len(texts)))]
     return texts
@@ -123,14 +119,14 @@ def random_texts(count: int, seed: int, words: int = 400) -> list[Text]:
 
 def real_texts(name: str) -> list[Text]:
     """Return the titles and abstracts of real papers, in the order of the files."""
-    found = []
+    texts = []
     for path in sorted(real(name).glob("*.jsonl.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for line in lines:
                 paper = json.loads(line)
                 text = " ".join((paper.get("abstract") or paper.get("text") or "").split())
-                found.append(Text(" ".join((paper["title"] or "").split()), text))
-    return found
+                texts.append(Text(" ".join((paper["title"] or "").split()), text))
+    return texts
 
 
 def stored_length(length: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,31 +53,44 @@ class Case:
         for start in range(0, len(self.vectors), size):
             yield self.rows[start : start + size], self.vectors[start : start + size]
 
-    def search(
-        self,
-        engine: DenseEngine,
-        metric: Metric,
-        depth: int,
-        *,
-        size: int = 10**9,
-        workers: int = 1,
-        memory: int = 64 << 20,
-    ) -> Ranking:
-        resources = Resources(memory=memory, workers=workers, device="cpu")
+    def search(self, engine: DenseEngine, metric: Metric, depth: int, *, size: int = 10**9, **how: Any) -> Ranking:
         return engine.search(
             self.queries,
             self.blocks(size),
             metric=metric,
             depth=depth,
             excluded=self.excluded,
-            resources=resources,
+            resources=resources(**how),
         )
+
+    def search_pools(
+        self, engine: DenseEngine, subsets: Sequence[Subset], metric: Metric, depth: int, *, size: int, **how: Any
+    ) -> list[Ranking]:
+        return engine.search_pools(
+            self.queries, self.blocks(size), subsets, metric=metric, depth=depth, resources=resources(**how)
+        )
+
+
+def resources(**how: Any) -> Resources:
+    return Resources(**{"memory": 64 << 20, "workers": 2, "device": "cpu", **how})
 
 
 def subset_of(case: Case, subset: Subset, metric: Metric, depth: int) -> Ranking:
     """Return the ranking of a pool by brute force."""
     inside = slice(None) if subset.candidates is None else np.isin(case.rows, subset.candidates)
     return brute_force(case.queries, case.rows[inside], case.vectors[inside], metric, depth, subset.excluded)
+
+
+def subsets_of(case: Case, rng: np.random.Generator) -> list[Subset]:
+    """Nested, overlapping, disjoint, sparse and empty pools, one of all; each with exclusions of its own."""
+    rows = case.rows
+    nested = rng.permutation(rows)
+    pools = [None, nested[:3_000], nested[:900], nested[2_000:4_000], rows[:500], rows[-500:], rows[::97], rows[:0]]
+    subsets = []
+    for number, pool in enumerate(pools):
+        removed = exclusions([[*rng.choice(rows, 5).tolist(), number] for _ in case.queries])
+        subsets.append(Subset(None if pool is None else np.sort(pool), removed if number else case.excluded))
+    return subsets
 
 
 @cache
@@ -87,7 +101,7 @@ def expected(case: Case, metric: Metric, depth: int) -> Ranking:
 
 def exclusions(lists: Sequence[Sequence[int]]) -> Exclusions:
     offsets = np.cumsum([0, *map(len, lists)])
-    return offsets, np.array([row for each in lists for row in sorted(each)], np.uint32)
+    return offsets, np.array([row for rows in lists for row in sorted(rows)], np.uint32)
 
 
 @cache
@@ -124,6 +138,9 @@ def make_case(name: str, dimension: int = 40, candidates: int = 5_000, queries: 
     elif name == "clusters":
         centres = 3 * rng.standard_normal((20, dimension), np.float32)
         x, q = 0.3 * x + centres[rng.integers(0, 20, candidates)], 0.3 * q + centres[rng.integers(0, 20, queries)]
+    elif name == "crowded cuts":  # of half the queries; of equal candidates the last are the best
+        x[candidates // 10 : -100] = 9
+        q[::2] = 9
     elif name == "queries are candidates":
         q = x[:queries].copy()
     elif name != "random":

@@ -12,11 +12,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.retrieve import ann, dense
 from pipeline.retrieve.ann import ApproximateEngine, recall
-from pipeline.retrieve.base import Metric, Ranking, no_exclusions
-from pipeline.retrieve.canonical import brute_force, canonical_scores
-from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.indexes import IndexSettings, Kind, parse_settings
-from tests.retrieve.cases import METRICS, Case, make_case, same
+from pipeline.retrieve.base import Metric, Ranking
+from pipeline.retrieve.canonical import canonical_scores
+from pipeline.retrieve.engines import IndexSettings, Kind, dense_engine, parse_settings
+from tests.retrieve.cases import METRICS, Case, expected, make_case, same
 
 
 def search(
@@ -37,40 +36,34 @@ def search(
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
 def test_scores_and_order_are_exact_and_nothing_excluded_is_there(kind: Kind, metric: Metric) -> None:
     case = make_case("random", candidates=3_000)
-    found = search(case, IndexSettings(kind), metric, 50)
-    exact = brute_force(case.queries, case.rows, case.vectors, metric, 50, case.excluded)
-    assert 0.2 < recall(found, exact) <= 1
+    ranking = search(case, IndexSettings(kind), metric, 50)
+    assert 0.2 < recall(ranking, expected(case, metric, 50)) <= 1
     offsets, removed = case.excluded
     for query in range(len(case.queries)):
-        mine = found.query == query
-        rows = found.row[mine]
+        of_query = ranking.query == query
+        rows = ranking.row[of_query]
         assert not np.isin(rows, removed[offsets[query] : offsets[query + 1]]).any()
         scores = canonical_scores(case.queries[query], case.vectors[(rows - 7) // 3], metric)
-        assert scores.tobytes() == found.score[mine].tobytes()
+        assert scores.tobytes() == ranking.score[of_query].tobytes()
         assert np.lexsort((rows, scores))[::-1].tolist() == list(range(len(rows)))
-    assert same(found, search(case, IndexSettings(kind), metric, 50))
+    assert same(ranking, search(case, IndexSettings(kind), metric, 50))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_looking_into_every_cell_finds_everything(metric: Metric) -> None:
-    case = make_case("random", candidates=2_000)
-    exact = brute_force(case.queries, case.rows, case.vectors, metric, 70, case.excluded)
-    assert same(search(case, IndexSettings("ivf", probes=1.0), metric, 70), exact)
+@pytest.mark.parametrize(
+    ("kind", "metric", "candidates", "depth"),
+    [*(("ivf", metric, 2_000, 70) for metric in METRICS), ("ivf", "l2", 30, 500), ("hnsw", "l2", 30, 500)],
+)
+def test_looking_everywhere_finds_everything(kind: Kind, metric: Metric, candidates: int, depth: int) -> None:
+    case = make_case("random", candidates=candidates)
+    assert same(search(case, IndexSettings(kind, probes=1.0), metric, depth), expected(case, metric, depth))
 
 
 def test_fewer_probes_find_less() -> None:
     case = make_case("random", candidates=4_000)
-    exact = brute_force(case.queries, case.rows, case.vectors, "l2", 100, case.excluded)
+    exact = expected(case, "l2", 100)
     shares = [recall(search(case, IndexSettings("ivf", probes=p), "l2", 100), exact) for p in (0.02, 0.2, 1.0)]
     assert shares == sorted(set(shares))
     assert shares[-1] == 1.0
-
-
-@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
-def test_more_asked_for_than_there_is(kind: Kind) -> None:
-    case = make_case("random", candidates=30)
-    found = search(case, IndexSettings(kind, probes=1.0), "l2", 500)
-    assert same(found, brute_force(case.queries, case.rows, case.vectors, "l2", 500, case.excluded))
 
 
 def test_vectors_that_do_not_fit_are_refused() -> None:
@@ -79,22 +72,20 @@ def test_vectors_that_do_not_fit_are_refused() -> None:
 
 
 def test_recall_counts_entries_of_the_exact_ranking() -> None:
-    one = Ranking.from_counts(np.array([2, 1]), np.array([5, 4, 9], np.uint32), np.array([3, 2, 1], np.float32))
-    other = Ranking.from_counts(np.array([1, 2]), np.array([4, 8, 9], np.uint32), np.array([3, 2, 1], np.float32))
-    assert recall(one, one) == 1
-    assert recall(other, one) == pytest.approx(2 / 3)
+    scores = np.array([3, 2, 1], np.float32)
+    exact = Ranking.from_counts(np.array([2, 1]), np.array([5, 4, 9], np.uint32), scores)
+    other = Ranking.from_counts(np.array([1, 2]), np.array([4, 8, 9], np.uint32), scores)
+    assert recall(exact, exact) == 1
+    assert recall(other, exact) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("name", ["ivf", "hnsw:links=16,search=4", "ivf:cells=2,probes=0.1", "cagra:links=16"])
-def test_a_name_says_what_was_set(name: str) -> None:
+def test_a_name_holds_the_settings_that_differ_from_the_default(name: str) -> None:
     settings = parse_settings(name)
     assert settings is not None
     assert settings.name == name
-    assert parse_settings(f"{settings.kind}:{name.partition(':')[2].replace(',', ' , ')}") == settings
-
-
-def test_what_was_set_to_the_default_is_not_in_a_name() -> None:
-    assert parse_settings("ivf:probes=0.05") == parse_settings("ivf") == IndexSettings("ivf")
+    assert parse_settings(name.replace(",", " , ")) == settings
+    assert parse_settings("ivf:probes=0.05") == IndexSettings("ivf")
     assert parse_settings("exact") is None
 
 
@@ -124,21 +115,35 @@ def test_a_vector_found_twice_counts_once_and_one_that_is_not_there_never(monkey
         return np.tile(np.array([5, 299, -1, nothing, 5, 0, 7, 7]), (len(queries), 1))
 
     monkeypatch.setattr(ann, "built", lambda *_: find)
-    found = search(case, IndexSettings("cagra"), "l2", 8)
-    assert len(found)
+    ranking = search(case, IndexSettings("cagra"), "l2", 8)
+    assert len(ranking)
     for query in range(len(case.queries)):
-        rows = found.row[found.query == query]
+        rows = ranking.row[ranking.query == query]
         assert len(set(rows.tolist())) == len(rows)
         assert set(rows.tolist()) <= set(case.rows[[5, 299, 0, 7]].tolist())
 
 
 @pytest.mark.skipif(ann.gpus() > 0, reason="this Faiss has GPUs")
-@pytest.mark.parametrize("kind", ["ivf-gpu", "cagra"])
-def test_without_a_gpu_another_index_is_named(kind: Kind) -> None:
-    with pytest.raises(InputError, match=f"{kind} needs a GPU that Faiss can use .--device[ =]auto: none.. Use --eng"):
-        search(make_case("random"), IndexSettings(kind), "l2", 5, device="auto")
-    with pytest.raises(InputError, match="Faiss cannot use cuda: it sees 0 GPUs"):
-        search(make_case("random"), IndexSettings(kind), "l2", 5, device="cuda")
+@pytest.mark.parametrize(
+    ("engine", "device", "message"),
+    [
+        *(
+            (IndexSettings(kind), "auto", f"{kind} needs a GPU that Faiss can use .--device[ =]auto: none.. Use --eng")
+            for kind in ("ivf-gpu", "cagra")
+        ),
+        (IndexSettings("cagra"), "cuda", "Faiss cannot use cuda: it sees 0 GPUs"),
+        ("faiss", "cuda", "cannot use cuda: it sees 0 GPUs. Choose --device[ =]cpu"),
+        ("faiss", "cuda:3", "cannot use cuda:3: it sees 0 GPUs. Choose --device[ =]cpu"),
+        ("faiss", "tpu", "no device 'tpu'"),
+    ],
+)
+def test_a_device_that_is_not_there_is_an_error(engine: str | IndexSettings, device: str, message: str) -> None:
+    case = make_case("random", candidates=50)
+    with pytest.raises(InputError, match=message):
+        if isinstance(engine, IndexSettings):
+            search(case, engine, "l2", 5, device=device)
+        else:
+            case.search(dense_engine(engine), "l2", 5, device=device)
 
 
 def test_an_index_goes_to_the_gpu_and_what_it_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,14 +179,13 @@ def test_an_index_goes_to_the_gpu_and_what_it_refuses_is_said(monkeypatch: pytes
 @pytest.mark.parametrize("kind", ["ivf-gpu", "cagra"])
 def test_indexes_on_a_gpu(kind: Kind, metric: Metric) -> None:
     case = make_case("random", candidates=5_000)
-    exact = brute_force(case.queries, case.rows, case.vectors, metric, 100, case.excluded)
     if kind == "cagra" and not hasattr(ann.load(), "GpuIndexCagra"):
         with pytest.raises(InputError, match="has no CAGRA. .*pip uninstall faiss-gpu && .*pip install faiss-gpu-cuvs"):
             search(case, IndexSettings(kind), metric, 100, device="cuda")
         return
     everywhere = IndexSettings(kind, probes=1.0, search=8.0)
-    found = search(case, everywhere, metric, 100, device="cuda")
-    assert same(found, exact) if kind == "ivf-gpu" else recall(found, exact) > 0.9
+    ranking, exact = search(case, everywhere, metric, 100, device="cuda"), expected(case, metric, 100)
+    assert same(ranking, exact) if kind == "ivf-gpu" else recall(ranking, exact) > 0.9
     with pytest.raises(InputError, match="are more than Faiss finds on a GPU"):
         search(case, everywhere, metric, 2_049, device="cuda")
 
@@ -194,36 +198,9 @@ def test_missing_faiss_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(dense_engine("auto"), dense.ExactEngine)
 
 
-@pytest.mark.skipif(ann.gpus() > 0, reason="this Faiss has GPUs")
-@pytest.mark.parametrize("device", ["cuda", "cuda:3"])
-def test_a_gpu_that_is_not_there_is_an_error(device: str) -> None:
-    engine = dense_engine("faiss")
-    resources = Resources(device=device)
-    with pytest.raises(InputError, match=f"cannot use {device}: it sees 0 GPUs. Choose --device[ =]cpu"):
-        engine.search(np.ones((1, 2)), [], metric="l2", depth=1, excluded=no_exclusions(1), resources=resources)
-
-
-def test_unknown_device() -> None:
-    engine = dense_engine("faiss")
-    with pytest.raises(InputError, match="no device 'tpu'"):
-        engine.search(
-            np.ones((1, 2)), [], metric="l2", depth=1, excluded=no_exclusions(1), resources=Resources(device="tpu")
-        )
-
-
 def test_threads_of_the_process_are_left_as_they_were() -> None:
     import faiss
 
     before = faiss.omp_get_max_threads()
     make_case("random", candidates=50).search(dense_engine("faiss"), "l2", 3, workers=7)
     assert faiss.omp_get_max_threads() == before
-
-
-def test_neighbours_that_crowd_the_cut_are_all_seen() -> None:
-    """More candidates tie at the cut than Faiss is asked for, and the best of them are the ones it gives last."""
-    rng = np.random.default_rng(5)
-    vectors = rng.standard_normal((3_000, 16), np.float32)
-    vectors[500:2_900] = vectors[0]
-    case = Case(vectors[:1] + np.float32(0.01), vectors, no_exclusions(1))
-    ranking = case.search(dense_engine("faiss"), "l2", 50)
-    assert ranking.row.tolist() == case.rows[2_899:2_849:-1].tolist()

@@ -15,8 +15,7 @@ import pytest
 from pipeline.core.errors import InputError, StageError
 from pipeline.corpus.reader import Text
 from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
-from pipeline.retrieve.bm25 import collection, grid, search
-from pipeline.retrieve.bm25.collection import Collection, QueryTerms
+from pipeline.retrieve.bm25 import collection, forward_index, grid, search
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.stages.tune import GRID_B, GRID_K1
 from tests.retrieve.bm25 import (
@@ -26,6 +25,7 @@ from tests.retrieve.bm25 import (
     by_index,
     by_lucene,
     grid_ranks,
+    opened,
     publish,
     random_texts,
     real_texts,
@@ -38,21 +38,20 @@ GRID = list(itertools.product(GRID_K1, GRID_B))
 ODD = [(0.0, 0.0), (0.0, 1.0), (1e-3, 0.5), (2.0, 0.0), (50.0, 1.0), (0.9, 0.4), (0.9, 0.4)]
 
 
-def assert_lucenes(found: Ranking, lucene: Ranking) -> None:
+def assert_lucenes(ranking: Ranking, lucene: Ranking) -> None:
     """The same rows in the same order, under scores that differ in the last bit at most."""
-    np.testing.assert_array_equal(found.query, lucene.query)
-    np.testing.assert_allclose(found.score, lucene.score, rtol=2e-7)
-    np.testing.assert_array_equal(found.row, lucene.row)
-    np.testing.assert_array_equal(found.rank, lucene.rank)
+    np.testing.assert_allclose(ranking.score, lucene.score, rtol=2e-7)
+    for column in ("query", "row", "rank"):
+        np.testing.assert_array_equal(getattr(ranking, column), getattr(lucene, column))
 
 
 def check(root: Path, texts: Sequence[Text], asked: Sequence[Asked], points: Sequence[tuple[float, float]]) -> None:
     """Compare every pool of one forward index with a Lucene index of its own."""
     index = analysed(root, publish(root, texts), *asked)
-    for number, each in enumerate(asked):
-        lucene = by_lucene(root / f"lucene{number}", texts, each, *points)
+    for number, of_pool in enumerate(asked):
+        lucene = by_lucene(root / f"lucene{number}", texts, of_pool, *points)
         for (k1, b), expected in zip(points, lucene, strict=True):
-            assert_lucenes(by_index(index, each, k1=k1, b=b), expected)
+            assert_lucenes(by_index(index, of_pool, k1=k1, b=b), expected)
 
 
 def test_lucenes_ranking_of_random_texts(tmp_path: Path) -> None:
@@ -63,7 +62,7 @@ def test_lucenes_ranking_of_random_texts(tmp_path: Path) -> None:
     lists = [[int(q), *rng.choice(everyone, n % 5, replace=False).tolist()] for n, q in enumerate(np.sort(queries))]
     pools = [
         Asked.of(rng.choice(everyone, 30, replace=False), rng.choice(everyone, 700, replace=False)),
-        Asked.of(queries, everyone, exclusions([sorted(set(each)) for each in lists])),
+        Asked.of(queries, everyone, exclusions([sorted(set(rows)) for rows in lists])),
         Asked.of(queries, everyone[everyone % 3 == 0]),
     ]
     check(tmp_path, texts, pools, POINTS)
@@ -91,12 +90,12 @@ def test_queries_and_documents_without_terms(tmp_path: Path) -> None:
     texts = [Text("", ""), Text("the of", "and"), Text("kiwi", ""), Text("", "kiwi fig"), Text("…", "!?")]
     asked = Asked.of(range(5), range(5))
     index = analysed(tmp_path, publish(tmp_path, texts), asked, Asked.of([0], [1, 4]), Asked.of([], [0, 1]))
-    found = by_index(index, asked)
+    ranking = by_index(index, asked)
     (lucene,) = by_lucene(tmp_path / "index", texts, asked, (0.9, 0.4))
-    assert same(found, lucene)
-    assert sorted(set(found.query.tolist())) == [2, 3]
+    assert same(ranking, lucene)
+    assert sorted(set(ranking.query.tolist())) == [2, 3]
     others = [Asked.of([2], [0, 1]), Asked.of([0, 2], []), Asked.of([], [0, 1]), Asked.of([1], [0])]
-    assert [len(by_index(index, each)) for each in others] == [0, 0, 0, 0]
+    assert [len(by_index(index, other)) for other in others] == [0, 0, 0, 0]
 
 
 def test_frequencies_beyond_a_byte_and_beyond_two(tmp_path: Path) -> None:
@@ -137,17 +136,10 @@ def test_blocks_threads_and_memory_change_no_byte(
 def test_blocks_of_the_index_change_no_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: list[Text], index: ForwardIndex, asked: Asked
 ) -> None:
-    from pipeline.retrieve.bm25 import forward_index
-
     expected = by_index(index, asked)
     monkeypatch.setattr(forward_index, "BLOCK_PAPERS", 700)
     other = analysed(tmp_path, publish(tmp_path, texts, shard_rows=900), asked)
     assert same(by_index(other, asked), expected)
-
-
-def opened(index: ForwardIndex, asked: Asked) -> tuple[Collection, QueryTerms]:
-    queries = QueryTerms.read(index, asked.queries)
-    return Collection.read(index, asked.candidates, queries.vocabulary, 2), queries
 
 
 @pytest.mark.parametrize("memory", [1, 1 << 30])
@@ -156,10 +148,10 @@ def test_progress_counts_every_document_once(
 ) -> None:
     monkeypatch.setattr(collection, "BLOCK_DOCUMENTS", 100)
     seen: list[int] = []
-    found = search.search(
+    ranking = search.search(
         *opened(index, asked), asked.excluded, k1=0.9, b=0.4, depth=5, threads=2, memory=memory, done=seen.append
     )
-    assert len(found) == 5 * len(set(found.query.tolist()))
+    assert len(ranking) == 5 * len(set(ranking.query.tolist()))
     assert sum(seen) == len(asked.candidates)
     assert min(seen) >= 0
 
@@ -188,6 +180,10 @@ def test_papers_without_terms_are_named(tmp_path: Path) -> None:
 def test_parameters_out_of_range(index: ForwardIndex, asked: Asked, settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="BM25 has no|depth 0"):
         by_index(index, asked, **settings)
+    if "depth" not in settings:
+        point = tuple({"k1": 0.9, "b": 0.4, **settings}.values())
+        with pytest.raises(InputError, match="BM25 has no"):
+            grid_ranks(index, asked, asked.excluded, [(0.9, 0.4), point])
 
 
 def test_as_many_queries_as_exclusions_and_relevant_lists(index: ForwardIndex, asked: Asked) -> None:
@@ -195,8 +191,6 @@ def test_as_many_queries_as_exclusions_and_relevant_lists(index: ForwardIndex, a
         by_index(index, asked._replace(excluded=no_exclusions(2)))
     with pytest.raises(InputError, match="relevant papers are of 1 queries"):
         grid_ranks(index, asked, exclusions([[1]]), GRID[:1])
-    with pytest.raises(InputError, match="BM25 has no k1="):
-        grid_ranks(index, asked, asked.excluded, [(0.9, 0.4), (0.9, 1.1)])
 
 
 @pytest.mark.parametrize(
@@ -227,11 +221,11 @@ def searched_ranks(ranking: Ranking, relevant: Exclusions) -> npt.NDArray[np.int
     rank_of = {
         (q, r): k for q, r, k in zip(ranking.query.tolist(), ranking.row.tolist(), ranking.rank.tolist(), strict=True)
     }
-    found = []
+    expected = []
     for query, (first, last) in enumerate(itertools.pairwise(offsets)):
         ranks = [rank_of.get((query, row), 0) for row in rows[first:last].tolist()]
-        found += sorted(ranks, key=lambda rank: (rank > 0, -rank))
-    return np.array(found, np.int64)
+        expected += sorted(ranks, key=lambda rank: (rank > 0, -rank))
+    return np.array(expected, np.int64)
 
 
 def random_relevant(asked: Asked, rows: int, seed: int, most: int = 40) -> Exclusions:
@@ -254,11 +248,11 @@ def with_near_ones(relevant: Exclusions, ranking: Ranking, depth: int) -> Exclus
 def check_grid(
     index: ForwardIndex, asked: Asked, relevant: Exclusions, points: Sequence[tuple[float, float]], depth: int
 ) -> None:
-    found = grid_ranks(index, asked, relevant, points, depth=depth)
-    assert found.shape == (len(relevant[1]), len(points))
+    ranks = grid_ranks(index, asked, relevant, points, depth=depth)
+    assert ranks.shape == (len(relevant[1]), len(points))
     for number, (k1, b) in enumerate(points):
         ranking = by_index(index, asked, k1=k1, b=b, depth=depth)
-        np.testing.assert_array_equal(found[:, number], searched_ranks(ranking, relevant), str((k1, b)))
+        np.testing.assert_array_equal(ranks[:, number], searched_ranks(ranking, relevant), str((k1, b)))
 
 
 @pytest.mark.parametrize(("seed", "depth"), [(1, 500), (2, 3), (3, 2_499)])

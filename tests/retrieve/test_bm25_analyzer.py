@@ -11,8 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.retrieve.bm25 import analyzer as bm25_analyzer
-from pipeline.retrieve.bm25.analyzer import CachedAnalyzer, LuceneAnalyzer
+from pipeline.retrieve.bm25.analyzer import MARK, CachedAnalyzer, LuceneAnalyzer
 from pipeline.retrieve.bm25.forward_index import Block
 from pipeline.retrieve.lucene_java import Lucene
 from tests.retrieve.bm25 import MEMORY, pairs_of, real_texts
@@ -34,14 +33,14 @@ def counted(cached: CachedAnalyzer, texts: Sequence[str], together: int = 10**9)
 def read(block: Block) -> list[Counter[str]]:
     spelled = block.vocabulary.to_pylist()
     assert len(set(spelled)) == len(spelled)
-    found = []
+    bags = []
     for text, tokens in enumerate(block.lengths.tolist()):
         pairs = pairs_of(block, text)
         assert len({term for term, _ in pairs}) == len(pairs)
         assert sum(times for _, times in pairs) == tokens
-        found.append(Counter({spelled[term]: times for term, times in pairs}))
-    assert {term for each in found for term in each} == set(spelled)
-    return found
+        bags.append(Counter({spelled[term]: times for term, times in pairs}))
+    assert {term for bag in bags for term in bag} == set(spelled)
+    return bags
 
 
 def assert_lucenes(analyzer: LuceneAnalyzer, texts: Sequence[str]) -> None:
@@ -82,8 +81,10 @@ def test_lucenes_terms_of_every_character_between_letters_and_digits(analyzer: L
     assert_lucenes(analyzer, [f"ab{c}cd {c}e f{c} {c} 1{c}2 g{c}{c}h 3{c} {c}4 א{c}ב カ{c}カ" for c in characters])
 
 
-def test_lucenes_terms_of_weird_text(analyzer: LuceneAnalyzer) -> None:
-    assert_lucenes(analyzer, [text for text in WEIRD if "\ud800" not in text])
+def test_lucenes_terms_of_weird_text_and_of_the_mark(analyzer: LuceneAnalyzer) -> None:
+    assert analyzer.terms(MARK) == [MARK]
+    marked = [MARK, f"a {MARK}-{MARK} runs", f"é{MARK} running", f"é.{MARK}"]
+    assert_lucenes(analyzer, [*marked, *(text for text in WEIRD if "\ud800" not in text)])
 
 
 @pytest.mark.realdata
@@ -91,30 +92,22 @@ def test_lucenes_terms_of_real_papers(analyzer: LuceneAnalyzer) -> None:
     assert_lucenes(analyzer, [f"{text.title} {text.abstract}" for text in real_texts("s2orc-real")[:6_000]])
 
 
-def test_a_word_that_holds_the_mark(analyzer: LuceneAnalyzer) -> None:
-    mark = bm25_analyzer._MARK
-    assert analyzer.terms(mark) == [mark]
-    texts = [mark, f"a {mark}-{mark} runs", f"é{mark} running", f"é.{mark}"]
-    assert_lucenes(analyzer, texts)
-
-
 def test_words_together_in_small_parts(analyzer: LuceneAnalyzer, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [f"running{n}" for n in range(50)] + ["the", "don't", "é", "中文"]
     whole = analyzer.terms_of_words(words)
-    monkeypatch.setattr(bm25_analyzer, "_WORDS_PER_CALL", 7)
+    monkeypatch.setattr("pipeline.retrieve.bm25.analyzer.WORDS_PER_CALL", 7)
     assert analyzer.terms_of_words(words) == whole == [analyzer.terms(word) for word in words]
 
 
-def test_what_is_remembered_and_what_comes_together_change_nothing(analyzer: LuceneAnalyzer) -> None:
+@pytest.mark.parametrize(("capacity", "together"), [(10, 7), (10**6, 10**9)])
+def test_what_is_remembered_and_what_comes_together_change_nothing(
+    analyzer: LuceneAnalyzer, capacity: int, together: int
+) -> None:
     rng = np.random.default_rng(2)
     texts = [" ".join(f"word{n}s" for n in rng.integers(0, 3_000, 30)) for _ in range(300)]
-    whole = counted(CachedAnalyzer(analyzer, 10**6), texts)
-    forgetful = CachedAnalyzer(analyzer, 10)
+    whole, cached = counted(CachedAnalyzer(analyzer, 10**6), texts), CachedAnalyzer(analyzer, capacity)
     for start in range(0, len(texts), 60):
-        assert counted(forgetful, texts[start : start + 60], together=7) == whole[start : start + 60]
-    remembering = CachedAnalyzer(analyzer, 10**6)
-    for start in range(0, len(texts), 60):
-        assert counted(remembering, texts[start : start + 60]) == whole[start : start + 60]
+        assert counted(cached, texts[start : start + 60], together) == whole[start : start + 60]
 
 
 @pytest.mark.parametrize("capacity", [0, 10**6])
@@ -128,11 +121,8 @@ def test_terms_are_numbered_by_first_use_in_the_block(analyzer: LuceneAnalyzer, 
     assert block.lengths.tolist() == [5, 0, 2]
 
 
-def test_no_texts(analyzer: LuceneAnalyzer) -> None:
+def test_no_texts_blank_ones_and_a_slice(analyzer: LuceneAnalyzer) -> None:
     assert read(CachedAnalyzer(analyzer, 10).block([])) == []
     assert counted(CachedAnalyzer(analyzer, 10), ["", "…"]) == [Counter(), Counter()]
-
-
-def test_a_slice_of_texts(analyzer: LuceneAnalyzer) -> None:
     texts = pa.array(["kiwi", "plum fig", "melon"], pa.large_string())[1:]
     assert read(CachedAnalyzer(analyzer, 10).block([texts])) == [Counter(["plum", "fig"]), Counter(["melon"])]

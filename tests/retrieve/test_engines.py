@@ -1,9 +1,14 @@
-"""Every dense engine against the search that is right by reading it: equal in every bit, whatever the settings."""
+"""Every dense engine against the search that is right by reading it: equal in every bit, whatever the settings.
+
+Several pools in one pass have the bytes of separate searches.
+"""
 
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +17,21 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Block, Metric, no_exclusions
+from pipeline.retrieve.base import Block, Metric, Ranking, Subset, no_exclusions
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.search import DenseEngine
-from tests.retrieve.cases import ENGINES, METRICS, Case, exclusions, expected, make_case, named, same
+from tests.retrieve.cases import (
+    ENGINES,
+    METRICS,
+    Case,
+    exclusions,
+    expected,
+    make_case,
+    named,
+    same,
+    subset_of,
+    subsets_of,
+)
 
 CPU = Resources(memory=64 << 20, workers=2, device="cpu")
 NAMES = (
@@ -32,6 +48,7 @@ NAMES = (
     "zeros",
     "outlying dimension",
     "clusters",
+    "crowded cuts",
     "queries are candidates",
 )
 
@@ -50,37 +67,33 @@ def test_equals_brute_force_in_every_bit(name: str, metric: Metric, engine: Dens
     assert same(case.search(engine, metric, 100, size=611, workers=3), best)
 
 
-@pytest.mark.parametrize("size", [1, 7, 100, 2048, 2049, 4999])
-def test_block_size_changes_nothing(size: int, engine: DenseEngine) -> None:
-    case = make_case("duplicates", dimension=8, candidates=size * 3 if size < 100 else 5_000)
-    expected = case.search(engine, "l2", 50)
-    assert same(case.search(engine, "l2", 50, size=size), expected)
+@pytest.mark.parametrize(
+    ("name", "shape", "depth", "how"),
+    [
+        *(("duplicates", (3 * size, 8), 50, {"size": size}) for size in (1, 7)),
+        *(("duplicates", (5_000, 8), 50, {"size": size, "workers": 1}) for size in (100, 2048, 2049, 4999)),
+        *(("random", (300, 5), depth, {"size": 77}) for depth in (1, 299, 300, 301, 5_000)),
+        *(("crowded cuts", (6_000, 16), 50, {"size": size, "memory": 1 << 20}) for size in (700, 10**9)),
+        # candidates are scored after each block, after several, or at the end
+        *(
+            (name, (20_000, 40), 100, {"size": 3_000, "workers": 2, "memory": memory << 20})
+            for name in ("random", "one giant", "few values")
+            for memory in (1, 4, 64)
+        ),
+    ],
+)
+def test_blocks_depth_workers_and_memory_change_nothing(
+    engine: DenseEngine, name: str, shape: tuple[int, int], depth: int, how: dict[str, int]
+) -> None:
+    case = make_case(name, candidates=shape[0], dimension=shape[1])
+    assert same(case.search(engine, "l2", depth, **how), expected(case, "l2", depth))
 
 
-@pytest.mark.parametrize("memory", [1 << 20, 4 << 20, 64 << 20])
-@pytest.mark.parametrize("name", ["random", "one giant", "few values"])
-def test_memory_changes_nothing(name: str, memory: int, engine: DenseEngine) -> None:
-    """Candidates are scored after each block, after several, or at the end."""
-    case = make_case(name, candidates=20_000)
-    best = expected(case, "l2", 100)
-    assert same(case.search(engine, "l2", 100, size=3_000, workers=2, memory=memory), best)
-
-
+@pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("dimension", [1, 63, 64, 65, 200])
-def test_any_dimension(dimension: int, engine: DenseEngine) -> None:
+def test_any_dimension(dimension: int, metric: Metric, engine: DenseEngine) -> None:
     case = make_case("random", dimension=dimension, candidates=300)
-    for metric in METRICS:
-        best = expected(case, metric, 10)
-        assert same(case.search(engine, metric, 10, size=99), best)
-
-
-@pytest.mark.parametrize("depth", [1, 299, 300, 301, 5_000])
-def test_depth_up_to_more_than_there_is(depth: int, engine: DenseEngine) -> None:
-    case = make_case("random", candidates=300, dimension=5)
-    ranking = case.search(engine, "l2", depth, size=77)
-    assert same(ranking, expected(case, "l2", depth))
-    there = 300 - 3  # the first query lacks three candidates, and one row that is none
-    assert (ranking.query == 0).sum() == min(depth, there)
+    assert same(case.search(engine, metric, 10, size=99), expected(case, metric, 10))
 
 
 def test_many_queries_and_deep_lists(engine: DenseEngine) -> None:
@@ -133,19 +146,45 @@ def test_scores_are_the_metric(engine: DenseEngine) -> None:
 
 
 def test_nothing_to_search(engine: DenseEngine) -> None:
-    queries = np.ones((2, 3), np.float32)
-    found = engine.search(queries, [], metric="l2", depth=5, excluded=no_exclusions(2), resources=CPU)
-    assert len(found) == 0
-    case = Case(queries[:0], np.ones((4, 3), np.float32), no_exclusions(0))
-    assert len(case.search(engine, "l2", 5)) == 0
-    nothing = (np.empty(0, np.uint32), np.empty((0, 40), np.float32))
-    case = make_case("random", candidates=90)
+    vectors = np.ones((4, 3), np.float32)
+    assert len(Case(vectors[:0], vectors, no_exclusions(0)).search(engine, "l2", 5)) == 0
+    assert len(Case(vectors[:2], vectors[:0], no_exclusions(2)).search(engine, "l2", 5)) == 0
+    assert len(Case(vectors[:1], vectors, exclusions([[7, 10, 13, 16]])).search(engine, "l2", 5)) == 0
+    case, nothing = make_case("random", candidates=90), (np.empty(0, np.uint32), np.empty((0, 40), np.float32))
+    best = expected(case, "l2", 5)
     for blocks in ([nothing], [nothing, *case.blocks(50)], [*case.blocks(50), nothing]):
-        found = engine.search(case.queries, blocks, metric="l2", depth=5, excluded=case.excluded, resources=CPU)
-        assert len(blocks) == 1 or same(found, case.search(engine, "l2", 5))
-        assert len(blocks) > 1 or len(found) == 0
-    everything = exclusions([[7, 10, 13, 16]])
-    assert len(Case(queries[:1], np.ones((4, 3), np.float32), everything).search(engine, "l2", 5)) == 0
+        ranking = engine.search(case.queries, blocks, metric="l2", depth=5, excluded=case.excluded, resources=CPU)
+        assert len(ranking) == 0 if len(blocks) == 1 else same(ranking, best)
+
+
+@cache
+def each_alone(name: str, metric: Metric) -> tuple[list[Subset], list[Ranking]]:
+    """Return the pools of a case and their rankings by brute force."""
+    subsets = subsets_of(make_case(name), np.random.default_rng(3))
+    return subsets, [subset_of(make_case(name), subset, metric, 60) for subset in subsets]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("name", ["duplicates", "few values", "zeros"])
+def test_each_pool_of_a_pass_is_ranked_as_alone(name: str, metric: Metric, engine: DenseEngine) -> None:
+    subsets, alone = each_alone(name, metric)
+    rankings = make_case(name).search_pools(engine, subsets, metric, 60, size=1_700)
+    assert all(same(ranking, other) for ranking, other in zip(rankings, alone, strict=True))
+
+
+def test_as_many_pools_as_there_may_be(engine: DenseEngine) -> None:
+    case = make_case("few values", candidates=900, queries=9, dimension=9)
+    rng = np.random.default_rng(4)
+    subsets = [Subset(np.sort(rng.choice(case.rows, 1 + 14 * n, replace=False)), case.excluded) for n in range(64)]
+    for ranking, subset in zip(case.search_pools(engine, subsets, "l2", 30, size=200), subsets, strict=True):
+        assert same(ranking, subset_of(case, subset, "l2", 30))
+
+
+def test_rows_of_a_pool_that_have_no_vector_here_are_no_matter(engine: DenseEngine) -> None:
+    case = make_case("random", candidates=100)
+    subset = Subset(np.arange(0, 5_000, dtype=np.uint32), case.excluded)
+    (ranking,) = case.search_pools(engine, [subset], "l2", 9, size=33)
+    assert same(ranking, expected(case, "l2", 9))
 
 
 def test_memory_is_bounded_by_the_setting() -> None:
@@ -186,6 +225,10 @@ def test_memory_is_bounded_where_a_query_excludes_much() -> None:
     assert first.row[:5].min() >= 7 + 3 * 30_000
 
 
+def block(rows: Sequence[int], vectors: int, dimension: int = 5) -> Block:
+    return np.array(rows, np.uint32), np.ones((vectors, dimension), np.float32)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -193,23 +236,16 @@ def test_memory_is_bounded_where_a_query_excludes_much() -> None:
         ({"depth": 70_000}, "depth 70000"),
         ({"metric": "manhattan"}, "no metric 'manhattan'"),
         ({"excluded": no_exclusions(2)}, "exclusions are of 2 queries, 3 are searched"),
-        ({"blocks": [(np.arange(4, dtype=np.uint32), np.ones((4, 6), np.float32))]}, "queries 5 dimensions"),
-        ({"blocks": [(np.zeros(4, np.uint32), np.ones((4, 5), np.float32))]}, "rows do not rise after row -1"),
-        ({"blocks": [(np.arange(9, 13, dtype=np.uint32), np.ones((4, 5), np.float32))] * 2}, "after row 12"),
-        ({"blocks": [(np.arange(3, dtype=np.uint32), np.ones((4, 5), np.float32))]}, "3 rows and 4 vectors"),
+        ({"blocks": [block(range(4), 4, 6)]}, "queries 5 dimensions"),
+        ({"blocks": [block([0, 0, 0, 0], 4)]}, "rows do not rise after row -1"),
+        ({"blocks": [block(range(9, 13), 4)] * 2}, "after row 12"),
+        ({"blocks": [block(range(3), 4)]}, "3 rows and 4 vectors"),
     ],
 )
-def test_bad_input_is_named(change: dict[str, object], message: str, engine: DenseEngine) -> None:
-    arguments: dict[str, object] = {
-        "blocks": [(np.arange(4, dtype=np.uint32), np.ones((4, 5), np.float32))],
-        "metric": "l2",
-        "depth": 2,
-        "excluded": no_exclusions(3),
-        "resources": CPU,
-        **change,
-    }
+def test_bad_input_is_named(change: dict[str, Any], message: str, engine: DenseEngine) -> None:
+    good = {"blocks": [block(range(4), 4)], "metric": "l2", "depth": 2, "excluded": no_exclusions(3), "resources": CPU}
     with pytest.raises(InputError, match=message):
-        engine.search(np.ones((3, 5), np.float32), arguments.pop("blocks"), **arguments)  # type: ignore[arg-type]
+        engine.search(np.ones((3, 5), np.float32), **{**good, **change})
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e19])

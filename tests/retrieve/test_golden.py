@@ -1,19 +1,25 @@
-"""Digests of exact rankings and of fusions: a change of any bit is a change of results."""
+"""Digests of exact rankings, of fusions, and of BM25's rankings and grids: a change of any bit changes results."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pipeline.core.resources import Resources
+from pipeline.corpus.reader import Text
+from pipeline.measure.engines import average_precision
 from pipeline.retrieve.base import Groups, Metric, Ranking, Subset
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.fusion import Fusion, Method
 from pipeline.retrieve.maxsim import MaxSimEngine
+from pipeline.stages.tune import GRID_B, GRID_K1
+from tests.retrieve.bm25 import POINTS, Asked, analysed, by_index, grid_ranks, publish
 from tests.retrieve.cases import METRICS, Case, exclusions
 
 EXPECTED = json.loads(Path(__file__).with_name("golden.json").read_text())
@@ -32,15 +38,18 @@ def make_case(kind: str) -> Case:
     scale = 1e12 if kind == "large" else 1.0
     vectors = (x * scale).astype(dtype)
     rows = 3 * rng.integers(0, 3_000, (40, 6)) + 7
-    return Case((q * scale).astype(dtype), vectors, exclusions([np.unique(each).tolist() for each in rows]))
+    return Case((q * scale).astype(dtype), vectors, exclusions([np.unique(excluded).tolist() for excluded in rows]))
 
 
-def digest(rankings: list[Ranking]) -> str:
-    found = hashlib.sha256()
-    for ranking in rankings:
-        for column in (ranking.query, ranking.row, ranking.score, ranking.rank):
-            found.update(column.tobytes())
-    return found.hexdigest()
+def digest(*columns: np.ndarray[Any, Any]) -> str:
+    content = hashlib.sha256()
+    for column in columns:
+        content.update(column.tobytes())
+    return content.hexdigest()
+
+
+def ranking_digest(*rankings: Ranking) -> str:
+    return digest(*(column for r in rankings for column in (r.query, r.row, r.score, r.rank)))
 
 
 def pools(case: Case) -> list[Subset]:
@@ -53,12 +62,12 @@ def pools(case: Case) -> list[Subset]:
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", ["tied", "float16", "float32", "large"])
 def test_rankings(kind: str, metric: Metric) -> None:
-    case, chosen = make_case(kind), dense_engine("exact")
+    case, engine = make_case(kind), dense_engine("exact")
     for depth in DEPTHS:
-        ranking = case.search(chosen, metric, depth, size=1_100, workers=2)
-        assert digest([ranking]) == EXPECTED[f"{kind} {metric} {depth}"]
-    several = chosen.search_pools(case.queries, case.blocks(1_100), pools(case), metric=metric, depth=50, resources=CPU)
-    assert digest(several) == EXPECTED[f"{kind} {metric} pools"]
+        ranking = case.search(engine, metric, depth, size=1_100, workers=2)
+        assert ranking_digest(ranking) == EXPECTED[f"{kind} {metric} {depth}"]
+    rankings = case.search_pools(engine, pools(case), metric, 50, size=1_100)
+    assert ranking_digest(*rankings) == EXPECTED[f"{kind} {metric} pools"]
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -74,8 +83,8 @@ def test_best_pair(kind: str, metric: Metric) -> None:
     subsets = [Subset(None, excluded), Subset(np.unique(rows)[::3], exclusions([[]] * 10))]
     blocks = [(rows, case.vectors[:length])]
     for depth in DEPTHS:
-        found = MaxSimEngine().search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=CPU)
-        assert digest(found) == EXPECTED[f"{kind} {metric} best pair {depth}"]
+        rankings = MaxSimEngine().search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=CPU)
+        assert ranking_digest(*rankings) == EXPECTED[f"{kind} {metric} best pair {depth}"]
 
 
 @pytest.mark.parametrize("method", ["rrf", "wsum"])
@@ -83,4 +92,39 @@ def test_fusion(method: Method) -> None:
     case, engine = make_case("tied"), dense_engine("exact")
     rankings = [case.search(engine, metric, 60 + 10 * n) for n, metric in enumerate(METRICS)]
     fusion = Fusion(rankings, len(case.queries), method)
-    assert digest([fusion.ranking(100), fusion.ranking(20, (0.2, 0.3, 0.5))]) == EXPECTED[f"fusion {method}"]
+    digests = ranking_digest(fusion.ranking(100), fusion.ranking(20, (0.2, 0.3, 0.5)))
+    assert digests == EXPECTED[f"fusion {method}"]
+
+
+def generated_texts(count: int = 2_000) -> list[Text]:
+    """Words by Zipf's law, blanks, stop words alone, copies, words hundreds of times, other scripts."""
+    rng = np.random.default_rng(20)
+    texts: list[Text] = []
+    for number in range(count):
+        length = int(rng.choice([0, 1, 6, 40, 130, 400, 1_500], p=[0.03, 0.05, 0.2, 0.4, 0.22, 0.09, 0.01]))
+        words = [f"w{n}x" for n in rng.zipf(1.25, length) % 3_000]
+        words += [f"w{rng.integers(30)}x"] * int(rng.choice([0, 0, 0, 0, 0, 3, 7, 60, 300]))
+        title = ["", "the of and", f"Runner's {number} été", "U.S.A. α-helix 中文 3.14"][int(rng.integers(4))]
+        texts.append(Text(title, " ".join(words)))
+        if number and rng.random() < 0.2:
+            texts[-1] = texts[int(rng.integers(number))]
+    texts[5], texts[6] = Text("", ""), Text("the of and", "is")
+    return texts
+
+
+@pytest.mark.java
+def test_bm25_rankings_and_grid(tmp_path: Path) -> None:
+    texts = generated_texts()
+    queries = [5, 6, *range(7, len(texts), 25)]
+    everyone = Asked.of(queries, range(len(texts)), exclusions([sorted({q, (q * 7) % 2_000}) for q in queries]))
+    some = Asked.of(queries[::3], range(0, 2_000, 3))
+    index = analysed(tmp_path, publish(tmp_path, texts), everyone, some)
+    digests: dict[str, Any] = {}
+    for (pool, asked), (k1, b), depth in itertools.product({"all": everyone, "some": some}.items(), POINTS, (10, 500)):
+        digests[f"{pool} {k1} {b} {depth}"] = ranking_digest(by_index(index, asked, k1=k1, b=b, depth=depth))
+    rng = np.random.default_rng(21)
+    relevant = exclusions([np.unique(rng.integers(0, 2_000, 15 * (q % 5 > 0))).tolist() for q in queries])
+    ranks = grid_ranks(index, everyone, relevant, list(itertools.product(GRID_K1, GRID_B)), depth=100)
+    values = average_precision(ranks, relevant[0])
+    digests["grid ranks"], digests["grid map"] = digest(ranks), np.nanmean(values, axis=0).round(12).tolist()
+    assert digests == EXPECTED["bm25"]

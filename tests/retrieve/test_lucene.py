@@ -77,11 +77,11 @@ def test_scores_equal_the_formula(tmp_path: Path, k1: float, b: float) -> None:
         ranking = search(index, *queries, depth=1_000, k1=k1, b=b)
     for number, query in enumerate(queries):
         expected = bm25_scores(documents, query, k1, b)
-        mine = ranking.query == number
-        assert set((ranking.row[mine] - 10).tolist()) == set(expected)
-        wanted = [expected[row - 10] for row in ranking.row[mine].tolist()]
-        np.testing.assert_allclose(ranking.score[mine], wanted, rtol=2e-6)
-        keys = list(zip(ranking.score[mine].tolist(), ranking.row[mine].tolist(), strict=True))
+        of_query = ranking.query == number
+        assert set((ranking.row[of_query] - 10).tolist()) == set(expected)
+        wanted = [expected[row - 10] for row in ranking.row[of_query].tolist()]
+        np.testing.assert_allclose(ranking.score[of_query], wanted, rtol=2e-6)
+        keys = list(zip(ranking.score[of_query].tolist(), ranking.row[of_query].tolist(), strict=True))
         assert keys == sorted(keys, reverse=True)
 
 
@@ -96,12 +96,6 @@ def test_ties_at_the_cut_go_to_the_greatest_rows(tmp_path: Path) -> None:
         deeper = search(index, "apple", depth=1_400)
         assert deeper.row[:5].tolist() == ranking.row[5:].tolist()
         assert deeper.row[2:].tolist() == list(range(1_509, 111, -1))
-
-
-def test_a_pool_of_blanks(tmp_path: Path) -> None:
-    with opened(tmp_path / "index", ["", "", " "]) as index:
-        assert len(search(index, "alpha")) == 0
-        assert index.rows.tolist() == [10, 11, 12]
 
 
 def test_whole_papers_are_queries(tmp_path: Path) -> None:
@@ -139,34 +133,38 @@ def test_weird_text_is_indexed_and_searched(tmp_path: Path) -> None:
 
 
 def test_title_then_abstract(tmp_path: Path) -> None:
-    with opened(tmp_path / "index", [Text("lemon", ""), Text("", "lemon"), Text("lemon", "lime")]) as index:
-        ranking = index.search(
-            [[Text("", "lime"), Text("lemon", "lime")]], no_exclusions(2), k1=0.9, b=0.4, depth=9, threads=1
-        )
+    papers = [Text("lemon", ""), Text("", "lemon"), Text("lemon", "lime"), Text("", ""), Text("", " ")]
+    with opened(tmp_path / "index", papers) as index:
+        queries = [[Text("", "lime"), Text("lemon", "lime"), Text("plum", "")]]
+        ranking = index.search(queries, no_exclusions(3), k1=0.9, b=0.4, depth=9, threads=1)
+        assert index.rows.tolist() == [10, 11, 12, 13, 14]
     assert ranking.row.tolist() == [12, 12, 11, 10]
 
 
 def test_pyserini_can_open_it(tmp_path: Path) -> None:
     with opened(tmp_path / "index", ["one two", "two three", "three four"]) as index:
-        mine = search(index, "three")
+        ours = search(index, "three")
     searcher = declare(
         "io/anserini/search/SimpleSearcher",
         "(Ljava/lang/String;)V",
         (("search", "(Ljava/lang/String;I)[Lio/anserini/search/ScoredDoc;"), ("close", "()V")),
     )(str(tmp_path / "index"))
     theirs = searcher.search("three", 10)
-    assert sorted(int(hit.docid) for hit in theirs) == sorted(mine.row.tolist())
-    np.testing.assert_allclose([hit.score for hit in theirs], mine.score, atol=1e-4)
+    assert sorted(int(hit.docid) for hit in theirs) == sorted(ours.row.tolist())
+    np.testing.assert_allclose([hit.score for hit in theirs], ours.score, atol=1e-4)
     searcher.close()
 
 
-def test_texts_and_rows_must_match(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [2, 4])
+def test_as_many_texts_as_rows_and_queries_as_exclusions(tmp_path: Path, count: int) -> None:
     rows = np.arange(3, dtype=np.uint32)
-    for count in (2, 4):
-        folder = tmp_path / str(count)
-        folder.mkdir()
-        with pytest.raises(InputError, match=f"there are {count} texts for 3 rows"):
-            build_index([[Text("a", "b")] * count], rows, folder, 2, MEMORY)
+    with pytest.raises(InputError, match=f"there are {count} texts for 3 rows"):
+        build_index([[Text("a", "b")] * count], rows, tmp_path, 2, MEMORY)
+    with (
+        opened(tmp_path / "index", ["kiwi"]) as index,
+        pytest.raises(InputError, match=f"exclusions are of 3 queries, there are {count}"),
+    ):
+        search(index, *["kiwi"] * count, excluded=no_exclusions(3))
 
 
 def test_an_error_in_the_texts_ends_the_work(tmp_path: Path) -> None:
@@ -176,15 +174,6 @@ def test_an_error_in_the_texts_ends_the_work(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="the disk broke"):
         build_index(texts(), np.arange(9, dtype=np.uint32), tmp_path, 3, MEMORY)
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_as_many_queries_as_exclusions(tmp_path: Path, count: int) -> None:
-    with (
-        opened(tmp_path / "index", ["kiwi"]) as index,
-        pytest.raises(InputError, match=f"exclusions are of 2 queries, there are {count}"),
-    ):
-        search(index, *["kiwi"] * count, excluded=no_exclusions(2))
 
 
 @pytest.mark.parametrize(
@@ -202,8 +191,8 @@ def test_an_index_describes_itself(
     folder = tmp_path / "index"
     with opened(folder, ["kiwi"]):
         pass
-    said = json.loads((folder / "description.json").read_text())
-    (folder / "description.json").write_text(json.dumps({**said, **damage}))
+    description = json.loads((folder / "description.json").read_text())
+    (folder / "description.json").write_text(json.dumps({**description, **damage}))
     with pytest.raises(error, match=message):
         LuceneIndex(folder, MEMORY)
 

@@ -18,6 +18,7 @@ from pipeline.retrieve.maxsim import MaxSimEngine
 from tests.retrieve.cases import METRICS, exclusions, make_case, same
 
 Several = list[np.ndarray]
+VECTOR = np.ones((1, 3), np.float32)
 
 
 def grouped(vectors: np.ndarray, rng: np.random.Generator, most: int) -> Several:
@@ -30,7 +31,7 @@ def grouped(vectors: np.ndarray, rng: np.random.Generator, most: int) -> Several
 def blocks(groups: Several, rows: np.ndarray, size: int) -> Iterator[Block]:
     for start in range(0, len(groups), size):
         part = groups[start : start + size]
-        yield np.repeat(rows[start : start + size], [len(each) for each in part]), np.concatenate(part)
+        yield np.repeat(rows[start : start + size], [len(vectors) for vectors in part]), np.concatenate(part)
 
 
 def search(
@@ -49,10 +50,7 @@ def search(
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize(
-    "name",
-    ["duplicates", "far from the origin", "zeros", "below the normal range"],
-)
+@pytest.mark.parametrize("name", ["duplicates", "far from the origin", "zeros", "below the normal range"])
 def test_equals_brute_force_in_every_bit(name: str, metric: Metric) -> None:
     rng = np.random.default_rng(2)
     case = make_case(name, candidates=1_500, queries=23, dimension=12)
@@ -64,9 +62,9 @@ def test_equals_brute_force_in_every_bit(name: str, metric: Metric) -> None:
     inside = np.flatnonzero(np.isin(rows, some))
     of_some = brute_force_groups(queries, some, [groups[n] for n in inside], metric, 40, excluded)
     for how in ({}, {"size": 37, "workers": 3}, {"memory": 1, "workers": 1}):
-        found = search(queries, groups, rows, metric, 40, [Subset(None, excluded), Subset(some, excluded)], **how)
-        assert same(found[0], expected)
-        assert same(found[1], of_some)
+        rankings = search(queries, groups, rows, metric, 40, [Subset(None, excluded), Subset(some, excluded)], **how)
+        assert same(rankings[0], expected)
+        assert same(rankings[1], of_some)
 
 
 def test_more_vectors_than_a_tile_holds() -> None:
@@ -98,12 +96,14 @@ def test_one_vector_each_is_the_search_of_vectors() -> None:
     assert same(rankings[0], brute_force(case.queries, case.rows, case.vectors, "l2", 9, case.excluded))
 
 
-def test_bad_input_is_named() -> None:
-    one = np.ones((1, 3), np.float32)
-    nothing = [Subset(None, no_exclusions(1))]
-    with pytest.raises(InputError, match="query 0 has no vector"):
-        search([one[:0]], [one], np.arange(1, dtype=np.uint32), "l2", 3, nothing)
-    with pytest.raises(InputError, match="rows do not rise after row 0"):
-        search([one], [one, one], np.zeros(2, np.uint32), "l2", 3, nothing, size=1)
-    with pytest.raises(InputError, match="queries 3 dimensions"):
-        search([one], [one[:, :2]], np.arange(1, dtype=np.uint32), "l2", 3, nothing)
+@pytest.mark.parametrize(
+    ("query", "groups", "rows", "message"),
+    [
+        (VECTOR[:0], [VECTOR], [0], "query 0 has no vector"),
+        (VECTOR, [VECTOR, VECTOR], [0, 0], "rows do not rise after row 0"),
+        (VECTOR, [VECTOR[:, :2]], [0], "queries 3 dimensions"),
+    ],
+)
+def test_bad_input_is_named(query: np.ndarray, groups: Several, rows: list[int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        search([query], groups, np.array(rows, np.uint32), "l2", 3, [Subset(None, no_exclusions(1))], size=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,17 @@ import pytest
 from pipeline.cli import main
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
-from pipeline.measure.statistics import bootstrap_means, confidence_interval
-from pipeline.scores.average import PROTOCOL, Draws
+from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm
+from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.choose import choose
-from pipeline.scores.compare import compare, most_different, paired
-from pipeline.scores.comparison import as_text
+from pipeline.scores.compare import compare, compare_pairs, most_different, paired
+from pipeline.scores.comparison import as_text, pair_tables
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import stored, values
 from tests.builders import made_up_paper
 from tests.measure.cases import Run
 from tests.scores import published as made
+from tests.scores.cases import scored
 
 CITED = {0: (3, 5), 1: (3,), 2: (7,)}
 RUNS: dict[str, list[Run]] = {
@@ -86,6 +88,67 @@ def test_differences_are_those_of_plain_python(tmp_path: Path, pools: list[Artif
     turned = compared(tmp_path, "lsa", "bm25").row(0, named=True)
     expected = (-first["difference"], first["losses"], first["p_value"])
     assert (turned["difference"], turned["wins"], turned["p_value"]) == expected
+
+
+def test_findings_are_tested() -> None:
+    random = np.random.default_rng(2)
+    base = random.random(100)
+    systems = {
+        "a": base,
+        "better": base + 0.1,
+        "same": base + random.normal(0, 0.001, 100),
+        "noisy": base + random.normal(0, 0.5, 100),
+    }
+    fields = ("Art", "Physics")
+    scores = pl.concat(scored(name, {"map": v.tolist()}, field=f) for f in fields for name, v in systems.items())
+    draws = Draws(seed=3, resamples=200, permutations=999, margin=0.01)
+    findings = {}
+    for name in ("better", "same", "noisy"):
+        found = compare(scores, "a", name, draws=draws)
+        assert found.select("field", "tests").rows() == [("Art", 2), ("Physics", 2), (AVERAGE, 1)]
+        assert found["p_adjusted"].to_list()[:2] == holm(found["p_value"].to_numpy()[:2]).tolist()
+        average = found.filter(field=AVERAGE).row(0, named=True)
+        assert average["difference"] == pytest.approx(found["difference"][:2].mean())
+        assert (average["scope"], average["queries"], len(average["pools"])) == ("mean over fields", 200, 2)
+        findings[name] = set(found["finding"])
+    assert findings == {"better": {"better"}, "same": {"equivalent"}, "noisy": {"no difference shown"}}
+    turned = compare(scores, "better", "a", draws=draws)
+    assert set(turned["finding"]) == {"worse"}
+    assert compare(scores, "a", "same", draws=Draws(seed=3, resamples=200))["p_equivalent"].null_count() == 3
+
+
+def test_all_pairs_are_one_family() -> None:
+    random = np.random.default_rng(2)
+    scores = pl.concat(scored(name, {"map": random.random(30).tolist()}) for name in "abc")
+    found = compare_pairs(scores, ["a", "b", "c"], draws=DRAWS)
+    assert found.select("first", "second").rows() == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert found["p_adjusted"].to_list() == holm(found["p_value"].to_numpy()).tolist()
+    alone = compare(scores, "b", "c", draws=DRAWS).row(0, named=True)
+    same = [name for name in alone if name not in ("p_adjusted", "tests", "finding")]
+    assert {name: found.row(2, named=True)[name] for name in same} == {name: alone[name] for name in same}
+    (table,) = pair_tables(found)
+    assert [line.label for line in table.lines] == ["b less a", "c less a", "c less b"]
+    assert "Holm's correction over 3 pairs and pools" in table.notes[0]
+
+
+def test_the_margin_and_the_family_are_typed(
+    tmp_path: Path, pools: list[Artifact], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def printed(*words: str, code: int = 0) -> str:
+        assert main([*words, "--root", str(tmp_path)]) == code
+        out, error = capsys.readouterr()
+        return out if code == 0 else error
+
+    usual = replace(PROTOCOL, margin=0.025)
+    assert printed("compare", "bm25", "lsa", "--margin", "2.5").startswith(
+        as_text(compared(tmp_path, draws=usual), differing(tmp_path, 10))
+    )
+    shown = printed("show", "--margin", "2.5", "--baseline", "bm25", "--json")
+    assert {row["margin"] for row in json.loads(shown)["rows"]} == {0.025}
+    assert {row["family"] for row in json.loads(printed("show", "--family", "table", "--json"))["rows"]} == {"table"}
+    assert "margin must be above 0 and below 100 points, got 100" in printed("show", "--margin", "100", code=2)
+    report = json.loads(printed("report", "--margin", "2.5", "--family", "table", "--format", "csv", "--json"))
+    assert report["reports"][0].endswith("_family-table_margin-2.5")
 
 
 def test_queries_that_differ_most_with_their_positives_and_ranks(tmp_path: Path, pools: list[Artifact]) -> None:
@@ -160,7 +223,7 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
     assert [each["measure"] for each in found["differences"]] == ["recall@1"]
     (query,) = found["most_different"]
     assert [(each["first_rank"], each["second_rank"]) for each in query["positives"]] == [(None, 1)]
-    assert "two systems must be compared, got 1" in printed("bm25", code=2)
+    assert "two systems or more must be compared, got 1" in printed("bm25", code=2)
     assert "--year must be 2019 here, got 2018" in printed("bm25", "lsa", "--year", "2018", code=2)
     made.score(tmp_path, made.corpus(tmp_path), made.pool(tmp_path, made.corpus(tmp_path), seed=7), "lsa")
     assert "pools of one kind must be compared, got 2 kinds" in printed("bm25", "lsa", code=2)

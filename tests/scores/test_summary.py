@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm, paired_permutation
+from pipeline.measure.statistics import (
+    bootstrap_means,
+    confidence_interval,
+    holm,
+    paired_permutation,
+    permutation_of_means,
+)
 from pipeline.scores.average import AVERAGE, Draws, families
 from pipeline.scores.summary import SUMMARY, summarise, summarise_samples
 from tests.scores.cases import figure, made_up, scored, tables_of
@@ -90,7 +98,57 @@ def test_p_values_are_corrected_over_fields() -> None:
         assert [row["p_adjusted"] for row in rows] == holm(raw).tolist()
         assert [row["marked"] for row in rows] == [p < 0.05 for p in holm(raw)]
     assert any(0.05 < p < 1 for p in summary["p_value"].drop_nulls())
-    assert summary.filter((pl.col("label") == "base") | (pl.col("field") == AVERAGE))["p_value"].null_count() == 6
+    assert summary.filter(label="base")["p_value"].null_count() == 4
+
+
+def test_the_mean_over_fields_is_tested_apart_and_families_are_as_asked() -> None:
+    fields = {"Art": 10, "Biology": 11, "Physics": 12}
+    many = made_up(["base", "b", "c"], list(fields.items()), measures=["map"], samples=2)
+    many = many.with_columns(pl.col("value") + 0.2 * pl.Series(np.random.default_rng(4).random(len(many))))
+    means = many.group_by("label", "field", "query").agg(pl.col("value").mean()).sort("query")
+    value = {key: part["value"].to_numpy() for key, part in means.group_by("label", "field")}
+    raw = {}
+    for system in ("b", "c"):
+        changes = {field: (value[system, field] - value["base", field])[None] for field in fields}
+        (raw[system],) = permutation_of_means(changes, seed=5, permutations=400).tolist()
+    of_system = summarise(many, baseline="base", draws=DRAWS)
+    of_table = summarise(many, baseline="base", draws=replace(DRAWS, family="table"))
+    for summary, expected, tests in (
+        (of_system, raw, (3, 1)),
+        (of_table, dict(zip(raw, holm([*raw.values()]).tolist(), strict=True)), (6, 2)),
+    ):
+        rows = {system: figure(summary, system, AVERAGE, None, "map") for system in raw}
+        assert {system: row["p_value"] for system, row in rows.items()} == raw
+        assert {system: row["p_adjusted"] for system, row in rows.items()} == expected
+        art = figure(summary, "b", "Art", 10, "map")
+        assert (art["tests"], rows["b"]["tests"]) == tests
+    of_fields = of_table.filter(pl.col("field") != AVERAGE, pl.col("p_value").is_not_null())
+    assert of_fields["p_adjusted"].to_list() == holm(of_fields["p_value"].to_numpy()).tolist()
+    assert "correction over 6 tests of the table" in " ".join(tables_of(many, of_table)[0].notes)
+
+
+def test_equivalence_is_marked_within_the_margin_that_was_set() -> None:
+    random = np.random.default_rng(1)
+    base = random.random(200)
+    scores = [
+        scored("base", {"map": base.tolist()}),
+        scored("near", {"map": (base + 0.001 * random.random(200)).tolist()}),
+    ]
+    scores.append(scored("far", {"map": (base + random.normal(0, 0.3, 200)).tolist()}))
+    many = pl.concat(scores)
+    without, within = (summarise(many, baseline="base", draws=replace(DRAWS, margin=m)) for m in (None, 0.01))
+    assert without["p_equivalent"].null_count() == 3
+    equivalent = dict(within.select("label", pl.col("p_equivalent") < 0.05).iter_rows())
+    assert equivalent == {"base": None, "far": False, "near": True}
+    (table,) = tables_of(many, within)
+    assert {line.label: line.values[0].marks for line in table.lines} == {"base": "", "far": "", "near": "†≈"}
+    assert "≈ equivalent to base within 1 points: two one-sided t-tests" in " ".join(table.notes)
+    for settings, fault in (
+        ({"margin": 0.0}, "margin must be above 0"),
+        ({"family": "all"}, "family.*'all' is unknown"),
+    ):
+        with pytest.raises(InputError, match=fault):
+            replace(DRAWS, **settings)
 
 
 def test_systems_on_other_samples_are_not_tested() -> None:

@@ -1,14 +1,26 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from pipeline.core.artifact import Artifact
+from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.sources.remote import client
+from pipeline.stages.corpus import corpus_task
 
 
 @pytest.fixture
 def session() -> Iterator[httpx.Client]:
     with client() as opened:
         yield opened
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Callable[[Any], Artifact]:
+    """Return a function that builds the corpus of a release."""
+    return lambda release: Runner(tmp_path / "workspace", Resources(2**30, 1)).make(corpus_task("c", release))

@@ -1,4 +1,4 @@
-"""A real HTTP server that answers as the Datasets API and its storage do, and breaks when it is told to."""
+"""Real HTTP servers for tests: one whose answers a test sets, and one that is the Datasets API and its storage."""
 
 from __future__ import annotations
 
@@ -6,12 +6,55 @@ import hashlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 KEY = "the-key"
+
+
+@contextmanager
+def answering(answer: Callable[[Any], None]) -> Iterator[str]:
+    """Serve from a thread; ``answer`` gets each request. Gives the address."""
+    functions = {"do_GET": lambda request: answer(request), "log_message": lambda *_: None}
+    handler: Any = type("Handler", (BaseHTTPRequestHandler,), {"protocol_version": "HTTP/1.1", **functions})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def send(
+    request: Any, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None, cut: int | None = None
+) -> None:
+    """Answer a request; with ``cut`` the connection ends after so many bytes of the body."""
+    request.send_response(status)
+    for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+        request.send_header(name, value)
+    request.end_headers()
+    request.wfile.write(body[:cut])
+    request.close_connection |= cut is not None
+
+
+def send_json(request: Any, status: int, values: object, headers: Mapping[str, str] | None = None) -> None:
+    send(request, status, json.dumps(values).encode(), headers)
+
+
+def send_file(request: Any, content: bytes, etag: str, cut: int | None = None, *, ranges: bool = True) -> None:
+    """Answer with a file, or with the range of it that is asked for."""
+    wanted = request.headers.get("Range", "bytes=0-") if ranges else "bytes=0-"
+    start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+    if request.headers.get("If-Range", f'"{etag}"') != f'"{etag}"':
+        start = 0
+    span = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+    send(request, 206 if start else 200, content[start:], {"ETag": f'"{etag}"', **span}, cut)
 
 
 class Datasets:
@@ -20,6 +63,7 @@ class Datasets:
     Attributes:
         releases: release id -> dataset -> file name -> content.
         signature: the one signature that storage accepts; every list of files is signed with it.
+        expire_after: requests to storage after which the signature changes, once.
         break_after: file name -> bytes after which the connection ends, once for each entry of the list.
         wrong: file name -> how many times its bytes are other ones than its checksum says.
         busy: answers of the API that are HTTP 429 before it works.
@@ -40,104 +84,60 @@ class Datasets:
         self.keys: set[tuple[str, str | None]] = set()
         self.address = ""
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    datasets: Datasets
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        self.datasets.requests[url.path] += 1
+    def answer(self, request: Any) -> None:
+        url = urlsplit(request.path)
+        self.requests[url.path] += 1
         kind = "storage" if url.path.startswith("/storage/") else "api"
-        self.datasets.keys.add((kind, self.headers.get("x-api-key")))
+        self.keys.add((kind, request.headers.get("x-api-key")))
         if kind == "storage":
-            self._storage(url.path, parse_qs(url.query))
+            self._storage(request, url.path, parse_qs(url.query))
         else:
-            self._api(url.path.removeprefix("/datasets/v1/"))
+            self._api(request, url.path.removeprefix("/datasets/v1/"))
 
-    def _api(self, path: str) -> None:
-        held = self.datasets
-        if held.busy:
-            held.busy -= 1
-            self._json(429, {"message": "Too Many Requests"}, {"Retry-After": "0"})
+    def _api(self, request: Any, path: str) -> None:
+        if self.busy:
+            self.busy -= 1
+            send_json(request, 429, {"message": "Too Many Requests"}, {"Retry-After": "0"})
             return
         parts = path.strip("/").split("/")
-        release = max(held.releases) if parts[1:2] == ["latest"] else "".join(parts[1:2])
+        release = max(self.releases) if parts[1:2] == ["latest"] else "".join(parts[1:2])
         if parts == ["release"]:
-            self._json(200, sorted(held.releases))
-        elif release not in held.releases:
-            self._json(404, {"error": "Release not found"})
+            send_json(request, 200, sorted(self.releases))
+        elif release not in self.releases:
+            send_json(request, 404, {"error": "Release not found"})
         elif len(parts) == 2:
-            about = [{"name": name, "description": "", "README": ""} for name in held.releases[release]]
-            self._json(200, {"release_id": release, "README": "Subject to terms", "datasets": about})
-        elif self.headers.get("x-api-key") != KEY:
-            self._json(403, {"message": "Forbidden"})
+            about = [{"name": name, "description": "", "README": ""} for name in self.releases[release]]
+            send_json(request, 200, {"release_id": release, "README": "Subject to terms", "datasets": about})
+        elif request.headers.get("x-api-key") != KEY:
+            send_json(request, 403, {"message": "Forbidden"})
         else:
-            base = f"{held.address}/storage/staging/{release}/{parts[3]}"
-            signed = f"X-Amz-Algorithm=AWS4&X-Amz-Signature={held.signature}"
-            names = held.releases[release][parts[3]]
-            self._json(200, {"name": parts[3], "README": "", "files": [f"{base}/{name}?{signed}" for name in names]})
+            base = f"{self.address}/storage/staging/{release}/{parts[3]}"
+            signed = f"X-Amz-Algorithm=AWS4&X-Amz-Signature={self.signature}"
+            urls = [f"{base}/{name}?{signed}" for name in self.releases[release][parts[3]]]
+            send_json(request, 200, {"name": parts[3], "README": "", "files": urls})
 
-    def _storage(self, path: str, query: dict[str, list[str]]) -> None:
-        held = self.datasets
-        if held.expire_after is not None:
-            held.expire_after -= 1
-            if held.expire_after < 0:
-                held.signature, held.expire_after = held.signature + 1, None
-        if query.get("X-Amz-Signature") != [str(held.signature)]:
-            self._send(403, b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>")
+    def _storage(self, request: Any, path: str, query: dict[str, list[str]]) -> None:
+        if self.expire_after is not None:
+            self.expire_after -= 1
+            if self.expire_after < 0:
+                self.signature, self.expire_after = self.signature + 1, None
+        if query.get("X-Amz-Signature") != [str(self.signature)]:
+            send(request, 403, b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>")
             return
         release, dataset, name = path.split("/")[3:]
-        content = held.releases[release][dataset][name]
-        etag = hashlib.md5(content, usedforsecurity=False).hexdigest() + ("" if held.whole_md5 else "-2")
-        if held.wrong[name] > 0:
-            held.wrong[name] -= 1
+        content = self.releases[release][dataset][name]
+        etag = hashlib.md5(content, usedforsecurity=False).hexdigest() + ("" if self.whole_md5 else "-2")
+        if self.wrong[name] > 0:
+            self.wrong[name] -= 1
             content = content[:-1] + bytes([content[-1] ^ 1])
-        start = 0
-        if (asked := self.headers.get("Range")) and held.ranges_work:
-            held.ranges.append(asked)
-            if self.headers.get("If-Range") == f'"{etag}"':
-                start = int(asked.removeprefix("bytes=").removesuffix("-"))
-        body = content[start:]
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("ETag", f'"{etag}"')
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if held.break_after.get(name):
-            self.wfile.write(body[: held.break_after[name].pop(0)])
-            self.wfile.flush()
-            self.close_connection = True
-            self.connection.close()
-            return
-        self.wfile.write(body)
-
-    def _json(self, status: int, values: object, headers: dict[str, str] | None = None) -> None:
-        self._send(status, json.dumps(values).encode(), headers)
-
-    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+        if "Range" in request.headers and self.ranges_work:
+            self.ranges.append(request.headers["Range"])
+        cut = self.break_after[name].pop(0) if self.break_after.get(name) else None
+        send_file(request, content, etag, cut, ranges=self.ranges_work)
 
 
 @contextmanager
 def serving(datasets: Datasets) -> Iterator[str]:
-    """Serve from a thread; gives the address of the API."""
-    handler = type("Handler", (_Handler,), {"datasets": datasets})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    datasets.address = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    """Serve the Datasets API and its storage; gives the address of the API."""
+    with answering(datasets.answer) as datasets.address:
         yield f"{datasets.address}/datasets/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,12 @@ import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
-from pipeline.core.resources import Resources
-from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Corpus
 from pipeline.sources import papers
 from pipeline.sources.beir import Beir
 from pipeline.sources.collection import Collection
 from pipeline.sources.openalex_files import Layout, read_manifest
 from pipeline.sources.registry import open_release
-from pipeline.stages.corpus import corpus_task
 from tests.releases import (
     openalex_work,
     read,
@@ -32,6 +30,10 @@ from tests.releases import (
     write_s2orc,
 )
 from tests.sources.test_beir import write_beir
+
+WORKS = "data/works/updated_date=2020-01-01/part_0.gz"
+
+Build = Callable[[Any], Artifact]
 
 
 @pytest.mark.parametrize("grade", ["--1", "70000", "-40000", "1" * 5_000, "²", "1.5", "1e3", "", "0x1", "1 "])
@@ -48,30 +50,26 @@ def test_a_grade_is_a_small_integer(tmp_path: Path, grade: str, form: str) -> No
             Beir(folder).queries()
 
 
-def write_release(folder: Path, source: str) -> None:
-    """Write a small release of a source."""
+def write_release(folder: Path, source: str, text: str | None = None) -> None:
+    """Write a small release of a source, with ``text`` as the abstract of its first paper."""
     if source == "s2orc2020":
-        write_s2orc(folder, [s2orc_record("1")])
+        write_s2orc(folder, [s2orc_record("1", abstract=text)])
     elif source == "jsonl":
-        write_lines(folder / "a.jsonl", [{"paper_id": 1}])
+        write_lines(folder / "a.jsonl", [{"paper_id": 1, "abstract": text}])
     elif source == "parquet":
         pq.write_table(pa.table({"paper_id": ["1"]}), folder / "a.parquet")
     elif source == "s2ag":
         write_lines(folder / "papers" / "a.gz", [s2ag_paper(1)])
-        write_lines(folder / "abstracts" / "a.gz", [s2ag_abstract(1, "x")])
+        write_lines(folder / "abstracts" / "a.gz", [s2ag_abstract(1, text or "x")])
         write_lines(folder / "citations" / "a.gz", [s2ag_citation("1", "2")])
     elif source == "openalex":
-        write_lines(folder / "data" / "works" / "updated_date=2020-01-01" / "part_0.gz", [openalex_work(1)])
+        index = {"w" * 400: [0, 2, 4], "v": [1, 3, 5]}
+        write_lines(folder / WORKS, [openalex_work(1, abstract_inverted_index=index if text else None)])
     else:
         write_beir(folder)
-
-
-def not_a_file(path: Path, kind: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if kind == "folder":
-        path.mkdir()
-    else:
-        path.symlink_to(path.name if kind == "loop" else "nowhere")
+        if text:
+            write_lines(folder / "corpus.jsonl", [{"_id": "d1", "text": text}, {"_id": "d2"}])
+            write_lines(folder / "queries.jsonl", [{"_id": "q1", "text": text}, {"_id": "q9", "text": "x"}])
 
 
 @pytest.mark.parametrize("kind", ["folder", "loop", "dangling"])
@@ -83,15 +81,20 @@ def not_a_file(path: Path, kind: str) -> None:
         ("parquet", "b.parquet"),
         ("s2ag", "citations/b.gz"),
         ("beir", "qrels/test.tsv"),
-        ("openalex", "data/works/updated_date=2020-01-02/part_1.gz"),
+        ("openalex", WORKS.replace("part_0", "part_1")),
         ("openalex", "data/merged_ids/works/b.csv.gz"),
     ],
 )
 def test_what_is_not_a_file_is_refused_by_name(tmp_path: Path, source: str, name: str, kind: str) -> None:
     write_release(tmp_path, source)
-    (tmp_path / name).unlink(missing_ok=True)
-    not_a_file(tmp_path / name, kind)
-    with pytest.raises(InputError, match=rf"{Path(name).name} is not a file \("):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(path.name if kind == "loop" else "nowhere")
+    with pytest.raises(InputError, match=rf"{path.name} is not a file \("):
         open_release(source, tmp_path, {}).identity()
 
 
@@ -103,21 +106,15 @@ def test_a_manifest_of_works_that_cannot_be_read_is_refused(text: bytes) -> None
         read_manifest(text, "works/manifest")
 
 
-@pytest.mark.parametrize("entry", ['{"url": "works/updated_date=1/part_0.gz", "meta": {"content_length": "x"}}'])
-def test_a_size_of_the_wrong_type_is_refused(tmp_path: Path, entry: str) -> None:
+def test_a_size_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
     write_lines(tmp_path / "updated_date=1" / "part_0.gz", [openalex_work(1)])
+    entry = '{"url": "works/updated_date=1/part_0.gz", "meta": {"content_length": "x"}}'
     (tmp_path / "manifest").write_text(f'{{"entries": [{entry}]}}')
     with pytest.raises(CorruptError, match="manifest"):
         Layout.find(tmp_path).files()
 
 
-def gzip_like(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
-
-
-@pytest.mark.parametrize("content", [b"", b"\0" * 300_000])
+@pytest.mark.parametrize("content", [b"", b"\0" * 300_000], ids=["empty", "zeros"])
 @pytest.mark.parametrize(
     ("source", "name"),
     [
@@ -127,40 +124,37 @@ def gzip_like(path: Path, content: bytes) -> Path:
         ("s2ag", "papers/b.gz"),
         ("s2ag", "abstracts/b.gz"),
         ("s2ag", "citations/b.gz"),
-        ("openalex", "data/works/updated_date=2020-01-02/part_1.gz"),
+        ("openalex", WORKS.replace("part_0", "part_1")),
         ("beir", "qrels/test.tsv"),
         ("beir", "queries.jsonl"),
     ],
 )
-def test_a_file_without_data_is_refused_unless_allowed(tmp_path: Path, source: str, name: str, content: bytes) -> None:
+def test_a_file_without_data_is_refused_unless_allowed(
+    tmp_path: Path, build: Build, source: str, name: str, content: bytes
+) -> None:
     write_release(tmp_path, source)
-    gzip_like(tmp_path / name, content)
-
-    def make(root: str, **options: Any) -> Artifact:
-        return Runner(tmp_path / root, Resources(2**30, 1)).make(
-            corpus_task("c", open_release(source, tmp_path, options))
-        )
-
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=rf"{Path(name).name} holds no data\. .*--allow-empty"):
-        make("refused")
+        build(open_release(source, tmp_path, {}))
     if source != "beir":
-        assert make("allowed", allow_empty=True).manifest.counts["kept"] == 1
+        allowed = build(open_release(source, tmp_path, {"allow_empty": True}))
+        assert allowed.manifest.counts["kept"] == 1
 
 
-def test_of_doubles_the_first_is_kept_and_the_others_are_counted(tmp_path: Path) -> None:
+def test_of_doubles_the_first_is_kept_and_the_others_are_counted(tmp_path: Path, build: Build) -> None:
     folder = write_beir(tmp_path / "beir")
-    with (folder / "queries.jsonl").open("a") as queries:
-        queries.write('{"_id": "q1", "text": "first"}\n{"_id": "q9", "text": "another"}\n')
-    with (folder / "qrels" / "test.tsv").open("a") as qrels:
-        qrels.write("q9\td1\t1\nq1\td2\t0\nq1\td2\t2\n")
-    with (folder / "corpus.jsonl").open("a") as documents:
-        documents.write('{"_id": "d2", "title": "T", "text": "x y"}\n{"_id": "d1", "text": "other"}\n')
-    artifact = Runner(tmp_path, Resources(2**30, 1)).make(corpus_task("b", Beir(folder)))
-    corpus = Corpus(artifact)
+    for name, lines in {
+        "queries.jsonl": '{"_id": "q1", "text": "first"}\n{"_id": "q9", "text": "another"}\n',
+        "qrels/test.tsv": "q9\td1\t1\nq1\td2\t0\nq1\td2\t2\n",
+        "corpus.jsonl": '{"_id": "d2", "title": "T", "text": "x y"}\n{"_id": "d1", "text": "other"}\n',
+    }.items():
+        with (folder / name).open("a") as file:
+            file.write(lines)
+    artifact = build(Beir(folder))
+    corpus, counts = Corpus(artifact), artifact.manifest.counts
     assert corpus.query_texts.column("text").to_pylist() == ["first", "later"]
-    assert [tuple(r.values()) for r in corpus.judgements.to_pylist()] == [(0, 0, 0), (0, 1, 2), (1, 0, 1)]
+    assert [tuple(row.values()) for row in corpus.judgements.to_pylist()] == [(0, 0, 0), (0, 1, 2), (1, 0, 1)]
     assert corpus.take(np.arange(2), ["abstract"]).column(0).to_pylist() == ["only text", "x y"]
-    counts = artifact.manifest.counts
     assert counts["dropped"] == {"no_paper_id": 1, "duplicate_id": 1, "duplicate_id_other_text": 1}
     assert counts["noted"] == {
         "judgement_repeated": 2,
@@ -186,29 +180,16 @@ def test_a_line_of_too_many_values_is_dropped(tmp_path: Path, unit: str, units: 
 
 
 @pytest.mark.parametrize("source", ["s2orc2020", "jsonl", "s2ag", "openalex", "beir"])
-def test_a_long_text_is_cut_and_counted(tmp_path: Path, source: str) -> None:
-    write_release(tmp_path, source)
-    text = "\U0001f600 " * 300 + "x" * 700
-    if source == "s2ag":
-        write_lines(tmp_path / "abstracts" / "a.gz", [s2ag_abstract(1, text)])
-    elif source == "openalex":
-        index = {"w" * 400: [0, 2, 4], "v": [1, 3, 5]}
-        work = openalex_work(1, abstract_inverted_index=index)
-        write_lines(tmp_path / "data" / "works" / "updated_date=2020-01-01" / "part_0.gz", [work])
-    elif source == "beir":
-        write_lines(tmp_path / "corpus.jsonl", [{"_id": "d1", "text": text}, {"_id": "d2"}])
-        write_lines(tmp_path / "queries.jsonl", [{"_id": "q1", "text": text}, {"_id": "q9", "text": "x"}])
-    else:
-        record = s2orc_record("1", abstract=text) if source == "s2orc2020" else {"paper_id": 1, "abstract": text}
-        write_lines(tmp_path / ("metadata_0.jsonl.gz" if source == "s2orc2020" else "a.jsonl"), [record])
+def test_a_long_text_is_cut_and_counted(tmp_path: Path, build: Build, source: str) -> None:
+    write_release(tmp_path, source, "\U0001f600 " * 300 + "x" * 700)
+    whole, texts = (1300 if source != "openalex" else 1208), 2 if source == "beir" else 1
     ids = set()
-    for max_text, cut, counted in (("1000", 1000, 1), ("1M", 1300 if source != "openalex" else 1208, 0)):
-        task = corpus_task("c", open_release(source, tmp_path, {"max_text": max_text}))
-        artifact = Runner(tmp_path / "w", Resources(2**30, 1)).make(task)
+    for max_text, length, cut in (("1000", 1000, texts), ("1M", whole, 0)):
+        artifact = build(open_release(source, tmp_path, {"max_text": max_text}))
         ids.add(artifact.id)
-        table = Corpus(artifact).take(np.arange(1), ["abstract"])
-        assert len(table.column(0)[0].as_py()) == cut
-        assert artifact.manifest.counts["noted"].get("text_cut", 0) == counted * (2 if source == "beir" else 1)
+        abstracts = Corpus(artifact).take(np.arange(1), ["abstract"]).column(0)
+        assert len(abstracts[0].as_py()) == length
+        assert artifact.manifest.counts["noted"].get("text_cut", 0) == cut
     assert len(ids) == 2
 
 
@@ -216,5 +197,4 @@ def test_a_batch_ends_by_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(papers, "BATCH_CHARS", 1_000)
     records = [{"paper_id": n, "abstract": "x" * 400} for n in range(7)] + [{"paper_id": 7, "references": [1] * 32}]
     path = write_lines(tmp_path / "a.jsonl", records)
-    batches = list(Collection(path, "jsonl").read("a.jsonl"))
-    assert [len(batch.papers) for batch in batches] == [3, 3, 2, 0]
+    assert [len(batch.papers) for batch in Collection(path, "jsonl").read("a.jsonl")] == [3, 3, 2, 0]

@@ -1,53 +1,59 @@
+"""S2AG: its three datasets are read, and a release is fetched from a server that misbehaves."""
+
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
+import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, normalise
-from pipeline.sources.base import PaperBatch
-from pipeline.sources.s2ag import S2ag
-from pipeline.sources.tables import Abstracts, Citations
+from pipeline.sources.base import Abstracts, Citations
+from pipeline.sources.download import fetch_release
+from pipeline.sources.remote import Remote
+from pipeline.sources.s2ag import S2ag, S2agCatalogue
 from tests.releases import gathered, s2ag_abstract, s2ag_citation, s2ag_paper, write_lines, write_s2ag
 from tests.shared import real
+from tests.sources.server import KEY, Datasets, serving
+
+PAPERS = "20260917_1_papers.gz"
 
 
 def read(release: S2ag, dataset: str) -> list[Any]:
     return [b for part in release.parts() if part.startswith(dataset) for b in release.read_table(part)]
 
 
-def papers(release: S2ag) -> tuple[list[dict[str, Any]], PaperBatch]:
-    return gathered(read(release, "papers"))
-
-
-def fields_of(row: dict[str, Any]) -> set[str]:
-    return {name for name, bit in FIELD_BIT.items() if row["fields"] >> bit & 1}
-
-
 def release(folder: Path, *records: dict[str, Any] | bytes, **settings: Any) -> S2ag:
     return S2ag(write_s2ag(folder, papers=records, abstracts=[], citations=[]), **settings)
 
 
+def mask(names: set[str]) -> int:
+    return sum(1 << FIELD_BIT[name] for name in names)
+
+
 def test_titles_years_dois_and_ids(tmp_path: Path) -> None:
-    rows, total = papers(
-        release(
-            tmp_path,
-            s2ag_paper(7, title=" Two\u00a0 words ", year=1999, externalids={"DOI": "10.1/AbC", "MAG": "5"}),
-            s2ag_paper("8", title=None, year=None, externalids=None),
-            s2ag_paper(0, year=2999),
-        )
-    )
-    assert [row["paper_id"] for row in rows] == ["7", "8", "0"]
-    assert [row["title"] for row in rows] == ["Two words", "", "Title of 0"]
-    assert [row["year"] for row in rows] == [1999, NO_YEAR, NO_YEAR]
-    assert [row["doi_key"] for row in rows] == [doi_key("10.1/abc"), 0, 0]
+    papers = [
+        s2ag_paper(7, title=" Two\u00a0 words ", year=1999, externalids={"DOI": "10.1/AbC", "MAG": "5"}),
+        s2ag_paper("8", title=None, year=None, externalids=None),
+        s2ag_paper(0, year=2999),
+    ]
+    rows, total = gathered(read(release(tmp_path, *papers), "papers"))
+    assert [tuple(row[name] for name in ("paper_id", "title", "year", "doi_key")) for row in rows] == [
+        ("7", "Two words", 1999, doi_key("10.1/abc")),
+        ("8", "", NO_YEAR, 0),
+        ("0", "Title of 0", NO_YEAR, 0),
+    ]
     assert total.noted == {"impossible_year": 1}
 
 
@@ -62,15 +68,11 @@ def test_titles_years_dois_and_ids(tmp_path: Path) -> None:
 def test_fields_of_the_named_source_alone_count(
     tmp_path: Path, source: str, fields: set[str], unknown: dict[str, int]
 ) -> None:
-    listed = [
-        {"category": "Computer science", "source": "s2-fos-model"},
-        {"category": "Law", "source": "s2-fos-model"},
-        {"category": "Art", "source": "external"},
-        {"category": "Physics", "source": None},
-        {"category": None, "source": source},
-    ]
-    rows, total = papers(release(tmp_path, s2ag_paper(1, s2fieldsofstudy=listed), fields_from=source))
-    assert fields_of(rows[0]) == fields
+    pairs = [("Computer science", "s2-fos-model"), ("Law", "s2-fos-model"), ("Art", "external"), ("Physics", None)]
+    listed = [{"category": category, "source": of} for category, of in [*pairs, (None, source)]]
+    paper = s2ag_paper(1, s2fieldsofstudy=listed)
+    rows, total = gathered(read(release(tmp_path, paper, fields_from=source), "papers"))
+    assert rows[0]["fields"] == mask(fields)
     assert total.noted == unknown
 
 
@@ -116,31 +118,235 @@ def test_every_field_of_the_official_samples(source: str) -> None:
         name: list(map(json.loads, gzip.decompress((folder / f"{name}-sample.jsonl.gz").read_bytes()).splitlines()))
         for name in ("papers", "abstracts", "citations")
     }
+
+    def categories(record: dict[str, Any]) -> list[str]:
+        listed = record["s2fieldsofstudy"] or ()
+        return [subject["category"] for subject in listed if source in (subject["source"], "any")]
+
+    def expected(record: dict[str, Any]) -> dict[str, Any]:
+        doi = record["externalids"]["DOI"]
+        return {
+            "paper_id": str(record["corpusid"]),
+            "title": normalise(record["title"]),
+            "abstract": "",
+            "year": record["year"] or NO_YEAR,
+            "fields": mask({*categories(record)} & {*MAG_FIELDS}),
+            "outbound": [],
+            "n_inbound": 0,
+            "doi_key": doi_key(doi) if doi else 0,
+        }
+
     sample = S2ag(folder, source)
     assert [part.partition(":")[0] for part in sample.parts()] == ["papers", "abstracts", "citations"]
-    rows, total = papers(sample)
+    rows, total = gathered(read(sample, "papers"))
     assert (total.read, total.dropped) == (100, {})
-    unknown: Counter[str] = Counter()
-    for row, record in zip(rows, raw["papers"], strict=True):
-        listed = {each["category"] for each in record["s2fieldsofstudy"] or () if source in (each["source"], "any")}
-        unknown.update(
-            each["category"]
-            for each in record["s2fieldsofstudy"] or ()
-            if source in (each["source"], "any") and each["category"] not in MAG_FIELDS
-        )
-        assert row["paper_id"] == str(record["corpusid"])
-        assert row["title"] == normalise(record["title"])
-        assert row["year"] == (record["year"] or NO_YEAR)
-        assert fields_of(row) == listed & set(MAG_FIELDS)
-        doi = record["externalids"]["DOI"]
-        assert row["doi_key"] == (doi_key(doi) if doi else 0)
-        assert (row["abstract"], row["outbound"], row["n_inbound"]) == ("", [], 0)
+    assert rows == list(map(expected, raw["papers"]))
+    unknown = Counter(name for record in raw["papers"] for name in categories(record) if name not in MAG_FIELDS)
     assert total.noted == {f"unknown_field: {name}": count for name, count in unknown.items()}
     (abstracts,) = read(sample, "abstracts")
     assert abstracts.keys.tolist() == [record["corpusid"] for record in raw["abstracts"]]
     assert abstracts.texts.to_pylist() == [normalise(record["abstract"]) for record in raw["abstracts"]]
     (citations,) = read(sample, "citations")
     edges = [(r["citingcorpusid"], r["citedcorpusid"]) for r in raw["citations"]]
-    known = [(int(a), int(b)) for a, b in edges if a is not None and b is not None]
-    assert list(zip(citations.citing.tolist(), citations.cited.tolist(), strict=True)) == known
-    assert citations.dropped == {"null_cited_id": len(edges) - len(known)} == {"null_cited_id": 23}
+    complete = [(int(a), int(b)) for a, b in edges if a is not None and b is not None]
+    assert list(zip(citations.citing.tolist(), citations.cited.tolist(), strict=True)) == complete
+    assert citations.dropped == {"null_cited_id": len(edges) - len(complete)} == {"null_cited_id": 23}
+
+
+def sleepless(_: float) -> None:
+    """Wait for nothing."""
+
+
+@pytest.fixture
+def datasets() -> Iterator[Datasets]:
+    datasets = Datasets()
+    for release in ("2026-03-10", "2026-09-17"):
+        datasets.releases[release] = {
+            name: {f"20260917_{n}_{name}.gz": gzip.compress(os.urandom(60_000)) for n in range(3)}
+            for name in ("papers", "abstracts", "citations", "tldrs")
+        }
+    with serving(datasets):
+        yield datasets
+
+
+def catalogue(session: httpx.Client, server: Datasets, release: str = "latest", **options: Any) -> S2agCatalogue:
+    options = {"api_key": KEY, "endpoint": f"{server.address}/datasets/v1", "wait": sleepless, **options}
+    return S2agCatalogue(session, release, **options)
+
+
+def fetch(
+    session: httpx.Client, datasets: Datasets, folder: Path, release: str = "2026-09-17", connections: int = 3
+) -> dict[str, dict[str, object]]:
+    """Fetch a release, check that every byte is there and nothing else, and return what was recorded."""
+    remotes = catalogue(session, datasets, release)
+    record = fetch_release(session, remotes, remotes.files(), folder, connections=connections, sleep=sleepless)
+    for dataset in ("papers", "abstracts", "citations"):
+        for name, content in datasets.releases[release][dataset].items():
+            assert (folder / dataset / name).read_bytes() == content
+    assert not list(folder.rglob(".*"))
+    files: dict[str, dict[str, object]] = record["files"]
+    return files
+
+
+def test_a_release_is_fetched_checked_and_recorded(datasets: Datasets, session: httpx.Client, tmp_path: Path) -> None:
+    files = fetch(session, datasets, tmp_path)
+    assert len(files) == 9
+    assert all(len(str(file["md5"])) == 32 for file in files.values())
+    assert json.loads((tmp_path / "release.json").read_text()) == {"release": "s2ag-2026-09-17", "files": files}
+    assert catalogue(session, datasets).name == "s2ag-2026-09-17", "the latest"
+    assert fetch(session, datasets, tmp_path) == files
+    assert {count for path, count in datasets.requests.items() if path.startswith("/storage/")} == {1}
+    assert datasets.keys == {("api", KEY), ("storage", None)}, "the key is for the API alone"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"busy": 3},
+        {"break_after": {PAPERS: [20_000, 0, 10_000]}},
+        {"break_after": {PAPERS: [30_000]}, "ranges_work": False},
+        {"wrong": Counter({PAPERS: 1})},
+        {"wrong": Counter({PAPERS: 1}), "whole_md5": False},
+    ],
+    ids=["busy API", "broken connection", "no ranges", "wrong bytes", "wrong bytes without an MD5"],
+)
+def test_a_server_that_recovers(
+    datasets: Datasets, session: httpx.Client, tmp_path: Path, trouble: dict[str, Any]
+) -> None:
+    vars(datasets).update(trouble)
+    files = fetch(session, datasets, tmp_path, "2026-03-10")
+    if "whole_md5" in trouble:
+        assert {file["checked"] for file in files.values()} == {"gzip"}
+    if datasets.ranges:
+        starts = [int(asked.removeprefix("bytes=").removesuffix("-")) for asked in datasets.ranges]
+        assert (starts, starts[-1]) == (sorted(starts), 30_000)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_later_run_resumes(datasets: Datasets, session: httpx.Client, tmp_path: Path, changed: bool) -> None:
+    """If the file has changed meanwhile, it is fetched from its start."""
+    datasets.break_after[PAPERS] = [25_000, *[0] * 40]
+    with pytest.raises(StageError, match=f"{PAPERS} could not be fetched.*same command again"):
+        fetch(session, datasets, tmp_path)
+    assert (tmp_path / "papers" / f".partial-{PAPERS}").stat().st_size == 25_000
+    assert not (tmp_path / "papers" / PAPERS).exists()
+    with pytest.raises(InputError, match="not fetched to its end"):
+        S2ag(tmp_path).parts()
+    datasets.break_after.clear()
+    if changed:
+        datasets.releases["2026-09-17"]["papers"][PAPERS] = gzip.compress(os.urandom(50_000))
+    fetch(session, datasets, tmp_path)
+    assert datasets.ranges[-1] == "bytes=25000-"
+    assert len(S2ag(tmp_path).parts()) == 9
+
+
+@pytest.mark.parametrize("connections", [1, 4])
+def test_an_expired_address_is_signed_anew(
+    datasets: Datasets, session: httpx.Client, tmp_path: Path, connections: int
+) -> None:
+    datasets.expire_after = 4
+    datasets.break_after["20260917_1_abstracts.gz"] = [20_000]
+    fetch(session, datasets, tmp_path, connections=connections)
+    assert datasets.signature == 2
+    lists = [count for path, count in datasets.requests.items() if "/dataset/" in path]
+    assert max(lists) == 2, "one list renews all files of its dataset"
+
+
+def test_a_file_that_is_wrong_twice_is_refused(datasets: Datasets, session: httpx.Client, tmp_path: Path) -> None:
+    datasets.wrong[PAPERS] = 2
+    with pytest.raises(CorruptError, match=f"papers/{PAPERS} has MD5 .* should have .*sent it twice like this"):
+        fetch(session, datasets, tmp_path)
+    assert not (tmp_path / "papers" / PAPERS).exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"api_key": None}, r"refused the request \(Forbidden\).*S2_API_KEY or with --api-key-file"),
+        ({"release": "2026-09-16"}, "no release '2026-09-16'.*Did you mean '2026-09-17'"),
+        ({"datasets": ["paper"]}, "no dataset 'paper'.*Did you mean 'papers'"),
+        ({"endpoint": "http://127.0.0.1:9/datasets/v1"}, r"gave no answer in 6 attempts \(ConnectError"),
+    ],
+)
+def test_bad_requests_are_refused_with_the_remedy(
+    datasets: Datasets, session: httpx.Client, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((InputError, StageError), match=message):
+        catalogue(session, datasets, **{"release": "latest", **options}).files()
+
+
+def test_what_the_disk_cannot_hold_is_refused(datasets: Datasets, session: httpx.Client, tmp_path: Path) -> None:
+    huge = [Remote("papers/huge.gz", "http://127.0.0.1/", bytes=10**18)]
+    with pytest.raises(InputError, match=r"takes [\d,]+ GiB more"):
+        fetch_release(session, catalogue(session, datasets), huge, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "a\nb"])
+def test_a_file_is_never_named_by_a_path(name: str) -> None:
+    with pytest.raises(InputError, match="is not allowed"):
+        Remote(name, "http://127.0.0.1/")
+
+
+@pytest.mark.parametrize("key", ["the kéy", "the key", "the\nkey", "\udcff", "the-key\x00"])
+def test_a_key_that_is_none_is_refused_without_showing_it(session: httpx.Client, key: str) -> None:
+    with pytest.raises(InputError, match="API key holds a character") as refused:
+        S2agCatalogue(session, "latest", key, endpoint="http://127.0.0.1:9")
+    assert "the" not in refused.value.what.removeprefix("the API key")
+
+
+def replying(replies: dict[str, Any]) -> tuple[httpx.Client, list[httpx.Request]]:
+    """Return a client whose requests are answered from a table by address, and the requests it made."""
+    requests: list[httpx.Request] = []
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        answer = replies[str(request.url)]
+        if isinstance(answer, str):
+            return httpx.Response(302, headers={"Location": answer})
+        return httpx.Response(answer[0], json=answer[1])
+
+    return httpx.Client(transport=httpx.MockTransport(reply), follow_redirects=True), requests
+
+
+def test_the_key_goes_to_one_origin_alone() -> None:
+    """Redirects within it keep the key. Another scheme, host or port does not get it, nor what comes after."""
+    release = {"release_id": "r", "datasets": [{"name": "papers"}]}
+    chain = [f"https://a{path}" for path in ("/release/latest", "/moved", ":8443/x")]
+    chain += ["http://a/x", "https://b/x", "https://a/y"]
+    session, asked = replying({**dict(itertools.pairwise(chain)), chain[-1]: (200, release)})
+    S2agCatalogue(session, "latest", f" {KEY}\n", ["papers"], endpoint="https://a", wait=sleepless)
+    assert [str(request.url) for request in asked] == chain
+    assert [request.headers.get("x-api-key") for request in asked] == [KEY, KEY, None, None, None, None]
+    session, _ = replying({chain[0]: chain[0]})
+    with pytest.raises(StageError, match="more than 10 redirects"):
+        S2agCatalogue(session, "latest", KEY, endpoint="https://a", wait=sleepless)
+
+
+@pytest.mark.parametrize(
+    ("release", "files", "expected"),
+    [
+        ("../../etc", [], "name '../../etc' is not allowed"),
+        (".hidden", [], "name '.hidden' is not allowed"),
+        ("r\n\x1b[31m", [], "is not allowed"),
+        ("r", ["https://s/%2e%2e%2fx"], None),
+        ("r", ["https://s/.partial-x.gz"], "name '.partial-x.gz' is not allowed"),
+        ("r", ["https://s/" + "x" * 300], "is not allowed"),
+        ("r", ["https://s/a%00b"], "is not allowed"),
+        ("r", [7], "holds no addresses"),
+        ("r", ["http://[/x"], "holds no addresses"),
+    ],
+)
+def test_a_servers_names_are_plain(release: str, files: list[object], expected: str | None) -> None:
+    described = {"release_id": release, "datasets": [{"name": "papers"}]}
+    replies = {"latest": described, "r/dataset/papers": {"files": files}}
+    session, _ = replying({f"https://a/release/{path}": (200, values) for path, values in replies.items()})
+    with pytest.raises((InputError, StageError), match=expected) if expected else nullcontext():
+        remotes = S2agCatalogue(session, "latest", KEY, ["papers"], "https://a", sleepless).files()
+        assert [remote.name for remote in remotes] == ["papers/x"]
+
+
+def test_a_server_that_repeats_the_key_does_not_have_it_printed() -> None:
+    session, _ = replying({"https://a/release/latest": (403, {"message": f"{KEY} is no key"})})
+    with pytest.raises(InputError) as refused:
+        S2agCatalogue(session, "latest", KEY, endpoint="https://a", wait=sleepless)
+    assert "(... is no key)" in str(refused.value)

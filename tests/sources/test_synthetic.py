@@ -19,7 +19,6 @@ from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import id_keys, normalise, same_title_form
-from pipeline.sources import synthetic
 from pipeline.sources.base import RAW_PAPERS
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.sources.synthetic import LEAST, VERSION, Synthetic
@@ -30,8 +29,8 @@ SIZE = 12_000
 
 
 def read(release: Synthetic | S2orc2020) -> pa.Table:
-    table = pa.Table.from_batches([batch.papers for part in release.parts() for batch in release.read(part)])
-    return table.combine_chunks()
+    batches = [batch.papers for part in release.parts() for batch in release.read(part)]
+    return pa.Table.from_batches(batches).combine_chunks()
 
 
 def digest(release: Synthetic, part: str) -> str:
@@ -46,23 +45,22 @@ def corpus(papers: int = SIZE, seed: int = 13) -> pa.Table:
     return read(Synthetic(papers, seed))
 
 
+def column(name: str) -> np.ndarray:
+    return corpus().column(name).to_numpy()
+
+
 @cache
 def edges() -> tuple[np.ndarray, np.ndarray]:
     """Citing row and cited row (-1: outside) of every listed reference."""
     outbound = corpus().column("outbound").chunk(0)
     citing = np.repeat(np.arange(SIZE), np.diff(outbound.offsets))
-    found = pc.index_in(outbound.flatten(), pa.array(id_keys(corpus().column("paper_id").to_pylist())))
-    return citing, found.fill_null(-1).to_numpy()
-
-
-def column(name: str) -> np.ndarray:
-    return corpus().column(name).to_numpy()
+    cited = pc.index_in(outbound.flatten(), pa.array(id_keys(column("paper_id").tolist())))
+    return citing, cited.fill_null(-1).to_numpy()
 
 
 def test_schema_ids_and_texts() -> None:
-    table = corpus()
-    assert table.schema == RAW_PAPERS
-    ids = table.column("paper_id").to_pylist()
+    assert corpus().schema == RAW_PAPERS
+    ids = column("paper_id").tolist()
     assert len(set(ids)) == len(ids) == SIZE
     assert all(i.isdecimal() and i[0] != "0" for i in ids)
     assert len({len(i) for i in ids}) > 1, "ids of one length would sort alike as numbers and as text"
@@ -88,15 +86,14 @@ def test_content_is_pinned_by_the_version() -> None:
 
 
 def test_other_seed_or_size_other_papers() -> None:
-    texts = set(corpus(1_000, 13).column("abstract").to_pylist()) - {""}
-    assert not texts & set(corpus(1_000, 14).column("abstract").to_pylist())
-    assert not texts & set(corpus(1_001, 13).column("abstract").to_pylist())
-    identities = [Synthetic(*settings).identity() for settings in ((1_000, 13), (1_000, 14), (1_001, 13))]
-    assert len({json.dumps(identity) for identity in identities}) == 3
+    settings = ((1_000, 13), (1_000, 14), (1_001, 13))
+    texts, *others = (set(corpus(*each).column("abstract").to_pylist()) - {""} for each in settings)
+    assert not any(texts & other for other in others)
+    assert len({json.dumps(Synthetic(*each).identity()) for each in settings}) == 3
 
 
 def test_parts_hold_every_unit_of_a_large_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(synthetic, "make_unit", lambda _release, number: number)
+    monkeypatch.setattr("pipeline.sources.synthetic.make_unit", lambda _release, number: number)
     release = Synthetic(8_000_000)
     assert 100 < len(release.parts()) < 200
     assert [unit for part in release.parts() for unit in release.read_units(part)] == list(range(977))
@@ -110,62 +107,60 @@ def test_bad_settings() -> None:
     assert len(read(Synthetic(LEAST))) == LEAST
 
 
+def check(measured: dict[str, tuple[float, float, float]]) -> None:
+    """Check that each value lies between its two bounds."""
+    assert {name: (low, value, high) for name, (low, value, high) in measured.items() if not low <= value <= high} == {}
+
+
 def test_shares_of_what_is_missing() -> None:
     year, fields = column("year"), np.bitwise_count(column("fields"))
     letters = pc.utf8_length(corpus().column("abstract")).to_numpy()
-    shares = {
-        "no year": (year == NO_YEAR).mean(),
-        "2019": (year == 2019).mean(),
-        "no field": (fields == 0).mean(),
-        "several fields": (fields > 1).mean(),
-        "three fields": (fields > 2).mean(),
-        "no abstract": (letters == 0).mean(),
-        "short abstract": ((letters > 0) & (letters < 30)).mean(),
-        "no title": (column("title") == "").mean(),
-        "no references": (pc.list_value_length(corpus().column("outbound")).to_numpy() == 0).mean(),
-    }
-    expected = {
-        "no year": (0.01, 0.02),
-        "2019": (0.06, 0.08),
-        "no field": (0.04, 0.06),
-        "several fields": (0.05, 0.08),
-        "three fields": (0.001, 0.008),
-        "no abstract": (0.15, 0.2),
-        "short abstract": (0.002, 0.008),
-        "no title": (0.0002, 0.003),
-        "no references": (0.2, 0.3),
-    }
-    assert {k: v for k, v in shares.items() if not expected[k][0] <= v <= expected[k][1]} == {}
-    years = year[year != NO_YEAR]
-    assert (years.min(), years.max()) == (1970, 2020)
-    assert (years > 2000).mean() > 0.6
+    references = pc.list_value_length(corpus().column("outbound")).to_numpy()
+    check(
+        {
+            "no year": (0.01, (year == NO_YEAR).mean(), 0.02),
+            "2019": (0.06, (year == 2019).mean(), 0.08),
+            "no field": (0.04, (fields == 0).mean(), 0.06),
+            "several fields": (0.05, (fields > 1).mean(), 0.08),
+            "three fields": (0.001, (fields > 2).mean(), 0.008),
+            "no abstract": (0.15, (letters == 0).mean(), 0.2),
+            "short abstract": (0.002, ((letters > 0) & (letters < 30)).mean(), 0.008),
+            "no title": (0.0002, (column("title") == "").mean(), 0.003),
+            "no references": (0.2, (references == 0).mean(), 0.3),
+            "this century": (0.6, (year[year != NO_YEAR] > 2000).mean(), 1),
+        }
+    )
+    assert (year[year != NO_YEAR].min(), year.max()) == (1970, 2020)
 
 
 def test_words() -> None:
-    lists = [text.lower().replace(".", "").split() for text in column("abstract") if len(text) >= 30]
-    lengths = np.array([len(words) for words in lists])
-    assert 130 <= np.median(lengths) <= 200
-    assert lengths.std() > 40
-    assert 8 <= np.mean([len(text.split()) for text in column("title")]) <= 12
-    frequency = np.array(sorted(Counter(w for words in lists for w in words).values(), reverse=True))
+    texts = [text.lower().replace(".", "").split() for text in column("abstract") if len(text) >= 30]
+    lengths = [len(words) for words in texts]
+    frequency = np.array(sorted(Counter(word for words in texts for word in words).values(), reverse=True))
     ranks = np.arange(10, 5_000)
-    slope = np.polyfit(np.log(ranks), np.log(frequency[ranks]), 1)[0]
-    assert -1.4 < slope < -0.8, "Zipf's law"
-    forms = Counter(same_title_form(title) for title in column("title") if title)
-    repeated = sum(count for count in forms.values() if count > 1) / SIZE
-    assert 0.005 < repeated < 0.02
-    raw = Counter(title for title in column("title") if title)
-    assert sum(c for c in raw.values() if c > 1) / SIZE < repeated, "some repetitions differ in punctuation"
+    titles = [title for title in column("title") if title]
+    same, exact = (
+        sum(n for n in Counter(forms).values() if n > 1) / SIZE for forms in (map(same_title_form, titles), titles)
+    )
+    check(
+        {
+            "median length": (130, np.median(lengths), 200),
+            "deviation": (40, np.std(lengths), 200),
+            "words of a title": (8, np.mean([len(text.split()) for text in column("title")]), 12),
+            "Zipf's law": (-1.4, np.polyfit(np.log(ranks), np.log(frequency[ranks]), 1)[0], -0.8),
+            "titles that repeat": (0.005, same, 0.02),
+            "titles that repeat to the letter": (0, exact, same - 1 / SIZE),
+        }
+    )
 
 
 def test_references_are_distinct_and_of_realistic_number() -> None:
-    keys = id_keys(corpus().column("paper_id").to_pylist())
+    keys = id_keys(column("paper_id").tolist())
     outbound = corpus().column("outbound").to_pylist()
     for key, references in zip(keys, outbound, strict=True):
         assert references == sorted(set(references))
         assert int(key) not in references
-    counts = np.array([len(references) for references in outbound])
-    assert 20 <= np.median(counts[counts > 0]) <= 30
+    assert 20 <= np.median([len(references) for references in outbound if references]) <= 30
     _, cited = edges()
     assert 0.1 < (cited < 0).mean() < 0.25
     assert np.array_equal(np.bincount(cited[cited >= 0], minlength=SIZE), column("n_inbound"))
@@ -177,42 +172,44 @@ def test_references_follow_time_field_and_popularity() -> None:
     year, masks = column("year").astype(int), column("fields")
     dated = (year[citing] != NO_YEAR) & (year[cited] != NO_YEAR)
     age = year[citing][dated] - year[cited][dated]
-    assert 0.0005 < (age < 0).mean() < 0.02
-    assert 3 <= np.median(age) <= 15
-    known = (masks[citing] > 0) & (masks[cited] > 0)
-    assert 0.85 < (masks[citing] & masks[cited] > 0)[known].mean() < 0.99
+    with_field = (masks[citing] > 0) & (masks[cited] > 0)
     inbound = np.sort(column("n_inbound"))[::-1]
-    hill = 1 / np.log(inbound[:300] / inbound[300]).mean()
-    assert 1.2 < hill < 4, "exponent of the tail of the in-degrees"
-    assert inbound[0] > 15 * np.median(inbound)
+    check(
+        {
+            "to later papers": (0.0005, (age < 0).mean(), 0.02),
+            "median age": (3, np.median(age), 15),
+            "within a field": (0.85, (masks[citing] & masks[cited] > 0)[with_field].mean(), 0.99),
+            "exponent of the tail of the in-degrees": (1.2, 1 / np.log(inbound[:300] / inbound[300]).mean(), 4),
+            "most cited": (15 * np.median(inbound), inbound[0], SIZE),
+        }
+    )
 
 
 def test_s2orc_release_reads_as_the_same_papers(tmp_path: Path) -> None:
-    release = Synthetic(9_000, 5)
-    citations = write_s2orc(release, tmp_path / "release")
-    written = S2orc2020(tmp_path / "release")
+    release, folder = Synthetic(9_000, 5), tmp_path / "release"
+    citations = write_s2orc(release, folder)
+    written = S2orc2020(folder)
     assert written.parts() == ["metadata_0.jsonl.gz", "metadata_1.jsonl.gz"]
     tables = [table.sort_by("paper_id").combine_chunks() for table in (read(written), read(release))]
     assert tables[0].drop_columns("doi_key") == tables[1].drop_columns("doi_key")
 
-    lines = b"".join(gzip.decompress((tmp_path / "release" / part).read_bytes()) for part in written.parts())
+    lines = b"".join(gzip.decompress((folder / part).read_bytes()) for part in written.parts())
     records = {record["paper_id"]: record for record in map(json.loads, lines.splitlines())}
     parse_keys = [f"has_pdf_parsed_{part}" for part in ("abstract", "body_text", "bib_entries", "ref_entries")]
-    pairs = set()
     for paper_id, record in records.items():
         assert list(record) == [*s2orc_record(paper_id), *(parse_keys if record["has_pdf_parse"] else ())]
-        assert record["has_outbound_citations"] == bool(record["outbound_citations"])
-        assert record["has_inbound_citations"] == bool(record["inbound_citations"])
+        for way in ("outbound", "inbound"):
+            assert record[f"has_{way}_citations"] == bool(record[f"{way}_citations"])
         assert record["has_pdf_parse"] or not record["outbound_citations"]
         assert "" not in (record["title"], record["abstract"])
         assert record["mag_field_of_study"] != []
-        pairs |= {(citing, paper_id) for citing in record["inbound_citations"]}
+    pairs = {(citing, cited) for cited, record in records.items() for citing in record["inbound_citations"]}
     assert pairs == {(p, c) for p, r in records.items() for c in r["outbound_citations"] if c in records}
     assert len(pairs) == citations
 
     write_s2orc(release, tmp_path / "two", workers=2)
-    for part in written.parts():
-        assert (tmp_path / "two" / part).read_bytes() == (tmp_path / "release" / part).read_bytes()
-    assert len(list((tmp_path / "two").iterdir())) == 2
+    assert {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()} == {
+        path.name: path.read_bytes() for path in folder.iterdir()
+    }
     with pytest.raises(InputError, match="holds metadata files already"):
         write_s2orc(release, tmp_path / "two")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +11,21 @@ import pytest
 import sentence_transformers
 
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.errors import InputError
-from pipeline.core.resources import Resources
-from pipeline.core.runner import Runner
 from pipeline.core.task import Task
-from pipeline.core.units import Slice
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
-from pipeline.encode.base import Encoded
+from pipeline.encode.cross_encoder import CrossEncoder
 from pipeline.stages import rerank
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.search import read_ranking
-from pipeline.stages.systems import Reranked, encoder_names, encoders, parse_systems
 from tests.builders import make_corpus, make_pool
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
-from tests.encode.stub import stub
 from tests.encode.tiny import save_cross_encoder, words
+from tests.stages.making import PlannedError, make, planning, work_slices
 
-__all__ = ["stub"]
-
-CPU = Resources(memory=2**30, workers=1, device="cpu")
 DEPTH, HEAD = 20, 6
 
 
@@ -63,7 +54,7 @@ def test_the_head_is_that_of_sentence_transformers_and_the_rest_keeps_its_order(
     tmp_path: Path, stub: None, folder: Path, texts: bool
 ) -> None:
     corpus, _, first, task = world(tmp_path, folder, texts=texts)
-    before, artifact = read_ranking(Runner(tmp_path, CPU).make(first)), Runner(tmp_path, CPU).make(task)
+    before, artifact = read_ranking(make(tmp_path, first)), make(tmp_path, task)
     after = read_ranking(artifact)
     reader = Corpus(corpus)
     peer = sentence_transformers.CrossEncoder(str(folder), device="cpu")
@@ -90,78 +81,43 @@ def test_a_killed_run_continues_and_slices_give_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(rerank, "UNIT_PAIRS", 2 * HEAD)
     _, _, first, task = world(tmp_path, folder)
-    Runner(tmp_path, CPU).make(first)
-    whole = Runner(tmp_path, CPU).make(task)
+    make(tmp_path, first)
+    whole = make(tmp_path, task)
     whole.path.rename(tmp_path / "whole")
-    done: list[str] = []
-    score = rerank._scores
+    units: list[int] = []
+    prepare = CrossEncoder.prepare
 
-    def fail(batches: Iterable[Encoded], unit: Any, progress: Any) -> Any:
-        done.append(unit.path.name)
-        if len(done) == 2:
-            raise RuntimeError("killed")
-        return score(batches, unit, progress)
+    def fail(self: CrossEncoder, pairs: Any) -> Any:
+        if len(pairs) > 1:  # with one pair the encoder tries itself out
+            units.append(len(pairs))
+            if len(units) == 2:
+                raise RuntimeError("killed")
+        return prepare(self, pairs)
 
-    monkeypatch.setattr(rerank, "_scores", fail)
+    monkeypatch.setattr(CrossEncoder, "prepare", fail)
     with pytest.raises(RuntimeError, match="killed"):
-        Runner(tmp_path, CPU).make(task)
-    made = Runner(tmp_path, CPU).make(task)
-    assert len(done) == 4
-    assert len(set(done)) == 3
+        make(tmp_path, task)
+    made = make(tmp_path, task)
+    assert len(units) == 4  # three, one of them twice
     assert made.manifest.outputs == whole.manifest.outputs
     made.path.rename(tmp_path / "made")
-
-    def refuse(assignment: Any) -> list[Any]:
-        raise RuntimeError("planned")
-
-    with pytest.raises(RuntimeError, match="planned"):
-        Runner(tmp_path, CPU, executor=refuse).make(task)
-    assert sum(Runner(tmp_path, CPU).work_slice([task], Slice(number, 2)) for number in range(2)) == 3
-    assert Runner(tmp_path, CPU, executor=refuse).make(task).manifest.outputs == whole.manifest.outputs
+    with pytest.raises(PlannedError):
+        planning(tmp_path).make(task)
+    assert work_slices(tmp_path, [task], 2) == 3
+    assert planning(tmp_path).make(task).manifest.outputs == whole.manifest.outputs
 
 
-def test_names(folder: Path) -> None:
-    text = f"rerank(rrf(bm25,lsa),cross:{folder}:max_length=64,compute=bfloat16,30),bm25"
-    system, _ = parse_systems(text)
-    assert isinstance(system, Reranked)
-    assert (system.first.name, system.head, system.model.spec.max_length) == ("rrf(bm25,lsa)", 30, 64)
-    assert system.model.spec.compute == "bfloat16"
-    assert system.name == f"rerank(rrf(bm25,lsa),cross:{folder.name}:compute=bfloat16,max_length=64,30)"
-    assert [model.name for model in encoders([system])] == encoder_names(text) == ["lsa"]
-    (reduced,) = parse_systems(f"rerank(rrf(bm25,lsa),cross:{folder},30)", "bf16")
-    assert isinstance(reduced, Reranked)
-    assert reduced.name == f"rerank(rrf(bm25,lsa),cross:{folder.name}:compute=bfloat16,30)"
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("rerank(bm25,cross:{folder})", "must name a system, a cross-encoder and a number"),
-        ("rerank(bm25,{folder},10)", "must name a system, a cross-encoder and a number"),
-        ("rerank(bm25,cross:{folder},0)", "must rerank a whole number of entries, got '0'"),
-        ("rerank(bm25,cross:nowhere,10)", "must name a model of the hub or a folder"),
-        ("rerank(bm25,cross:{folder}:pooling=cls,10)", "has no option 'pooling'"),
-        ("rerank(rerank(bm25,cross:{folder},9),cross:{folder},10)", "is reranked already"),
-        ("rrf(bm25,rerank(bm25,cross:{folder},10))", "fused already or reranked"),
-    ],
-)
-def test_what_cannot_be_reranked_is_said(folder: Path, name: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        parse_systems(name.format(folder=folder))
-
-
-def test_reranked_systems_in_the_table(tmp_path: Path, folder: Path) -> None:
-    mdcr_json(tmp_path, *flags("corpus --source synthetic --papers 3k --seed 5 --corpus tiny"))
+def test_reranked_systems_in_the_table(root: Path, folder: Path) -> None:
     pool = flags("--year 2019 --size 300 --queries 10 --samples 1")
     name = f"rerank(bm25:k1=1.2,b=0.5,cross:{folder}:max_length=64,10)"
-    rows = mdcr_json(tmp_path, "eval", *pool, "--model", f"bm25:k1=1.2,b=0.5,{name}")["rows"]
+    rows = mdcr_json(root, "eval", *pool, "--model", f"bm25:k1=1.2,b=0.5,{name}")["rows"]
     of = {(row["system"], row["sample"]): row["value"] for row in rows if row["measure"] == "recall@100"}
     shown = name.replace(str(folder), folder.name)
     assert {system for system, _ in of} == {"bm25:k1=1.2,b=0.5", shown}
     assert of[shown, 1] == of["bm25:k1=1.2,b=0.5", 1]
-    assert len([each for each in published(tmp_path / RANKINGS) if each.manifest.stage == "rerank"]) == 1
-    again = mdcr(tmp_path, "eval", *pool, "--model", f"bm25:k1=1.2,b=0.5,{name}", "--json")
+    assert [ranking.manifest.stage for ranking in published(root / RANKINGS)].count("rerank") == 1
+    again = mdcr(root, "eval", *pool, "--model", f"bm25:k1=1.2,b=0.5,{name}", "--json")
     assert json.loads(again.stdout)["rows"] == rows
     assert "rerank:" not in again.stderr
-    refused = mdcr(tmp_path, "eval", *pool, "--model", f"rerank(bm25,cross:{folder},30)", "--depth", "20")
+    refused = mdcr(root, "eval", *pool, "--model", f"rerank(bm25,cross:{folder},30)", "--depth", "20")
     assert "must rerank at most --depth 20 entries" in one_line_error(refused)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import pytrec_eval
 
@@ -14,7 +14,6 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
-from pipeline.core.runner import Runner
 from pipeline.core.schema import RANKING, SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
@@ -28,12 +27,11 @@ from pipeline.stages.pool import pool_task
 from pipeline.stages.score import score_task, score_tasks
 from tests.builders import make_corpus, make_pool
 from tests.measure.cases import Run, ranking_table
+from tests.stages.making import make
 
-MEASURES = ("r@30", "map", "ndcg")
 
-
-def ranking_task(run: Run | pa.Table, queries: int) -> Task:
-    table = run if isinstance(run, pa.Table) else ranking_table(run)
+def ranking_task(run: Run, queries: int) -> Task:
+    table = ranking_table(run)
 
     def write(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         out.arrow("ranking.arrow", table, RANKING)
@@ -47,21 +45,21 @@ def corpus(tmp_path: Path) -> Artifact:
     return make_corpus(tmp_path, 8, [("00000", "00003"), ("00000", "00005"), ("00001", "00003"), ("00002", "00007")])
 
 
-def make_score(
-    root: Path, corpus: Artifact, run: Run | pa.Table, *, ran: int = 3, sample: int = 2, **pool: Any
-) -> tuple[Artifact, Artifact]:
-    """Score ``run`` of the papers 0, 1 and 2; returns scores and pool."""
+def make_score(root: Path, corpus: Artifact, run: Run, *, ran: int = 3, sample: int = 2, **pool: Any) -> Artifact:
+    """Score a run of the papers 0, 1 and 2."""
     opened = make_pool(root, corpus, [0, 1, 2], **{"sample": 2, **pool})
-    task = score_task(ranking_task(run, ran), opened, corpus, system="My BM25", sample=sample, measures=MEASURES)
-    return Runner(root, Resources(workers=1)).make(task), opened
+    measures = ("r@30", "map", "ndcg")
+    return make(
+        root, score_task(ranking_task(run, ran), opened, corpus, system="My BM25", sample=sample, measures=measures)
+    )
 
 
 def test_one_row_for_each_query_and_measure(tmp_path: Path, corpus: Artifact) -> None:
-    scores, pool = make_score(tmp_path, corpus, [{5: 3.0, 4: 2.0, 3: 1.0}, {6: 1.0, 3: 1.0}, {}])
+    scores = make_score(tmp_path, corpus, [{5: 3.0, 4: 2.0, 3: 1.0}, {6: 1.0, 3: 1.0}, {}])
     table = scores.arrow("scores.arrow")
     assert table.schema == SCORES
     assert set(table.column("system").to_pylist()) == {"My BM25"}
-    assert set(table.column("pool").to_pylist()) == {pool.name}
+    assert set(table.column("pool").to_pylist()) == {make_pool(tmp_path, corpus, [0, 1, 2], sample=2).name}
     assert set(table.column("sample").to_pylist()) == {2}
     assert table.column("measure").to_pylist() == ["map"] * 3 + ["ndcg"] * 3 + ["recall@30"] * 3
     assert table.column("query").to_pylist() == [0, 1, 2] * 3
@@ -88,8 +86,7 @@ def test_spelling_and_order_of_measures_are_no_identity(corpus: Artifact, tmp_pa
         score_task(ranking, pool, corpus, system="x", sample=1, measures=measures)
         for measures in (("map", "recall@30"), ("R@30", "MAP", "map"), ("map",))
     )
-    assert first.id == second.id
-    assert first.id != third.id
+    assert first.id == second.id != third.id
 
 
 def test_the_default_measures_are_one_artifact_and_each_further_one_is_its_own(
@@ -117,86 +114,82 @@ RANKED: Run = [{0: 3.0, 1: 2.0, 5: 1.0}, {2: 1.0, 0: 0.5}, {3: 1.0}, {}]
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> tuple[Artifact, Artifact]:
+def judged(tmp_path: Path) -> tuple[Artifact, Artifact]:
     """A BEIR release whose judgements name documents that it lacks: corpus and pool."""
-    lines = [f'{{"_id": "d{number}", "title": "t", "text": "x{number}"}}' for number in range(6)]
     (tmp_path / "beir/qrels").mkdir(parents=True)
-    (tmp_path / "beir/corpus.jsonl").write_text("\n".join(lines))
-    (tmp_path / "beir/queries.jsonl").write_text("\n".join(f'{{"_id": "q{q}", "text": "a"}}' for q in range(4)))
-    judged = [f"q{q}\t{paper}\t{grade}" for q, each in enumerate(GRADES) for paper, grade in each.items()]
-    (tmp_path / "beir/qrels/test.tsv").write_text("\n".join(judged))
-    runner = Runner(tmp_path, Resources(2**30, 1))
-    corpus = runner.make(corpus_task("b", Beir(tmp_path / "beir")))
+    for name, records in {
+        "corpus": [{"_id": f"d{number}", "title": "t", "text": f"x{number}"} for number in range(6)],
+        "queries": [{"_id": f"q{number}", "text": "a"} for number in range(4)],
+    }.items():
+        (tmp_path / f"beir/{name}.jsonl").write_text("\n".join(map(json.dumps, records)))
+    lines = [f"q{q}\t{paper}\t{grade}" for q, grades in enumerate(GRADES) for paper, grade in grades.items()]
+    (tmp_path / "beir/qrels/test.tsv").write_text("\n".join(lines))
+    corpus = make(tmp_path, corpus_task("b", Beir(tmp_path / "beir")))
     config = PoolConfig(queries_are="texts", year=None, size="all", queries="all")
-    return corpus, runner.make(pool_task(corpus, config))
+    return corpus, make(tmp_path, pool_task(corpus, config))
 
 
 @pytest.mark.usefixtures("plain_ranx")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("way", "scored"), [("count", [0, 1, 2, 3]), ("ignore", [0, 1, 3])])
 def test_positives_that_the_collection_lacks(
-    tmp_path: Path, given: tuple[Artifact, Artifact], way: str, scored: list[int], engine: str
+    tmp_path: Path, judged: tuple[Artifact, Artifact], way: str, scored: list[int], engine: str
 ) -> None:
-    corpus, pool = given
+    corpus, pool = judged
     assert pool.manifest.counts["positives_not_in_collection"] == 3
     (task,) = score_tasks(
         ranking_task(RANKED, 4), pool, corpus, system="x", sample=1, depth=500, missing_positives=way, engine=engine
     )
-    scores = Runner(tmp_path, Resources(workers=1)).make(task)
+    scores = make(tmp_path, task)
     values = scores.arrow("scores.arrow").column("value").to_numpy().reshape(len(DEFAULT), -1)
-    kept = [{p: grade for p, grade in each.items() if way == "count" or p.startswith("d")} for each in GRADES]
-    names = ["map", "ndcg", "ndcg_cut_10", *(f"recall_{k}" for k in (5, 10, 20, 30, 100)), "P_1", "recip_rank", "Rprec"]
+    kept = [{p: grade for p, grade in grades.items() if way == "count" or p.startswith("d")} for grades in GRADES]
     evaluator = pytrec_eval.RelevanceEvaluator(
         {str(q): kept[q] for q in scored},
         {"map", "ndcg", "ndcg_cut.10", "recall.5,10,20,30,100", "P.1", "recip_rank", "Rprec"},
     )
     theirs = evaluator.evaluate({str(q): {f"d{row}": s for row, s in RANKED[q].items()} for q in scored})
-    found = [[theirs.get(str(q), dict.fromkeys(names, 0.0))[name] for q in scored] for name in names]
-    np.testing.assert_allclose(values, found, atol=1e-9, rtol=0)
+    names = ["map", "ndcg", "ndcg_cut_10", *(f"recall_{k}" for k in (5, 10, 20, 30, 100)), "P_1", "recip_rank", "Rprec"]
+    expected = [[theirs.get(str(q), dict.fromkeys(names, 0.0))[name] for q in scored] for name in names]
+    np.testing.assert_allclose(values, expected, atol=1e-9, rtol=0)
     counts = scores.manifest.counts
     assert (counts["queries"], counts["queries_without_positive"]) == (len(scored), 4 - len(scored))
     assert (counts["positives"], counts["positives_not_in_collection"]) == (7 if way == "count" else 4, 3)
 
 
-def test_missing_positives_are_a_setting_of_given_judgements(tmp_path: Path, corpus: Artifact) -> None:
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [("count", "are papers, whose positives are all in the collection"), ("cuont", "Did you mean 'count'")],
+)
+def test_missing_positives_are_a_setting_of_given_judgements(
+    tmp_path: Path, corpus: Artifact, way: str, message: str
+) -> None:
     pool = make_pool(tmp_path, corpus, [0])
-    for way, fault in (
-        ("count", "are papers, whose positives are all in the collection"),
-        ("cuont", "Did you mean 'count'"),
-    ):
-        with pytest.raises(InputError, match=fault):
-            score_tasks(ranking_task([{}], 1), pool, corpus, system="x", sample=1, depth=9, missing_positives=way)
+    with pytest.raises(InputError, match=message):
+        score_tasks(ranking_task([{}], 1), pool, corpus, system="x", sample=1, depth=9, missing_positives=way)
 
 
 def test_a_query_without_positive_is_left_out_and_counted(tmp_path: Path, corpus: Artifact) -> None:
     qrels = [(0, 3, 1), (1, 3, 0), (2, 7, 2), (2, 3, -1)]
-    scores, _ = make_score(tmp_path, corpus, [{3: 1.0}, {3: 1.0}, {7: 1.0}], qrels=qrels)
-    table = scores.arrow("scores.arrow")
+    scores = make_score(tmp_path, corpus, [{3: 1.0}, {3: 1.0}, {7: 1.0}], qrels=qrels)
+    table, counts = scores.arrow("scores.arrow"), scores.manifest.counts
     assert table.column("query").to_pylist() == [0, 2] * 3
     assert table.column("value").to_pylist() == [1.0] * 6
-    counts = scores.manifest.counts
     assert (counts["queries"], counts["queries_without_positive"], counts["positives"]) == (2, 1, 2)
     assert counts["retrieved"] == 3
 
 
-def test_a_query_that_was_not_run_is_an_error(tmp_path: Path, corpus: Artifact) -> None:
-    with pytest.raises(InputError, match="ran 2 of the 3 queries"):
-        make_score(tmp_path, corpus, [{3: 1.0}, {3: 1.0}, {}], ran=2)
-
-
-def test_the_sample_must_be_the_pools(tmp_path: Path, corpus: Artifact) -> None:
-    with pytest.raises(InputError, match="is sample 2, not 1"):
-        make_score(tmp_path, corpus, [{}, {}, {}], sample=1)
-
-
-def test_what_is_no_candidate_is_refused(tmp_path: Path, corpus: Artifact) -> None:
-    candidates = [0, 1, 3, 5, 7]
-    with pytest.raises(InputError, match=r"row 4, ranked for query 1, is not a candidate of pool-"):
-        make_score(tmp_path, corpus, [{3: 1.0, 5: 0.5}, {4: 1.0}, {}], candidates=candidates)
-    with pytest.raises(InputError, match=r"row 8, ranked for query 2, is not a candidate"):
-        make_score(tmp_path, corpus, [{}, {}, {8: 1.0}], candidates=candidates)
-
-
-def test_a_query_does_not_retrieve_itself(tmp_path: Path, corpus: Artifact) -> None:
-    with pytest.raises(InputError, match=r"row 1, ranked for query 1, is excluded"):
-        make_score(tmp_path, corpus, [{1: 1.0}, {1: 1.0}, {}])
+@pytest.mark.parametrize(
+    ("run", "settings", "message"),
+    [
+        ([{3: 1.0}, {3: 1.0}, {}], {"ran": 2}, "ran 2 of the 3 queries"),
+        ([{}, {}, {}], {"sample": 1}, "is sample 2, not 1"),
+        ([{3: 1.0, 5: 0.5}, {4: 1.0}, {}], {"candidates": [0, 1, 3, 5, 7]}, "row 4, ranked for query 1, is not a cand"),
+        ([{}, {}, {8: 1.0}], {"candidates": [0, 1, 3, 5, 7]}, "row 8, ranked for query 2, is not a candidate of pool-"),
+        ([{1: 1.0}, {1: 1.0}, {}], {}, "row 1, ranked for query 1, is excluded"),
+    ],
+)
+def test_a_ranking_that_is_not_of_the_pool_is_refused(
+    tmp_path: Path, corpus: Artifact, run: Run, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        make_score(tmp_path, corpus, run, **settings)

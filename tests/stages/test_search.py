@@ -1,4 +1,4 @@
-"""Indexing and searching pools: what is ranked, what is counted, and that settings of a run change no byte."""
+"""Searching pools: what is ranked, what is counted, and that settings of a run change no byte."""
 
 from __future__ import annotations
 
@@ -23,36 +23,38 @@ from pipeline.encode import registry
 from pipeline.encode.base import Encoded
 from pipeline.retrieve.base import Metric
 from pipeline.retrieve.canonical import brute_force, brute_force_groups
-from pipeline.retrieve.indexes import IndexSettings
+from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from tests.builders import make_corpus, make_pool
-from tests.encode.stub import StubEncoder, stub, unit_vector
+from tests.encode.stub import StubEncoder, unit_vector
+from tests.stages.making import HERE, make
 
-__all__ = ["stub"]
-
+pytestmark = pytest.mark.usefixtures("stub")
 PAPERS = 70
 
 
-def make(root: Path, task: Task, *, workers: int = 2, memory: int = 1 << 30, repair: bool = False) -> Artifact:
-    return Runner(root, Resources(memory=memory, workers=workers, device="cpu"), repair=repair).make(task)
-
-
 def dense(
-    root: Path, corpus: Artifact, pool: Artifact, *, metric: Metric = "l2", depth: int = 10, engine: str = "exact"
+    corpus: Artifact,
+    pool: Artifact,
+    *,
+    metric: Metric = "l2",
+    depth: int = 10,
+    engine: str = "exact",
+    several: bool = False,
 ) -> Task:
-    model = dataclasses.replace(registry.resolve("stub"), distance=metric)
+    model = dataclasses.replace(registry.resolve("stub"), distance=metric, several=several)
     return dense_ranking_task(corpus, pool, embed_tasks(corpus, pool, model), model, depth=depth, engine=engine)
 
 
-def bytes_of(artifact: Artifact) -> bytes:
-    return artifact.file("ranking.arrow").read_bytes()
+def entries(artifact: Artifact, *columns: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in artifact.arrow("ranking.arrow").select(columns).to_pylist()]
 
 
-def test_ranking_is_that_of_brute_force(tmp_path: Path, stub: None) -> None:
+def test_ranking_is_that_of_brute_force(tmp_path: Path) -> None:
     corpus = make_corpus(tmp_path, PAPERS, shard_rows=25)
     pool = make_pool(tmp_path, corpus, [3, 30, 60], list(range(10, 70)), exclusions=[(3, 11), (30, 30), (60, 60)])
-    artifact = make(tmp_path, dense(tmp_path, corpus, pool, metric="cosine", depth=20))
+    artifact = make(tmp_path, dense(corpus, pool, metric="cosine", depth=20))
     opened = Pool(pool, Corpus(corpus))
     store = store_of(make(tmp_path, embed_tasks(corpus, pool, registry.resolve("stub"))["paper"]))
     rows, vectors = next(store.blocks(opened.candidates, 100))
@@ -70,38 +72,30 @@ def test_ranking_is_that_of_brute_force(tmp_path: Path, stub: None) -> None:
     assert artifact.manifest.provenance["engine"] == "ExactEngine"
 
 
-def test_how_it_ran_changes_no_byte_and_no_name(tmp_path: Path, stub: None) -> None:
+def test_how_it_ran_changes_no_byte_and_no_name(tmp_path: Path) -> None:
     made = []
-    for number, (engine, workers, memory) in enumerate(
-        [("exact", 1, 1 << 30), ("faiss", 2, 1 << 30), ("exact", 3, 1 << 16), ("auto", 2, 1 << 20)]
-    ):
-        root = tmp_path / str(number)
+    for engine, workers, memory in (("exact", 1, 2**30), ("faiss", 2, 2**30), ("exact", 3, 2**16), ("auto", 2, 2**20)):
+        root = tmp_path / f"{engine}{workers}"
         corpus = make_corpus(root, PAPERS, shard_rows=25)
         pool = make_pool(root, corpus, list(range(0, PAPERS, 3)))
-        made.append(make(root, dense(root, corpus, pool, engine=engine), workers=workers, memory=memory))
-    assert len({bytes_of(artifact) for artifact in made}) == 1
-    assert len({artifact.name for artifact in made}) == 1
+        made.append(make(root, dense(corpus, pool, engine=engine), resources=Resources(memory, workers, "cpu")))
+    assert len({(artifact.name, artifact.file("ranking.arrow").read_bytes()) for artifact in made}) == 1
 
 
-def test_query_texts_are_searched(tmp_path: Path, stub: None) -> None:
+def test_query_texts_are_searched(tmp_path: Path) -> None:
     corpus = make_corpus(
         tmp_path,
         [{"paper_id": str(n), "title": word} for n, word in enumerate(("kiwi", "melon", "plum"))],
         query_texts={"q2": "plum", "q1": "melon"},
         judgements=[("q1", "1", 1), ("q2", "2", 1)],
     )
-    pool = make_pool(tmp_path, corpus)
-    artifact = make(tmp_path, dense(tmp_path, corpus, pool, depth=1))
-    assert artifact.arrow("ranking.arrow").select(["query", "row"]).to_pylist() == [
-        {"query": 0, "row": 1},
-        {"query": 1, "row": 2},
-    ]
+    artifact = make(tmp_path, dense(corpus, make_pool(tmp_path, corpus), depth=1))
+    assert entries(artifact, "query", "row") == [(0, 1), (1, 2)]
 
 
-def test_a_pool_without_queries(tmp_path: Path, stub: None) -> None:
+def test_a_pool_without_queries(tmp_path: Path) -> None:
     corpus = make_corpus(tmp_path, 9)
-    pool = make_pool(tmp_path, corpus, [], list(range(9)))
-    artifact = make(tmp_path, dense(tmp_path, corpus, pool))
+    artifact = make(tmp_path, dense(corpus, make_pool(tmp_path, corpus, [], list(range(9)))))
     assert artifact.manifest.counts["entries"] == artifact.arrow("ranking.arrow").num_rows == 0
 
 
@@ -114,10 +108,10 @@ def test_rankings_load_without_faiss_java_or_numba() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_pools_made_together_are_made_in_one_pass_with_the_bytes_of_each_alone(tmp_path: Path, stub: None) -> None:
+def test_pools_made_together_are_made_in_one_pass_with_the_bytes_of_each_alone(tmp_path: Path) -> None:
     """Two sets of queries, overlapping and nested candidates, exclusions of each pool's own."""
-    made: dict[str, dict[str, bytes]] = {}
-    for how in ("together", "alone", "by Faiss", "in little memory"):
+    made = []
+    for how, passes in (("together", 3), ("alone", 1), ("faiss", 3), ("in little memory", 2)):
         root = tmp_path / how.replace(" ", "-")
         corpus = make_corpus(root, PAPERS, shard_rows=25)
         pools = [
@@ -126,23 +120,21 @@ def test_pools_made_together_are_made_in_one_pass_with_the_bytes_of_each_alone(t
             make_pool(root, corpus, [3, 30, 60], list(range(20, 50, 3)), slug="sparse"),
             make_pool(root, corpus, [4, 5], list(range(40)), slug="other-queries"),
         ]
-        tasks = [dense(root, corpus, pool, engine="faiss" if how == "by Faiss" else "exact") for pool in pools]
-        memory = 2_000 if how == "in little memory" else 1 << 30
-        runner = Runner(root, Resources(memory=memory, workers=2, device="cpu"))
+        tasks = [dense(corpus, pool, engine="faiss" if how == "faiss" else "exact") for pool in pools]
+        runner = Runner(root, dataclasses.replace(HERE, memory=2_000 if how == "in little memory" else 2**30))
         artifacts = [runner.make(task) for task in tasks] if how == "alone" else runner.make_all(tasks)
-        made[how] = {artifact.name: bytes_of(artifact) for artifact in artifacts}
-        shared = {artifact.manifest.provenance["pools_in_pass"] for artifact in artifacts}
-        assert shared == {{"alone": 1, "in little memory": 2}.get(how, 3)}
+        made.append([(artifact.name, artifact.file("ranking.arrow").read_bytes()) for artifact in artifacts])
+        assert {artifact.manifest.provenance["pools_in_pass"] for artifact in artifacts} == {passes}
         assert [artifact.manifest.counts["candidates"] for artifact in artifacts] == [60, 20, 10, 40]
-    assert made["together"] == made["alone"] == made["by Faiss"] == made["in little memory"]
+    assert made == made[:1] * 4
 
 
-def test_of_pools_made_together_what_is_there_is_not_made_again(tmp_path: Path, stub: None) -> None:
+def test_of_pools_made_together_what_is_there_is_not_made_again(tmp_path: Path) -> None:
     corpus = make_corpus(tmp_path, PAPERS)
     pools = [make_pool(tmp_path, corpus, [1, 2], list(range(3, 20 + n)), slug=f"pool{n}") for n in range(3)]
-    tasks = [dense(tmp_path, corpus, pool) for pool in pools]
+    tasks = [dense(corpus, pool) for pool in pools]
     before = make(tmp_path, tasks[1]).file("ranking.arrow").stat()
-    made = Runner(tmp_path, Resources(workers=2, device="cpu")).make_all(tasks)
+    made = Runner(tmp_path, HERE).make_all(tasks)
     assert [artifact.manifest.provenance["pools_in_pass"] for artifact in made] == [2, 1, 2]
     assert made[1].file("ranking.arrow").stat().st_mtime_ns == before.st_mtime_ns
     assert not list((tmp_path / "runs" / "rankings").glob(".*"))
@@ -152,13 +144,10 @@ class SeveralEncoder(StubEncoder):
     """One to three vectors a text, two of them those of other texts, so that pairs tie."""
 
     def finish(self, prepared: Sequence[Text]) -> Iterator[Encoded]:
-        counts = [1 + len(text.title) % 3 for text in prepared]
-        kinds_of = [
-            unit_vector(Text(f"{len(text.title) + n}", ""), 32)
-            for text, c in zip(prepared, counts, strict=True)
-            for n in range(c)
-        ]
-        yield Encoded(np.repeat(np.arange(len(prepared)), counts), np.stack(kinds_of), len(prepared), 1, 1)
+        lengths = [len(text.title) for text in prepared]
+        vectors = [unit_vector(Text(f"{n + step}", ""), 32) for n in lengths for step in range(1 + n % 3)]
+        owners = np.repeat(np.arange(len(prepared)), [1 + n % 3 for n in lengths])
+        yield Encoded(owners, np.stack(vectors), len(prepared), 1, 1)
 
 
 def no_vector(text: Text, dimension: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -177,7 +166,7 @@ class SomeZeroEncoder(StubEncoder):
 @pytest.mark.parametrize("metric", ["l2", "cosine", "inner_product"])
 @pytest.mark.parametrize("how", ["exact", "faiss", "several", "ivf"])
 def test_a_query_whose_vectors_are_zero_has_no_results(
-    tmp_path: Path, stub: None, monkeypatch: pytest.MonkeyPatch, how: str, metric: Metric
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, metric: Metric
 ) -> None:
     """A zero candidate is ranked: it may be near a query."""
     monkeypatch.setattr("tests.encode.stub.unit_vector", no_vector)
@@ -186,35 +175,33 @@ def test_a_query_whose_vectors_are_zero_has_no_results(
     titles = [f"zero {n}" if n in (0, 4, 9) else f"title {n}" for n in range(30)]
     corpus = make_corpus(tmp_path, [{"paper_id": f"{n:02}", "title": t} for n, t in enumerate(titles)], shard_rows=11)
     pool = make_pool(tmp_path, corpus, [0, 1, 4, 7, 9])
-    model = dataclasses.replace(registry.resolve("stub"), distance=metric, several=how == "several")
-    vectors = embed_tasks(corpus, pool, model)
     engine = "faiss" if how == "faiss" else "exact"
-    task = dense_ranking_task(corpus, pool, vectors, model, depth=29, engine=engine)
+    task = dense(corpus, pool, metric=metric, depth=29, engine=engine, several=how == "several")
     if how == "ivf":
-        settings = IndexSettings("ivf", probes=1)
+        model = dataclasses.replace(registry.resolve("stub"), distance=metric)
+        vectors, settings = embed_tasks(corpus, pool, model), IndexSettings("ivf", probes=1)
         task = approximate_ranking_task(corpus, pool, vectors, model, task, depth=29, settings=settings)
     made = make(tmp_path, task)
-    table = made.arrow("ranking.arrow")
-    assert np.bincount(table.column("query").to_numpy(), minlength=5).tolist() == [0, 29, 0, 29, 0]
+    query, row = zip(*entries(made, "query", "row"), strict=True)
+    assert np.bincount(query, minlength=5).tolist() == [0, 29, 0, 29, 0]
     assert made.manifest.counts["queries_without_results"] == 3
-    assert {0, 4, 9} <= set(table.column("row").to_pylist())
+    assert {0, 4, 9} <= set(row)
 
 
 def test_papers_with_several_vectors_are_ranked_by_the_best_pair(
-    tmp_path: Path, stub: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.encode.stub.StubEncoder", SeveralEncoder)
     corpus = make_corpus(tmp_path, [{"paper_id": f"{n:03}", "title": "t" * (1 + n * n % 11)} for n in range(60)])
     pools = [make_pool(tmp_path, corpus, [3, 30, 50], list(range(n, 60)), slug=f"from{n}") for n in (0, 40)]
+    made = Runner(tmp_path, HERE).make_all([dense(corpus, pool, depth=20, several=True) for pool in pools])
     model = dataclasses.replace(registry.resolve("stub"), several=True)
-    tasks = [dense_ranking_task(corpus, pool, embed_tasks(corpus, pool, model), model, depth=20) for pool in pools]
-    made = Runner(tmp_path, Resources(workers=2, device="cpu")).make_all(tasks)
     store = store_of(make(tmp_path, embed_tasks(corpus, pools[0], model)["paper"]))
     for artifact, pool in zip(made, pools, strict=True):
         opened = Pool(pool, Corpus(corpus))
         candidates, queries = (store.grouped(rows) for rows in (opened.candidates, opened.query_rows))
         apart = [[g.vectors[a:b] for a, b in itertools.pairwise(g.offsets)] for g in (queries, candidates)]
-        assert {len(each) for each in apart[1]} == {1, 2, 3}
+        assert {len(vectors) for vectors in apart[1]} == {1, 2, 3}
         expected = brute_force_groups(apart[0], opened.candidates, apart[1], "l2", 20, opened.exclusions)
         assert artifact.arrow("ranking.arrow").equals(expected.table())
         assert artifact.manifest.provenance["engine"] == "MaxSimEngine"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,41 +16,53 @@ from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Manifest
 from pipeline.core.workspace import SCORES
-from pipeline.encode import kinds
+from pipeline.encode import kinds, registry
 from pipeline.encode.names import Name, one, parse
-from pipeline.encode.registry import published as published_figures
-from pipeline.stages.systems import fused_names, means, parse_systems, stored_names, stored_system, uses
+from pipeline.stages.systems import (
+    Fused,
+    Reranked,
+    encoder_names,
+    encoders,
+    fused_names,
+    means,
+    parse_systems,
+    stored_names,
+    stored_system,
+    uses,
+)
 from tests.cli.run import flags, mdcr, mdcr_json
+from tests.encode.tiny import save_adapter, save_bert, save_cross_encoder
 
-BASES = (
-    "bm25",
-    "bm25:tuned",
-    "lsa",
-    "scincl",
-    "hf:org/name",
-    "/models/a(b,c)",
-    "vectors:/data/x.npy",
-    "cross:org/x",
-)
-OPTIONS = st.lists(
-    st.tuples(st.sampled_from(("k1", "b", "dimension", "storage")), st.sampled_from(("0.5", "float16", "a+b", ""))),
-    max_size=3,
-)
+BASES = ("bm25", "bm25:tuned", "lsa", "scincl", "hf:org/name", "/models/a(b,c)", "vectors:/data/x.npy", "cross:org/x")
+KEYS, VALUES = st.sampled_from(("k1", "b", "dimension", "storage")), st.sampled_from(("0.5", "float16", "a+b", ""))
+OPTIONS = st.lists(st.tuples(KEYS, VALUES), max_size=3).map(tuple)
 LABELS = st.sampled_from(("", "", "mine", "x.y-z+1"))
-PLAIN = st.builds(Name, st.sampled_from(BASES), st.none(), OPTIONS.map(tuple), LABELS) | st.sampled_from(
-    (Name("100"), Name("7"))
-)
+PLAIN = st.builds(Name, st.sampled_from(BASES), st.none(), OPTIONS, LABELS) | st.sampled_from((Name("100"), Name("7")))
 NAMES = st.recursive(
     PLAIN,
     lambda inside: st.builds(
         Name,
         st.sampled_from(("rrf", "wsum", "rerank", "mean", "ot")),
         st.lists(inside, max_size=3).map(tuple),
-        OPTIONS.map(tuple),
+        OPTIONS,
         LABELS,
     ),
     max_leaves=8,
 )
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with two models of the same weights, another one, an adapter and a cross-encoder."""
+    folder = tmp_path_factory.mktemp("models")
+    save_bert(folder / "one")
+    shutil.copytree(folder / "one", folder / "two")
+    shutil.copytree(folder / "one", folder / "hub" / "scincl")
+    save_bert(folder / "third", seed=4)
+    save_bert(folder / "other" / "one", seed=2)
+    save_adapter(folder / "adapter", folder / "one")
+    save_cross_encoder(folder / "cross")
+    return folder
 
 
 @given(st.lists(NAMES, max_size=4))
@@ -80,34 +93,59 @@ def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     assert parse("a=b:c=d") == [Name("a=b:c=d")]
     assert one("hf:a/b:compute=float16,template=x/y").options == (("compute", "float16"), ("template", "x/y"))
+    (mean,) = parse("mean(scincl:compute=bfloat16,adapter=org/x,specter)")
+    assert list(map(str, mean.parts or ())) == ["scincl:compute=bfloat16,adapter=org/x", "specter"]
+    assert registry.published(str(mean)) == registry.published("mean(lsa:dimension=8,storage=float16,lsa)") == {}
     with pytest.raises(InputError, match="'lsa,bm25' must be one name, got several"):
         one("lsa,bm25")
 
 
-def test_parts_of_a_mean_may_have_options_that_name_files() -> None:
-    (mean,) = parse("mean(scincl:compute=bfloat16,adapter=org/x,specter)")
-    assert list(map(str, mean.parts or ())) == ["scincl:compute=bfloat16,adapter=org/x", "specter"]
-    assert published_figures(str(mean)) == published_figures("mean(lsa:dimension=8,storage=float16,lsa)") == {}
-
-
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("text", "message"),
     [
-        ("rrf(bm25,lsa", r"there is no model 'rrf\(bm25,lsa'"),
-        ("rrf(bm25,lsa):depth=3", r"there is no model 'rrf\(bm25,lsa\):depth=3'"),
-        ("max(lsa,lsa)", r"there is no model 'max\(lsa,lsa\)'. Name an encoder"),
-        ("bm25(lsa)", r"there is no model 'bm25\(lsa\)'"),
+        ("rrf(bm25,lsa", "there is no model 'rrf(bm25,lsa'"),
+        ("rrf(bm25,lsa):depth=3", "there is no model 'rrf(bm25,lsa):depth=3'"),
+        ("max(lsa,lsa)", "there is no model 'max(lsa,lsa)'. Name an encoder"),
+        ("bm25(lsa)", "there is no model 'bm25(lsa)'"),
         ("bm25:1.2", "is not a parameter. Write bm25, bm25:tuned or"),
         ("bm25:k1=high", "'k1=high' in 'bm25:k1=high' is not a parameter"),
-        ("bm25:k2=1", "BM25 has no parameter 'k2'"),
+        ("bm25:k1=nan", "'bm25:k1=nan' is out of range"),
+        ("bm25:k1=-1", "'bm25:k1=-1' is out of range"),
         ("bm25:b=2", "'bm25:b=2' is out of range"),
-        ("rerank(bm25,lsa)", "must name a system, a cross-encoder and a number"),
+        ("bm25:k2=1", "BM25 has no parameter 'k2'"),
+        (",", "no system was named"),
+        ("hf:../../etc", "etc"),
+        ("/nonexistent", "nonexistent"),
+        ("rrf()", "fuses 0 systems"),
+        ("rrf(bm25)", "fuses 1 systems"),
+        ("wsum(lsa,rrf(bm25,lsa))", "fuses what is fused already"),
+        ("rrf(bm25,no-such)", "no-such"),
+        ("rrf(a=lsa,b=lsa)", "names a system twice"),
         ("a=b=lsa", "there is no model 'b=lsa'"),
+        ("mine=lsa,mine=lsa:dimension=8", "the label mine must name one system, got several"),
+        ("scincl=lsa", "the label scincl is the name of another system"),
+        ("bm25=lsa", "the label bm25 is the name of another system"),
+        ("mine=bm25:k1=1.2,b=0.75", "must label an encoder or a fusion; BM25 is named by its parameters"),
+        ("mean(mine=/a,/b)", "must name its encoders without labels. Label the whole: mine=mean"),
+        ("mine=lsaa", "there is no model 'lsaa'. Did you mean 'lsa'"),
+        ("mine=", "there is no model 'mine='"),
+        ("{}/one,{}/other/one", "the name one must be of one system, got several. Label them"),
+        ("rerank(bm25,lsa)", "must name a system, a cross-encoder and a number"),
+        ("rerank(bm25,cross:{}/cross)", "must name a system, a cross-encoder and a number"),
+        ("rerank(bm25,{}/cross,10)", "must name a system, a cross-encoder and a number"),
+        ("rerank(bm25,cross:{}/cross,0)", "must rerank a whole number of entries, got '0'"),
+        ("rerank(bm25,cross:nowhere,10)", "must name a model of the hub or a folder"),
+        ("rerank(bm25,cross:{}/cross:pooling=cls,10)", "has no option 'pooling'"),
+        ("rerank(rerank(bm25,cross:{}/cross,9),cross:{}/cross,10)", "is reranked already"),
+        ("rrf(bm25,rerank(bm25,cross:{}/cross,10))", "fused already or reranked"),
+        ("run:/nowhere/bm25.trec", "must have a name of its own, got that of a system"),
+        ("run:a/x.trec,run:b/x.trec", "runs must have different names, got 2 named 'x'"),
     ],
 )
-def test_names_that_are_no_system(name: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        parse_systems(name)
+def test_names_that_are_no_system(models: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        parse_systems(text.replace("{}", str(models)))
+    assert message in str(error.value)
 
 
 def test_questions_about_names() -> None:
@@ -118,16 +156,82 @@ def test_questions_about_names() -> None:
     assert not uses("wsummed=lsa,rrf(bm25,lsa)", "wsum")
     assert fused_names("rrf(bm25:k1=2,b=0.5,lsa)") == ["bm25:k1=2,b=0.5", "lsa"]
     assert fused_names("mean(a,b)") == fused_names("rrf(a,b),c") == fused_names("lsa") == fused_names("") == []
+    assert encoder_names("mine=scincl,x=rrf(bm25,y=specter)") == ["scincl", "specter"]
 
 
-def test_scores_keep_their_system_as_data(tmp_path: Path) -> None:
-    mdcr_json(tmp_path, *flags("corpus --source synthetic --papers 3k --seed 5 --corpus tiny"))
-    pool = flags("--year 2019 --size 900 --queries 20 --samples 1")
-    mdcr(tmp_path, "tune", *flags("--year 2019 --size 900 --queries 20"))
+def test_fused_and_labelled_systems() -> None:
+    text = "rrf(bm25:k1=2,b=0.5,lsa),mine=lsa:dimension=8,rrf(bm25,mine=lsa:dimension=8),both=wsum(bm25,lsa)"
+    rrf, mine, labelled_part, labelled = systems = parse_systems(text)
+    assert isinstance(rrf, Fused)
+    assert (rrf.method, rrf.name) == ("rrf", "rrf(bm25:k1=2,b=0.5,lsa)")
+    assert parse_systems(rrf.name)[0].name == rrf.name
+    assert (mine.name, labelled_part.name, labelled.name) == ("mine", "rrf(bm25,mine)", "both")
+    assert mine.key == "lsa:dimension=8"  # type: ignore[union-attr]
+    assert [model.name for model in encoders(systems)] == ["lsa", "lsa:dimension=8"]
+
+
+def test_reranked_systems(models: Path) -> None:
+    for cross, precision in (("cross:max_length=64,compute=bfloat16", None), ("cross:max_length=64", "bf16")):
+        text = f"rerank(rrf(bm25,lsa),cross:{models}/{cross},30)"
+        (system,) = parse_systems(text, precision)
+        assert isinstance(system, Reranked)
+        assert (system.first.name, system.head, system.model.spec.max_length) == ("rrf(bm25,lsa)", 30, 64)
+        assert system.model.spec.compute == "bfloat16"
+        assert system.name == "rerank(rrf(bm25,lsa),cross:cross:compute=bfloat16,max_length=64,30)"
+        assert [model.name for model in encoders([system])] == encoder_names(text) == ["lsa"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("{}/one", "one"),
+        ("{}/one:compute=bfloat16", "one:compute=bfloat16"),
+        ("{}/one:adapter={}/adapter", "one:adapter=adapter"),
+        ("mean({}/one,{}/third)", "mean(one,third)"),
+        ("sentences:encoder={}/one", "sentences:encoder=one"),
+        ("rrf(bm25,{}/one)", "rrf(bm25,one)"),
+        ("rerank({}/one,cross:{}/cross,3)", "rerank(one,cross:cross,3)"),
+        ("{}/hub/scincl", "hub/scincl"),
+    ],
+)
+def test_a_path_is_shown_by_the_name_of_its_folder(models: Path, text: str, name: str) -> None:
+    text = text.replace("{}", str(models))
+    (system,) = parse_systems(text)
+    assert system.name == name == stored_names(text)[0]
+    assert stored_names(name) == (name,)
+
+
+@pytest.mark.parametrize("form", ["{}", "{}:compute=bfloat16", "mean({},{third})", "{one}:adapter={}"])
+def test_the_same_weights_at_two_paths_have_one_key(models: Path, form: str) -> None:
+    pair = ["one", "two"] if "adapter" not in form else ["adapter", "again"]
+    if pair[1] == "again":
+        shutil.copytree(models / "adapter", models / "again")
+    texts = [form.replace("{}", f"{models}/{name}").format(one=models / "one", third=models / "third") for name in pair]
+    one, two = map(registry.resolve, texts)
+    assert one.name != two.name
+    assert (one.key, one.slug, one.base_slug, one.spec) == (two.key, two.slug, two.base_slug, two.spec)
+    assert str(models)[1:] not in one.key
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        *((name, name) for name in ("scincl", "hf:org/name", "cross:org/name", "specter2:adapter=allenai/specter2")),
+        ("bm25:k1=1.2,b=0.7", "bm25:k1=1.2,b=0.7"),
+        ("vectors:/data/t.npy:missing=skip,queries=/data/q.npy", "vectors:t.npy:missing=skip,queries=q.npy"),
+    ],
+)
+def test_names_of_the_hub_and_of_models_stay(name: str, shown: str) -> None:
+    assert registry.shown(name) == shown
+
+
+def test_scores_keep_their_system_as_data(root: Path) -> None:
+    pool = flags("--year 2019 --size 300 --queries 10 --samples 1")
+    mdcr(root, "tune", *flags("--year 2019 --size 300 --queries 10"))
     model = "bm25:tuned,rrf(bm25,mine=lsa:dimension=8),both=rrf(bm25,lsa)"
-    mdcr_json(tmp_path, "eval", *pool, "--model", model)
-    mdcr_json(tmp_path, "eval", *pool, "--model", "lsa,rrf(bm25,lsa)", "--engine", "ivf:probes=0.5")
-    scores = {str(each.manifest.config["system"]): each.manifest for each in published(tmp_path / SCORES)}
+    mdcr_json(root, "eval", *pool, "--model", model)
+    mdcr_json(root, "eval", *pool, "--model", "lsa,rrf(bm25,lsa)", "--engine", "ivf:probes=0.5")
+    scores = {str(artifact.manifest.config["system"]): artifact.manifest for artifact in published(root / SCORES)}
     systems = {name: stored_system(manifest) for name, manifest in scores.items()}
     assert {name: str(system) for name, system in systems.items()} == {
         "bm25:tuned": "bm25:tuned",
@@ -137,21 +241,13 @@ def test_scores_keep_their_system_as_data(tmp_path: Path) -> None:
         "lsa@ivf:probes=0.5": "lsa",
         "rrf(bm25:tuned,lsa)": "rrf(bm25:tuned,lsa)",
     }
-    for name, system in systems.items():
-        assert system.title == name
-        manifest = scores[name]
-        earlier = dataclasses.replace(
-            manifest, provenance={key: value for key, value in manifest.provenance.items() if key != "system"}
-        )
-        assert stored_system(earlier).title == name
-        for asked in (*systems, "bm25", "rrf(bm25,lsa)", "rrf(bm25,mine)", "lsa@hnsw"):
-            assert means(system, asked) == means(stored_system(earlier), asked) == (asked in answers(name))
-
-
-def answers(name: str) -> set[str]:
-    """Return what a user may call a system of this name."""
-    exact = name.partition("@")[0]
-    return {name, exact, exact.replace("bm25:tuned", "bm25")}
+    for name, manifest in scores.items():
+        earlier = {key: value for key, value in manifest.provenance.items() if key != "system"}
+        exact = name.partition("@")[0]
+        for system in (systems[name], stored_system(dataclasses.replace(manifest, provenance=earlier))):
+            assert system.title == name
+            for asked in (*systems, "bm25", "rrf(bm25,lsa)", "rrf(bm25,mine)", "lsa@hnsw"):
+                assert means(system, asked) == (asked in {name, exact, exact.replace("bm25:tuned", "bm25")})
 
 
 @pytest.mark.parametrize("name", ["run(1", "a,b", "x=lsa", "my run)", "lsa@home"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,6 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
-from pipeline.core.resources import Resources
-from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
@@ -25,13 +23,10 @@ from pipeline.stages.systems import parse_systems
 from pipeline.stages.tune import GRID_B, GRID_K1, Grid, Tuning, find_tuning, tune_task
 from tests.builders import make_corpus
 from tests.retrieve.bm25 import random_texts
+from tests.stages.making import make
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("tune stage")]
+pytestmark = [pytest.mark.java]
 TEST = PoolConfig(size="all", queries=25)
-
-
-def make(root: Path, task: Task) -> Artifact:
-    return Runner(root, Resources(memory=1 << 30, workers=2, device="cpu")).make(task)
 
 
 def topical_corpus(root: Path, papers: int = 700) -> Artifact:
@@ -43,20 +38,17 @@ def topical_corpus(root: Path, papers: int = 700) -> Artifact:
     for number in range(papers):
         near = sorted(range(papers), key=lambda n: -len(bags[n] & bags[number]) / (20 + len(bags[n])))[:60]
         citations |= {(f"{number:06d}", f"{n:06d}") for n in [*rng.choice(near, 5), *rng.integers(0, papers, 2)]}
-    return make_corpus(
-        root,
-        [
-            {
-                "paper_id": f"{n:06d}",
-                "title": f"Paper {n}",
-                "abstract": text + " and thirty characters at least",
-                "year": 2018 + n % 2,
-                "fields": [("Physics", "Art")[n % 3 == 0]],
-            }
-            for n, text in enumerate(texts)
-        ],
-        citations,
-    )
+    made = [
+        {
+            "paper_id": f"{n:06d}",
+            "title": f"Paper {n}",
+            "abstract": text + " and thirty characters at least",
+            "year": 2018 + n % 2,
+            "fields": [("Physics", "Art")[n % 3 == 0]],
+        }
+        for n, text in enumerate(texts)
+    ]
+    return make_corpus(root, made, citations)
 
 
 @pytest.fixture(scope="module")
@@ -118,18 +110,17 @@ def test_a_test_pool_is_refused(corpus: Artifact) -> None:
         tune_task(corpus, pool_task(corpus, TEST))
 
 
-def settings_of(corpus: Artifact, **changes: Any) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = canonical(PoolConfig(**{**vars(TEST), **changes}))
-    return found
+def served(tunings: Iterable[Artifact], corpus: Artifact, **changes: Any) -> str:
+    """Return the identity of the tuning that serves a pool; empty: none does."""
+    tuning = find_tuning(tunings, corpus, canonical(PoolConfig(**{**vars(TEST), **changes})))
+    return tuning.artifact.id if tuning else ""
 
 
 @pytest.mark.parametrize("changes", [{}, {"size": 300}, {"sample": 2}, {"nested": True}, {"queries": 24}])
 def test_a_tuning_serves_pools_of_other_sizes_and_samples(
     corpus: Artifact, tuned: Artifact, changes: dict[str, Any]
 ) -> None:
-    found = find_tuning([tuned], corpus, settings_of(corpus, **changes))
-    assert found is not None
-    assert found.artifact.id == tuned.id
+    assert served([tuned], corpus, **changes) == tuned.id
 
 
 @pytest.mark.parametrize(
@@ -148,31 +139,20 @@ def test_a_tuning_serves_pools_of_other_sizes_and_samples(
     ],
 )
 def test_a_tuning_serves_no_pool_of_other_rules_or_more_queries(
-    corpus: Artifact, tuned: Artifact, changes: dict[str, Any]
+    tmp_path: Path, corpus: Artifact, tuned: Artifact, changes: dict[str, Any]
 ) -> None:
-    assert find_tuning([tuned], corpus, settings_of(corpus, **changes)) is None
-
-
-def test_a_tuning_serves_no_other_corpus(tmp_path: Path, corpus: Artifact, tuned: Artifact) -> None:
-    assert find_tuning([tuned], make_corpus(tmp_path, 5), settings_of(corpus)) is None
-    assert find_tuning([], corpus, settings_of(corpus)) is None
+    assert not served([tuned], corpus, **changes)
+    assert not served([tuned], make_corpus(tmp_path, 5))
 
 
 def test_of_several_the_one_of_the_largest_pool(root: Path, corpus: Artifact, tuned: Artifact) -> None:
     smaller = make(root, tune_task(corpus, validation_of(corpus, size=400), k1=(2.1,), b=(1.0,)))
     more = make(root, tune_task(corpus, validation_of(corpus, queries=30), k1=(2.1,), b=(1.0,)))
-    one = settings_of(corpus)
-    for order in itertools.permutations([tuned, smaller]):
-        found = find_tuning(order, corpus, one)
-        assert found is not None
-        assert found.artifact.id == tuned.id
-    found = find_tuning([smaller], corpus, one)
-    assert found is not None
-    assert (found.k1, found.b) == (2.1, 1.0)
-    sizes = {each.id: each.manifest.counts["candidates"] for each in (tuned, more)}
-    found = find_tuning([tuned, more], corpus, one)
-    assert found is not None
-    assert sizes[found.artifact.id] == max(sizes.values())
+    assert {served(order, corpus) for order in itertools.permutations([tuned, smaller])} == {tuned.id}
+    assert served([smaller], corpus) == smaller.id
+    assert (Tuning.of(smaller).k1, Tuning.of(smaller).b) == (2.1, 1.0)
+    assert tuned.manifest.counts["candidates"] == more.manifest.counts["candidates"]
+    assert served([tuned, more], corpus) == more.id  # it has more queries
 
 
 def evaluation_of(corpus: Artifact, model: str, *tunings: Artifact, **options: Any) -> Evaluation:

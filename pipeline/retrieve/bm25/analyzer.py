@@ -25,10 +25,10 @@ _WORD_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_'
 _SEPARATED = np.full(256, ord(" "), np.uint8)
 _SEPARATED[list(_WORD_BYTES)] = list(_WORD_BYTES)
 
-_MARK = "qz90210zq90210zq"
+MARK = "qz90210zq90210zq"
 """A word that analysis leaves alone, between words that are analysed in one call."""
 
-_WORDS_PER_CALL = 50_000
+WORDS_PER_CALL = 50_000
 
 _BYTES_A_WORD = 256
 """Memory of a word in the cache beside its spelling, about."""
@@ -51,16 +51,16 @@ class LuceneAnalyzer:
 
     def terms_of_words(self, words: Sequence[str]) -> list[list[str]]:
         """Return the terms of each word."""
-        found: list[list[str]] = []
-        for start in range(0, len(words), _WORDS_PER_CALL):
-            part = words[start : start + _WORDS_PER_CALL]
-            terms = self.terms(f" {_MARK} ".join(part))
-            cuts = [-1, *(place for place, term in enumerate(terms) if term == _MARK), len(terms)]
+        terms_by_word: list[list[str]] = []
+        for start in range(0, len(words), WORDS_PER_CALL):
+            part = words[start : start + WORDS_PER_CALL]
+            terms = self.terms(f" {MARK} ".join(part))
+            cuts = [-1, *(place for place, term in enumerate(terms) if term == MARK), len(terms)]
             if len(cuts) == len(part) + 1:
-                found += [terms[a + 1 : b] for a, b in itertools.pairwise(cuts)]
+                terms_by_word += [terms[a + 1 : b] for a, b in itertools.pairwise(cuts)]
             else:  # a word contains the mark
-                found += map(self.terms, part)
-        return found
+                terms_by_word += map(self.terms, part)
+        return terms_by_word
 
 
 class CachedAnalyzer:
@@ -92,12 +92,12 @@ class CachedAnalyzer:
         numbered = 0  # terms in ``spelled``
         numbers: npt.NDArray[np.int32] = np.empty(0, np.int32)
         used: npt.NDArray[np.int64] = np.empty(0, np.int64)
-        known = 0
+        used_terms = 0
         counts, terms, frequencies, lengths = ([np.empty(0, np.uint32)] for _ in range(4))
         for part in texts:
             if self._held > self._capacity:
-                spelled.append(self._spelled(used[:known]))
-                numbered, known = numbered + known, 0
+                spelled.append(self._spelled(used[:used_terms]))
+                numbered, used_terms = numbered + used_terms, 0
                 numbers, used = numbers[:0], used[:0]
                 self._clear()
             offsets, words = self._numbered(part)
@@ -107,14 +107,14 @@ class CachedAnalyzer:
             ends = np.concatenate([[0], np.cumsum(np.diff(self._offsets)[words])])
             size, seen = ends[-1], np.zeros(len(numbers), np.uint32)
             columns = np.empty(len(part), np.uint32), np.empty(size, np.uint32), np.empty(size, np.uint32)
-            known, entries = count_terms(
-                offsets, words, self._offsets, self._terms, numbers, used, known, seen, *columns
+            used_terms, entries = count_terms(
+                offsets, words, self._offsets, self._terms, numbers, used, used_terms, seen, *columns
             )
             counts.append(columns[0])
             terms.append(columns[1][:entries] + np.uint32(numbered))
             frequencies.append(columns[2][:entries].copy())
             lengths.append(np.diff(ends[offsets]).astype(np.uint32))
-        vocabulary = pa.concat_arrays([*spelled, self._spelled(used[:known])])
+        vocabulary = pa.concat_arrays([*spelled, self._spelled(used[:used_terms])])
         entries = np.concatenate(terms)
         if numbered:  # a term has a number for each time that the cache was emptied
             encoded = vocabulary.dictionary_encode()
@@ -133,9 +133,9 @@ class CachedAnalyzer:
         new = [word for word in spelled if word not in self._words]
         self._held += sum(map(len, new)) + _BYTES_A_WORD * len(new)
         self._words.update(zip(new, range(len(self._words), len(self._words) + len(new)), strict=True))
-        found = self._analyzer.terms_of_words(new)
-        terms = [self._vocabulary.setdefault(term, len(self._vocabulary)) for each in found for term in each]
-        ends = self._offsets[-1] + np.cumsum(np.fromiter(map(len, found), np.int64, len(found)))
+        terms_by_word = self._analyzer.terms_of_words(new)
+        terms = [self._vocabulary.setdefault(term, len(self._vocabulary)) for part in terms_by_word for term in part]
+        ends = self._offsets[-1] + np.cumsum(np.fromiter(map(len, terms_by_word), np.int64, len(terms_by_word)))
         self._offsets = np.concatenate([self._offsets, ends])
         self._terms = np.concatenate([self._terms, np.array(terms, np.uint32)])
         numbers = np.array([self._words[word] for word in spelled], np.int64)
@@ -156,7 +156,7 @@ def _separated(texts: pa.Array) -> pa.Array:
 
 @compiled
 def count_terms(
-    offsets: Any, words: Any, term_offsets: Any, terms: Any, numbers: Any, used: Any, known: int, seen: Any,
+    offsets: Any, words: Any, term_offsets: Any, terms: Any, numbers: Any, used: Any, used_terms: int, seen: Any,
     counts: Any, entries: Any, frequencies: Any,
 ) -> Any:  # fmt: skip
     """Write the distinct terms of each text and their frequencies.
@@ -168,7 +168,7 @@ def count_terms(
         terms: uint32, the terms of the words.
         numbers: int32 ``[distinct terms]``, number of each term in the block, -1 where it has none yet; changed.
         used: int64 ``[distinct terms]``, the terms of the block by number; changed.
-        known: how many terms of the block have a number.
+        used_terms: how many terms of the block have a number.
         seen: uint32 ``[distinct terms]``, zeros; scratch: place of each term in the current text, from 1.
         counts: uint32 ``[texts]``, written: number of distinct terms.
         entries: uint32, written: the terms of each text.
@@ -184,9 +184,9 @@ def count_terms(
             for place in range(term_offsets[words[at]], term_offsets[words[at] + 1]):
                 term = terms[place]
                 if numbers[term] < 0:
-                    numbers[term] = known
-                    used[known] = term
-                    known += 1
+                    numbers[term] = used_terms
+                    used[used_terms] = term
+                    used_terms += 1
                 number = numbers[term]
                 if seen[number] == 0:
                     entries[done] = number
@@ -197,4 +197,4 @@ def count_terms(
         for at in range(begin, done):
             seen[entries[at]] = 0
         counts[text] = done - begin
-    return known, done
+    return used_terms, done

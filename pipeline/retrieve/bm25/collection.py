@@ -55,18 +55,18 @@ class QueryTerms:
     def read(cls, index: ForwardIndex, rows: Rows) -> QueryTerms:
         """Read the papers or query texts at rising ``rows``, in that order."""
         none = np.empty(0, np.int64)
-        found, counts, times, spelled = [none.astype(np.uint32)], [none], [none], [pa.array([], pa.large_string())]
+        read_rows, counts, times, spelled = [none.astype(np.uint32)], [none], [none], [pa.array([], pa.large_string())]
         for part in index.parts(rows):
             starts, ends = part.block.offsets[part.positions], part.block.offsets[part.positions + 1]
             entries = ranges(starts, ends - starts)
-            found.append(part.rows)
+            read_rows.append(part.rows)
             counts.append(ends - starts)
             times.append(part.block.frequencies[entries].astype(np.int64))
             spelled.append(part.block.vocabulary.take(pa.array(part.block.terms[entries])))
         encoded = pa.chunked_array(spelled).combine_chunks().dictionary_encode()
         terms = encoded.indices.to_numpy().astype(np.int64)
         lengths = np.concatenate(counts)
-        order = np.argsort(np.concatenate(found))
+        order = np.argsort(np.concatenate(read_rows))
         entries = ranges((np.cumsum(lengths) - lengths)[order], lengths[order])
         offsets = np.concatenate([[0], np.cumsum(lengths[order])])
         return cls(offsets, terms[entries], np.concatenate(times)[entries], encoded.dictionary)
@@ -149,8 +149,8 @@ class Collection:
         """Count what scores depend on, in one pass over the papers at rising ``rows``."""
         counts = np.zeros((threads, len(vocabulary) + 1), np.int64)
 
-        def read(each: tuple[int, Part]) -> tuple[Documents, int, int]:
-            worker, part = each
+        def read(job: tuple[int, Part]) -> tuple[Documents, int, int]:
+            worker, part = job
             lengths = part.block.lengths[part.positions].astype(np.int64)
             numbers = pc.fill_null(pc.index_in(part.block.vocabulary, vocabulary), len(vocabulary)).to_numpy()
             codes = formula.length_codes(lengths)

@@ -48,10 +48,10 @@ def inverse_norms(k1: float, b: float, average: float) -> Floats:
 
     ``average`` is the mean length of the documents that have a term.
     """
-    one, k, share = np.float32(1), np.float32(k1), np.float32(b)
+    unit, k, share = np.float32(1), np.float32(k1), np.float32(b)
     lengths = stored_lengths().astype(np.float32)
     with np.errstate(divide="ignore"):
-        norms: Floats = one / (k * ((one - share) + share * lengths / np.float32(average)))
+        norms: Floats = unit / (k * ((unit - share) + share * lengths / np.float32(average)))
     return norms
 
 

@@ -190,12 +190,12 @@ class ForwardIndex:
                 "Index their pool: mdcr index; if a folder was removed there by hand, remove the whole index first",
             )
         for number, segment in enumerate(self._segments):
-            mine = owners == number
-            held, positions = rows[mine], places[mine]
+            in_segment = owners == number
+            own_rows, positions = rows[in_segment], places[in_segment]
             bounds = np.searchsorted(positions, segment.edges)
             for block in np.flatnonzero(np.diff(bounds)).tolist():
                 some = slice(bounds[block], bounds[block + 1])
-                yield Part(held[some], positions[some] - segment.edges[block], segment.block(block))
+                yield Part(own_rows[some], positions[some] - segment.edges[block], segment.block(block))
 
     def _find(self, rows: Rows) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Return the number of the segment each row is read from, -1 without one, and its position there."""

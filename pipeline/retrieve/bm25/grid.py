@@ -76,8 +76,8 @@ class RankCounts(NamedTuple):
             scores = (keys[first:last] >> np.uint64(32)).astype(np.uint32).view(np.float32)
             bounds[first:last] = (scores - slack[0, query]) * (1 - slack[1, query])
             lowest[query] = np.count_nonzero(keys[first:last] == 0, axis=0)
-            found = np.flatnonzero(lowest[query] < last - first)
-            needed[query, found] = bounds[first + lowest[query, found], found]
+            reached = np.flatnonzero(lowest[query] < last - first)
+            needed[query, reached] = bounds[first + lowest[query, reached], reached]
         return cls(offsets, keys, bounds, np.zeros(keys.shape, np.int64), lowest, needed)
 
     def ranks(self, depth: int) -> Ranks:
@@ -154,8 +154,8 @@ def _relevant_keys(
         here = np.flatnonzero(part.rows[place] == relevant[1])
         score_pairs(queries, part, norms, query[here], place[here], here, np.zeros_like(collection.idf), keys)
     pairs, removed = (
-        each.astype(np.uint64) << np.uint64(32) | rows
-        for each, rows in ((query, relevant[1]), (query_of_excluded, excluded[1]))
+        query_of.astype(np.uint64) << np.uint64(32) | rows
+        for query_of, rows in ((query, relevant[1]), (query_of_excluded, excluded[1]))
     )
     keys[np.isin(pairs, removed)] = 0
     return keys
@@ -276,16 +276,16 @@ def score_document(weights: Any, documents: Any, document: int, norms: Any, keys
         keys: uint64 ``[points]``, written where it has a term.
     """
     inverse, position = norms[documents.codes[document]], documents.positions[document]
-    sums, found = np.zeros(len(inverse), np.float64), False
+    sums, matched = np.zeros(len(inverse), np.float64), False
     for at in range(documents.offsets[position], documents.offsets[position + 1]):
         weight = weights[documents.numbers[documents.terms[at]]]
         if weight > 0:
-            found = True
+            matched = True
             frequency = np.float32(documents.frequencies[at])
             for point in range(len(inverse)):
                 sums[point] += np.float64(weight - weight / (np.float32(1) + frequency * inverse[point]))
-    if found:
+    if matched:
         bits, row = sums.astype(np.float32).view(np.uint32), np.uint64(documents.rows[document])
         for point in range(len(inverse)):
             keys[point] = np.uint64(bits[point]) << np.uint64(32) | row
-    return found
+    return matched

@@ -82,14 +82,14 @@ def search(
         done(visited // len(passes) - reported)
         reported = visited // len(passes)
 
-    found: list[Keys] = []
+    best_keys: list[Keys] = []
     with ThreadPoolExecutor(threads) as pool:
         for first in passes:
             some, offsets = queries.part(first, first + together), excluded[0][first : first + together + 1]
-            found += _search(collection, norms, some, (offsets, excluded[1]), depth, pool, threads, progress)
-    keys = np.concatenate([np.empty(0, np.uint64), *found])
+            best_keys += _search(collection, norms, some, (offsets, excluded[1]), depth, pool, threads, progress)
+    keys = np.concatenate([np.empty(0, np.uint64), *best_keys])
     scores = (keys >> np.uint64(32)).astype(np.uint32).view(np.float32)
-    return Ranking.from_counts(np.array([len(each) for each in found], np.int64), keys.astype(np.uint32), scores)
+    return Ranking.from_counts(np.array([len(best) for best in best_keys], np.int64), keys.astype(np.uint32), scores)
 
 
 def _search(
@@ -111,7 +111,7 @@ def _search(
 
     for documents in collection.run(norms, count, work, pool, threads, documents_of.BLOCK_DOCUMENTS):
         done(documents)
-    return [np.sort(keys[:held])[: -depth - 1 : -1].copy() for keys, held in zip(best.keys, best.counts, strict=True)]
+    return [np.sort(keys[:size])[: -depth - 1 : -1].copy() for keys, size in zip(best.keys, best.counts, strict=True)]
 
 
 def check_exclusions(excluded: Exclusions, queries: QueryTerms) -> None:
@@ -146,17 +146,17 @@ def search_block(
             scores[excluded[1][at]] = 0
         for document in range(len(rows)):
             singles[document] = scores[document]
-        held, threshold = best.counts[query], best.thresholds[query]
+        count, threshold = best.counts[query], best.thresholds[query]
         least = max(threshold >> np.uint64(32), np.uint64(1))
         for document in range(len(rows)):
             if bits[document] >= least:
                 key = np.uint64(bits[document]) << np.uint64(32) | np.uint64(rows[document])
-                best.keys[query, held] = key
-                held += np.int64(key > threshold)
-                if held == 2 * depth:
-                    held, threshold = depth, best_first(best.keys[query], depth)
+                best.keys[query, count] = key
+                count += np.int64(key > threshold)
+                if count == 2 * depth:
+                    count, threshold = depth, best_first(best.keys[query], depth)
                     least = threshold >> np.uint64(32)
-        best.counts[query], best.thresholds[query] = held, threshold
+        best.counts[query], best.thresholds[query] = count, threshold
 
 
 @compiled

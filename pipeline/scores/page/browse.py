@@ -82,24 +82,28 @@ def browser(
         most: ranked queries of all systems and pools, up to which all pools are held.
     """
     by_pool = runs.partition_by("pool", maintain_order=True)
-    opened = [(own, pool) for own in by_pool if (pool := opened_pool(own.row(0, named=True))) is not None]
-    ranked_queries = sum(len(own) * int(own["queries"][0]) for own, _ in opened)
+    opened = [
+        (runs_of_pool, pool)
+        for runs_of_pool in by_pool
+        if (pool := opened_pool(runs_of_pool.row(0, named=True))) is not None
+    ]
+    ranked_queries = sum(len(runs_of_pool) * int(runs_of_pool["queries"][0]) for runs_of_pool, _ in opened)
     kept: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
-    for own, pool in opened:
-        place = own["pool"][0] if types is None and ranked_queries <= most else own["field"][0]
-        if place not in kept or _worth(own) > _worth(kept[place][0]):
-            kept[place] = (own, pool)
-    fields = list(dict.fromkeys(own["field"][0] for own, _ in kept.values()))
-    samples = Counter((own["field"][0], own["size"][0]) for own, _ in kept.values())
+    for runs_of_pool, pool in opened:
+        place = runs_of_pool["pool"][0] if types is None and ranked_queries <= most else runs_of_pool["field"][0]
+        if place not in kept or _worth(runs_of_pool) > _worth(kept[place][0]):
+            kept[place] = (runs_of_pool, pool)
+    fields = list(dict.fromkeys(runs_of_pool["field"][0] for runs_of_pool, _ in kept.values()))
+    samples = Counter((runs_of_pool["field"][0], runs_of_pool["size"][0]) for runs_of_pool, _ in kept.values())
     seed = draws.seed_of(runs)
     pools = []
-    for own, pool in sorted(
+    for runs_of_pool, pool in sorted(
         kept.values(), key=lambda part: (-fields.index(part[0]["field"][0]), *_worth(part[0])), reverse=True
     ):
-        name, place = own["pool"][0], (own["field"][0], own["size"][0])
+        name, place = runs_of_pool["pool"][0], (runs_of_pool["field"][0], runs_of_pool["size"][0])
         typed = (types or {}).get(name)
-        shown_pool = _query_pool(own, pool, scores.filter(pool=name), measures, draws, seed, top, typed)
-        label = f"{shown_pool.label}, sample {own['sample'][0]}" if samples[place] > 1 else shown_pool.label
+        shown_pool = _query_pool(runs_of_pool, pool, scores.filter(pool=name), measures, draws, seed, top, typed)
+        label = f"{shown_pool.label}, sample {runs_of_pool['sample'][0]}" if samples[place] > 1 else shown_pool.label
         pools.append(dataclasses.replace(shown_pool, label=label))
     left = len(opened) - len(pools)
     shown = (
@@ -177,9 +181,9 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
         float32 ``[measures, pairs, 2]``; NaN: a measure or all but one query were not scored.
     """
     first, second = np.array(list(itertools.combinations(range(values.shape[1]), 2)), int).reshape(-1, 2).T
-    found = np.full((len(values), len(first), 2), np.nan, np.float32)
-    for place, each in enumerate(values):
-        scored = each[:, ~np.isnan(each).all(axis=0)]
+    intervals = np.full((len(values), len(first), 2), np.nan, np.float32)
+    for place, of_measure in enumerate(values):
+        scored = of_measure[:, ~np.isnan(of_measure).all(axis=0)]
         whole = ~np.isnan(scored).any(axis=1)
         both = whole[first] & whole[second]
         if interval_kind(scored.shape[1]) == "none" or not both.any():
@@ -187,8 +191,8 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
         means = bootstrap_means(np.nan_to_num(scored), seed=seed, item=field, resamples=draws.resamples)
         a, b = first[both], second[both]
         ends = confidence_interval(means[b] - means[a], scored[b] - scored[a], level=draws.level)
-        found[place, both] = np.stack(ends, axis=1)
-    return found
+        intervals[place, both] = np.stack(ends, axis=1)
+    return intervals
 
 
 def _read(ranking: Artifact, judged: npt.NDArray[Any], queries: int, top: int) -> tuple[npt.NDArray[np.uint32], _Rows]:

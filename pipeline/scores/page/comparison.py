@@ -10,7 +10,7 @@ import polars as pl
 
 from pipeline.core.provenance import code_version
 from pipeline.measure.measures import sign_of
-from pipeline.scores.average import PROTOCOL, Draws
+from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.caption import listing
 from pipeline.scores.comparison import difference_table, pool_of
 from pipeline.scores.page.browse import browser
@@ -39,7 +39,7 @@ def page_of(
         draws: of the intervals and tests.
     """
     some = differences.row(0, named=True)
-    places = differences.unique(["field", "size"], maintain_order=True).rows(named=True)
+    places = _of_pools(differences).unique(["field", "size"], maintain_order=True).rows(named=True)
     source = (
         f"corpus {runs['corpus'][0]}; pools {', '.join(name for place in places for name in place['pools'])}; "
         f"bootstrap over queries: {draws.resamples:,} resamples; paired permutation test: "
@@ -59,9 +59,16 @@ def page_of(
     return Page(f"{some['second']} against {some['first']}", f"{what}; {count:,} queries.", parts, facts, listed)
 
 
+def _of_pools(differences: pl.DataFrame) -> pl.DataFrame:
+    """Return the differences without those of the mean over fields."""
+    return differences.filter(pl.col("field").ne_missing(AVERAGE))
+
+
 def _best(differences: pl.DataFrame) -> str:
-    """Return the better row by the first measure, on the largest pool."""
-    row = max(differences.filter(measure=differences["measure"][0]).rows(named=True), key=lambda row: row["size"])
+    """Return the better row by the first measure: of the mean over fields, else on the largest pool."""
+    first = differences.filter(measure=differences["measure"][0])
+    rows = first.filter(field=AVERAGE).rows(named=True) or first.rows(named=True)
+    row = max(rows, key=lambda row: row["size"] or 0)
     second = row["difference"] * sign_of(row["measure"]) > 0
     name, value = (row["second"], row["second_value"]) if second else (row["first"], row["first_value"])
     return f"{name}: {label_of(row['measure'])} {percent(value)} ({pool_of(row)})"
@@ -76,7 +83,7 @@ def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> tuple[T
     measure = label_of(some["measure"])
     pools = {
         name: pool_of(place) + f", sample {number}" * (len(place["pools"]) > 1)
-        for place in differences.unique(["field", "size"]).iter_rows(named=True)
+        for place in _of_pools(differences).unique(["field", "size"]).iter_rows(named=True)
         for number, name in enumerate(place["pools"], 1)
     }
     change = pl.col("second") - pl.col("first")
@@ -99,11 +106,11 @@ def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> tuple[T
     title = f"Queries that differ most in {measure}"
     table = Table(title, "query", tuple(Column("", label) for label in labels), tuple(lines), notes)
     kept = ("query_id", "title", "year", "pool", "first", "second")
-    told = [
+    records = [
         {**{name: row[name] for name in kept}, "positives": [f"{p['paper_id']} {_rank(p)}" for p in row["positives"]]}
         for row in rows
     ]
-    return table, told
+    return table, records
 
 
 def _ranks(positives: Sequence[Mapping[str, Any]]) -> str:
@@ -143,7 +150,10 @@ def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
         title="Difference by query",
         x_label="queries by rising difference (%)",
         unit=f"points, {label}",
-        views={label_of(p["measure"][0]): [_curve(row) for row in p.iter_rows(named=True)] for p in by_measure},
+        views={
+            label_of(part["measure"][0]): [_curve(row) for row in _of_pools(part).iter_rows(named=True)]
+            for part in by_measure
+        },
         provenance=source,
     )
 

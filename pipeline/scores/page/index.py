@@ -22,8 +22,8 @@ def write_page(page: Page, folder: Path) -> Path:
 
 def write_index(folder: Path) -> Path:
     """Write the index of all pages in the folders of a folder, by name, and return it."""
-    found = {path.parent.name: _described(path) for path in sorted(folder.glob(f"[!.]*/{NAME}"))}
-    files.write_text(folder / NAME, as_index(found))
+    pages = {path.parent.name: _described(path) for path in sorted(folder.glob(f"[!.]*/{NAME}"))}
+    files.write_text(folder / NAME, as_index(pages))
     return folder / NAME
 
 
@@ -31,8 +31,8 @@ def _described(path: Path) -> list[str]:
     """Return what a page says for an index, when it was written, and its title and description."""
     with path.open(encoding="utf-8", errors="replace") as handle:
         head = handle.read(1 << 16)
-    found = {name: html.unescape(text) for name, text in re.findall('<meta name="([a-z ]+)" content="(.*?)">', head)}
+    meta = {name: html.unescape(text) for name, text in re.findall('<meta name="([a-z ]+)" content="(.*?)">', head)}
     title = re.search("<title>(.*?)</title>", head)
-    contents = ". ".join(filter(None, (html.unescape(title[1]) if title else "", found.get("description"))))
+    contents = ". ".join(filter(None, (html.unescape(title[1]) if title else "", meta.get("description"))))
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    return [*(found.get(name, "") for name in LISTED), f"{written:%Y-%m-%d %H:%M}", contents]
+    return [*(meta.get(name, "") for name in LISTED), f"{written:%Y-%m-%d %H:%M}", contents]

@@ -85,13 +85,13 @@ def pack_texts(part: TextBrowser) -> str:
 
     readings = [
         {
-            "chosen": dict(zip(part.choosers, each.chosen, strict=True)),
-            "heading": each.heading,
-            "spans": numbered(each.spans),
-            "listings": [vars(one) | {"texts": list(map(numbered, one.texts))} for one in each.listings],
-            "facts": dict(each.facts),
+            "chosen": dict(zip(part.choosers, entry.chosen, strict=True)),
+            "heading": entry.heading,
+            "spans": numbered(entry.spans),
+            "listings": [vars(listing) | {"texts": list(map(numbered, listing.texts))} for listing in entry.listings],
+            "facts": dict(entry.facts),
         }
-        for each in part.readings
+        for entry in part.readings
     ]
     header = {"choosers": list(part.choosers), "marks": dict(part.marks), "readings": readings, "pieces": list(pieces)}
     return pack(header, {})

@@ -42,8 +42,8 @@ def page_of(
     corpus = runs["corpus"][0]
     facts = {"corpus": corpus, "pool settings": runs["pool_settings"][0], **facts_of(summary, runs)}
     parts = report_parts(runs, scores, summary, samples, measures)
-    own = shown(summary, measures)
-    listed = listing(runs, own["label"].unique(maintain_order=True), best_of(own, runs))
+    chosen = shown(summary, measures)
+    listed = listing(runs, chosen["label"].unique(maintain_order=True), best_of(chosen, runs))
     return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, listed)
 
 
@@ -68,9 +68,9 @@ def report_parts(
     runs: pl.DataFrame, scores: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, measures: Sequence[str]
 ) -> list[Part]:
     """Return all parts of a report's page, as :func:`page_of`."""
-    own = shown(summary, measures)
-    parts: list[Part] = [leaderboard(own, pl.concat([summary, samples]), measures), *charts(own, runs)]
-    tables = own.partition_by("table", maintain_order=True)
+    chosen = shown(summary, measures)
+    parts: list[Part] = [leaderboard(chosen, pl.concat([summary, samples]), measures), *charts(chosen, runs)]
+    tables = chosen.partition_by("table", maintain_order=True)
     for number, part in enumerate(tables, 1):
         if part["over"][0] == "fields":
             parts.append(heat(part, runs))

@@ -46,7 +46,9 @@ _GROUPS: dict[type[Any], str] = {
 _FILTERED = 8
 """Rows from which on a table has a filter."""
 
-_MARK = '<span class="mark">†</span>'
+
+def _marks(cell: Cell) -> str:
+    return f'<span class="mark">{cell.marks}</span>' if cell.marks else ""
 
 
 class _Setting:
@@ -77,17 +79,17 @@ class _Setting:
     def _table(self, part: TablePart) -> str:
         notes = [note for note in part.table.notes if not note.startswith("Provenance: ")]
         provenance = next((note for note in part.table.notes if note not in notes), part.source)
-        told = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+        below = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
         return (
             self.tools(part.name, part.files, len(part.table.lines))
             + _table(part.table)
-            + told
+            + below
             + _provenance(provenance)
         )
 
     def _leaderboard(self, part: Leaderboard) -> str:
         start = len(self.main["records"])
-        self.main["records"] += [dict(each) for each in part.records]
+        self.main["records"] += [dict(record) for record in part.records]
         return self.tools("leaderboard", part.files, len(part.records)) + _leaderboard(part, start)
 
     def _chart(self, part: Chart) -> str:
@@ -198,8 +200,8 @@ def _file(
         "style_hash": _hash(style),
         "style": style,
         "nav": "".join(
-            f'<div role="group" aria-label="{name}"><span>{name}</span>{" ".join(own)}</div>'
-            for name, own in links.items()
+            f'<div role="group" aria-label="{name}"><span>{name}</span>{" ".join(group)}</div>'
+            for name, group in links.items()
         ),
         "listing": "\n".join(
             f'<meta name="{name}" content="{escape(page.listing[name])}">' for name in LISTED if name in page.listing
@@ -261,8 +263,8 @@ def _table(table: Table) -> str:
         cells = "".join(f'<th scope="colgroup" colspan="{count}">{escape(label)}</th>' for label, count in spans)
         over = f"<tr><td></td>{cells}</tr>"
     starts = set(itertools.accumulate((count for _, count in spans), initial=0)) if over else set()
-    own = _header(table.corner, label=True)
-    own += "".join(_header(column.label, start=n in starts) for n, column in enumerate(table.columns))
+    heads = _header(table.corner, label=True)
+    heads += "".join(_header(column.label, start=n in starts) for n, column in enumerate(table.columns))
     bodies = ""
     for summary in (False, True):
         rows = "".join(
@@ -273,7 +275,7 @@ def _table(table: Table) -> str:
         bodies += f"<tbody{' class=summary' * summary}>{rows}</tbody>" if rows else ""
     return (
         f'<div class="scroll"><table class="sortable"><caption class="hidden">{escape(table.title)}</caption>'
-        f"<thead>{over}<tr>{own}</tr></thead>{bodies}</table></div>"
+        f"<thead>{over}<tr>{heads}</tr></thead>{bodies}</table></div>"
     )
 
 
@@ -290,7 +292,7 @@ def _breaking(text: str) -> str:
 def _cell(value: Value) -> str:
     if isinstance(value, Cell):
         spread = "" if value.deviation is None else f"± {percent(value.deviation)} "
-        shown = _bold(value.value, value.best) + _MARK * value.marked + _interval(value, spread)
+        shown = _bold(value.value, value.best) + _marks(value) + _interval(value, spread)
         return f'<td data-v="{value.value!r}">{shown}</td>'
     if isinstance(value, PublishedCell):
         interval = f' <span class="interval">{value.interval}</span>' if value.interval else ""
@@ -312,21 +314,23 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
     """Return a row for each system, field and size; records of one row differ in their measure."""
     rows: dict[tuple[str, str, int | None], dict[str, int]] = {}
     best: dict[tuple[str, int | None, str], float] = {}
-    for number, each in enumerate(part.records):
-        place = str(each["field"] or DATASET), each["size"]
-        rows.setdefault((each["label"], *place), {})[each["measure"]] = number
-        value = sign_of(each["measure"]) * each["value"]
-        best[(*place, each["measure"])] = max(best.get((*place, each["measure"]), -math.inf), value)
+    for number, record in enumerate(part.records):
+        place = str(record["field"] or DATASET), record["size"]
+        rows.setdefault((record["label"], *place), {})[record["measure"]] = number
+        value = sign_of(record["measure"]) * record["value"]
+        best[(*place, record["measure"])] = max(best.get((*place, record["measure"]), -math.inf), value)
     several = len({field for _, field, _ in rows}) > 1
+    margins = [record["margin"] for record in part.records if record["margin"] is not None]
+    alike = f"≈ equivalent to it within {100 * margins[0]:g} points. " if margins else ""
     head = _header("system", label=True) + (_header("field", label=True) if several else "") + _header("pool")
     head += "".join(_header(label_of(measure), start=True) for measure in part.measures) + _header("queries")
     lines = []
     for (label, field, size), numbers in rows.items():
         cells = ""
         for measure in part.measures:
-            found = numbers.get(measure)
-            wins = found is not None and sign_of(measure) * part.records[found]["value"] == best[field, size, measure]
-            cells += "<td>–</td>" if found is None else _opening(part, found, start, wins)
+            at = numbers.get(measure)
+            wins = at is not None and sign_of(measure) * part.records[at]["value"] == best[field, size, measure]
+            cells += "<td>–</td>" if at is None else _opening(part, at, start, wins)
         some = part.records[next(iter(numbers.values()))]
         count = "" if size is None else format_count(size)
         where = f'<td class="label">{escape(field)}</td>'
@@ -339,21 +343,22 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
         f'<caption class="hidden">{escape(part.title)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
         '<p class="note">Percent [interval over queries]. Bold: best of its pools. † differs from the baseline. '
-        "Each figure opens its provenance.</p>"
+        f"{alike}Each figure opens its provenance.</p>"
     )
 
 
 def _opening(part: Leaderboard, number: int, start: int, best: bool) -> str:
     """Return the cell of a record, with a button that opens it."""
-    each = part.records[number]
-    marked = each["p_adjusted"] is not None and each["p_adjusted"] < part.alpha
-    figure = Cell(each["value"], each["deviation"], each["low"], each["high"], best, marked)
-    named = (
-        f"{percent(figure.value)}, {each['label']}, {each['field'] or DATASET}, {label_of(each['measure'])}: provenance"
+    record = part.records[number]
+    marked, equivalent = (
+        record[p_value] is not None and record[p_value] < part.alpha for p_value in ("p_adjusted", "p_equivalent")
     )
+    figure = Cell(record["value"], record["deviation"], record["low"], record["high"], best, marked, equivalent)
+    place, measure = record["field"] or DATASET, label_of(record["measure"])
+    named = f"{percent(figure.value)}, {record['label']}, {place}, {measure}: provenance"
     return (
         f'<td data-v="{figure.value!r}"><button type="button" class="figure" aria-label="{escape(named)}" '
-        f'data-record="{start + number}">{_bold(figure.value, best)}</button>{_MARK * marked}{_interval(figure)}</td>'
+        f'data-record="{start + number}">{_bold(figure.value, best)}</button>{_marks(figure)}{_interval(figure)}</td>'
     )
 
 

@@ -137,10 +137,10 @@ def _tfidf_task(corpus: Artifact, pool: Task, depth: int) -> Task:
     """Return the task that ranks pools by the cosine of TF-IDF weights, with the corpus's frequencies."""
 
     def score_of(_inputs: Inputs, pool: Pool) -> Score:
-        from pipeline.encode.tfidf import similarities
+        from pipeline.encode.lsa import tfidf_similarities
 
         papers = (text for block in pool.corpus.texts(np.arange(len(pool.corpus))) for text in block)
-        found = similarities([text for block in pool.query_texts() for text in block], papers)
+        found = tfidf_similarities([text for block in pool.query_texts() for text in block], papers)
         return lambda query, rows: np.asarray(found[[query]].toarray()[0, rows], np.float32)
 
     return pairs_task(f"tfidf-{slug_of(pool)}", PairConfig("tfidf", depth=depth), corpus, pool, {}, score_of)

@@ -79,8 +79,12 @@ class Recipe:
                                      nearest(key, _OWN))  # fmt: skip
         return found
 
-    def selection(self, group: str) -> Selection:
-        """The pools of one field."""
+    @property
+    def selections(self) -> list[Selection]:
+        """The pools, field by field."""
+        return [self._selection(group) for group in self.groups]
+
+    def _selection(self, group: str) -> Selection:
         own = {"size" if name == "sizes" else name: value for name, value in self.own.get(group, {}).items()}
         return selection(**{**pools_of(self), **own, "field": None if group == DATASET else group})
 

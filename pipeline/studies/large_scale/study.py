@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import polars as pl
@@ -11,18 +12,13 @@ from pipeline.api import Workspace
 from pipeline.core.task import Task
 from pipeline.corpus.marks import sentence
 from pipeline.scores.average import Average, Key, average
-from pipeline.scores.charts import charts as report_charts
-from pipeline.scores.charts import figures, heat
-from pipeline.scores.labels import labelled
+from pipeline.scores.charts import figures
 from pipeline.scores.layout import shown
-from pipeline.scores.page.browse import browser
-from pipeline.scores.page.parts import Chart, Part
-from pipeline.scores.page.report import best_of
-from pipeline.scores.store import runs_of, values
+from pipeline.scores.page.parts import Chart
+from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
-from pipeline.stages.selection import Selection
-from pipeline.studies.base import Study, StudyFigure, StudyResult, StudyTable
-from pipeline.studies.common import check_baseline, drawn, evaluation_batches, evaluations
+from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.common import check_baseline, drawn, pool_result, scored_runs, scoring_batches
 from pipeline.studies.large_scale import by_query, by_rank, charts, published
 from pipeline.studies.large_scale.data import PoolRuns, marks_of, read
 from pipeline.studies.large_scale.leakage import training_papers
@@ -52,12 +48,7 @@ class Read(NamedTuple):
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the tasks that score every system on every pool, field by field, tunings of BM25 first."""
     check_baseline(recipe.baseline, recipe.systems)
-    for group in recipe.groups:
-        yield from evaluation_batches(*_pools(workspace, recipe, group), depth=recipe.depth)
-
-
-def _pools(workspace: Workspace, recipe: Recipe, group: str) -> tuple[Workspace, str, Selection, str]:
-    return workspace, recipe.corpus, recipe.selection(group), recipe.systems
+    yield from scoring_batches(workspace, recipe)
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
@@ -86,18 +77,17 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *by_rank.winners(found.ranked, baseline, seed),
         by_rank.leakage(found.ranked, trained),
     ]
-    sources = [found.runs["corpus"][0], *sorted(found.runs["pool"].unique())]
-    own = list(_charts(found, tables, seed, ", ".join(sources)))
-    parts = list(_parts(found, own, recipe))
-    best = best_of(shown(found.summaries[-1], published.MEASURES), found.runs)
-    return StudyResult(tables, _figures(found, own), sources, parts=parts, best=best)
+    result = pool_result(found.runs, found.scores, found.summaries, published.MEASURES, recipe.draws)
+    own = dict(_charts(found, tables, seed, ", ".join(result.sources)))
+    plots = [plot for summary in found.summaries for plot in figures(shown(summary, ["map"]), found.runs)]
+    plots += [
+        (f"{name}-{view}".lower().replace(" ", "-"), chart, view) for name, chart in own.items() for view in chart.views
+    ]
+    return replace(result, tables=tables, figures=drawn(plots), parts=[*result.parts, *own.values()])
 
 
 def _read(workspace: Workspace, recipe: Recipe) -> Read:
-    groups = [evaluations(*_pools(workspace, recipe, group), depth=recipe.depth) for group in recipe.groups]
-    evaluated = [evaluation for group in groups for evaluation in group]
-    workspace.make([score for evaluation in evaluated for score in evaluation.scores])
-    runs = labelled(runs_of(workspace.runner, evaluated), together=True)
+    runs = scored_runs(workspace, recipe, together=True)
     scores = values(runs).filter(pl.col("measure").is_in(published.MEASURES))
     sizes = runs.group_by("field", maintain_order=True).agg(pl.col("size").unique(), largest=pl.col("size").max())
     fields = sizes.filter(pl.col("field").is_not_null())
@@ -127,24 +117,6 @@ def _charts(found: Read, tables: Sequence[StudyTable], seed: int, source: str) -
         yield "curves", charts.curves(found.curves, seed, source)
     (recall,) = (table.frame for table in tables if table.name == "recall-by-depth")
     yield "recall-by-depth", charts.recall(recall, source)
-
-
-def _figures(found: Read, own: Sequence[tuple[str, Chart]]) -> list[StudyFigure]:
-    """Return MAP by size and by field, then every view of this study's charts."""
-    plots = [plot for summary in found.summaries for plot in figures(shown(summary, ["map"]), found.runs)]
-    plots += [(f"{name}-{view}".lower().replace(" ", "-"), chart, view) for name, chart in own for view in chart.views]
-    return drawn(plots)
-
-
-def _parts(found: Read, own: Sequence[tuple[str, Chart]], recipe: Recipe) -> Iterator[Part]:
-    """Yield what the page shows below the tables: charts, heat maps of fields, and the queries one by one."""
-    summaries = [shown(summary, published.MEASURES) for summary in found.summaries]
-    yield from (chart for summary in summaries for chart in report_charts(summary, found.runs))
-    yield from (chart for _, chart in own)
-    for summary in summaries:
-        over_fields = summary.filter(over="fields").partition_by("table", maintain_order=True)
-        yield from (heat(table, found.runs) for table in over_fields)
-    yield browser(found.runs, found.scores, published.MEASURES, recipe.draws)
 
 
 STUDY = Study("large_scale", "retrieval from large pools, by pool size and by field", Recipe, batches, results)

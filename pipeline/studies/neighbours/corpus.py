@@ -148,7 +148,7 @@ class _Neighbours(Limits):
                     paper = Paper(Words(title, letters[0]), Words(abstract, letters[1]), top_phrases(self.tags))
                     for name, text in self._vary(paper, paper_id, noted):
                         found.append((row, f"{paper_id}#{name}", *text))
-        yield PaperBatch(_batch(corpus, found), len(found), noted=noted)
+        yield PaperBatch(_batch(corpus, found), read=len(found), noted=noted)
 
     def _vary(self, paper: Paper, paper_id: str, noted: Counter[str]) -> Iterator[tuple[str, Text]]:
         for name in self.config.classes:

@@ -15,7 +15,8 @@ from pipeline.core.errors import InputError
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, select
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import Floats, bootstrap_means, resampled
+from pipeline.measure.resampling import resampled
+from pipeline.measure.statistics import Floats, bootstrap_means
 from pipeline.studies.scirepeval import authors, probes
 from pipeline.studies.scirepeval.data import Judged, Labelled, load_judged, load_labelled
 from pipeline.studies.scirepeval.layout import Folder

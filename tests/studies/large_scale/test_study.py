@@ -172,7 +172,7 @@ def test_bad_settings_are_one_line(root: Path, recipe: list[str], setting: str, 
 )
 def test_the_recipes_of_the_project(name: str, pools: int, queries: set[int], systems: int) -> None:
     recipe = read_recipe(RECIPES / f"{name}.toml", Recipe, {})
-    configs = [config for group in recipe.groups for config in recipe.selection(group).configs(None)]
+    configs = [config for selection in recipe.selections for config in selection.configs(None)]
     assert (len(configs), {config.queries for config in configs}) == (pools, queries)
     assert len(system_names(recipe.systems)) == systems
 

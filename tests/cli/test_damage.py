@@ -1,0 +1,94 @@
+"""Damaged files: named in one line, and repaired from what they were made from; and what ``mdcr doctor`` finds."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.artifact import published
+from pipeline.core.manifest import MANIFEST
+from pipeline.core.workspace import POOLS, RANKINGS, SCORES
+from pipeline.retrieve import dense
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+from tests.stages.making import flip
+
+EVAL = flags("eval --size 900 --queries 20 --samples 1 --model lsa --measures map")
+
+
+def test_several_corpora_need_a_name(tmp_path: Path) -> None:
+    assert "there are 0 corpora" in one_line_error(mdcr(tmp_path, "pool"))
+    for seed in ("1", "2"):
+        mdcr_json(tmp_path, *flags(f"corpus --source synthetic --papers 500 --seed {seed} --corpus c{seed}"))
+    assert "Name one with --corpus: c1, c2" in one_line_error(mdcr(tmp_path, "pool"))
+
+
+def test_a_corpus_whose_release_is_gone_says_what_to_run(tmp_path: Path) -> None:
+    file = tmp_path / "release/a.jsonl"
+    file.parent.mkdir()
+    lines = "".join(json.dumps({"id": str(number), "title": f"Kiwi {number}"}) + "\n" for number in range(50))
+    file.write_text(lines)
+    make = [*flags("corpus --source jsonl --corpus own --columns paper_id=id,title=title --input"), str(file.parent)]
+    mdcr_json(tmp_path, *make)
+    (corpus,) = published(tmp_path / "corpora")
+    flip(corpus.path / "attributes.arrow")
+    file.write_text(lines.replace("Kiwi 7", "Plum 7"))
+    assert "its release has changed. Run mdcr corpus" in one_line_error(mdcr(tmp_path, "pool", "--repair"))
+    file.unlink()
+    assert "Run mdcr corpus" in one_line_error(mdcr(tmp_path, "pool", "--repair"))
+    file.write_text(lines)
+    mdcr_json(tmp_path, *make, "--repair")
+    assert not corpus.damaged()
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff\xfe", b"../..", b"tiny-000000000000"])
+def test_a_damaged_name_file_is_one_line(own: Path, text: bytes) -> None:
+    (name,) = (own / "corpora").glob("*.name")
+    name.write_bytes(text)
+    assert f"{name} names no corpus of this workspace" in one_line_error(mdcr(own, "pool"))
+
+
+def manifests(root: Path) -> set[Path]:
+    return {made.path / MANIFEST for folder in (POOLS, RANKINGS, SCORES) for made in published(root / folder)}
+
+
+def test_damaged_manifests_of_a_chain_are_repaired_and_others_stop_nothing(own: Path) -> None:
+    value = mdcr_json(own, *EVAL)["rows"][0]["value"]
+    other = [*EVAL, "--seed", "3"]
+    mdcr_json(own, *other)
+    needed = manifests(own)
+    mdcr_json(own, *EVAL, "--seed", "4")
+    for path in manifests(own) - needed:
+        path.write_bytes(b"\xff")
+    assert mdcr_json(own, *EVAL)["rows"][0]["value"] == value
+    for path in needed:
+        path.write_bytes(b"\xff")
+    assert "--repair" in one_line_error(mdcr(own, *EVAL))
+    assert mdcr_json(own, *EVAL, "--repair")["rows"][0]["value"] == value
+    assert mdcr_json(own, *other, "--repair")["rows"]
+
+
+def test_doctor_tells_what_is_missing(tmp_path: Path) -> None:
+    findings = {f[0]: f for f in mdcr_json(tmp_path, "doctor")["findings"]}
+    assert findings["Java"][1] is True
+    assert findings["machine"][1] is True
+    old = tmp_path / "jdk"
+    (old / "bin").mkdir(parents=True)
+    (old / "release").write_text('JAVA_VERSION="17.0.2"\n')
+    result = mdcr(tmp_path, "doctor", env={"JAVA_HOME": str(old)})
+    assert result.returncode == 0
+    assert "17" in result.stdout
+    assert "JAVA_HOME" in result.stdout
+
+
+@pytest.mark.skipif(dense.gpus() > 0, reason="torch sees GPUs")
+def test_doctor_tells_that_torch_does_not_see_the_gpu(tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA X, 1 MiB, 570'\n")
+    tool.chmod(0o755)
+    said = mdcr(tmp_path, "doctor", env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}).stdout
+    assert "NVIDIA X, 1 MiB, 570" in said
+    assert "sees 0 GPUs" in said
+    assert "install torch for this driver" in said

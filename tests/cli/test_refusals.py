@@ -1,0 +1,168 @@
+"""What is refused: one line with the value and the remedy, exit code 2, and nothing is left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.run import flags, mdcr, one_line_error
+from tests.faults.workspace import leftovers
+
+POOL = "--size 900 --queries 20"
+
+OF_POOLS = [
+    ("pool --field Medcine", "there is no field 'Medcine'. Did you mean 'Medicine'?"),
+    ("pool --size many", "--size 'many' is not a number. Write it like 200k"),
+    ("pool --size 0", "--size '0' is not a number"),
+    ("pool --size 10, --queries 10", "size"),
+    ("pool --size 99999999999999999999", "size"),
+    ("pool --size 2M --queries 20", "a pool of 2M was asked for, but only"),
+    ("pool --queries some", "--queries 'some' is not a number"),
+    ("pool --queries 0", "--queries '0' is not a number"),
+    ("pool --size 900 --queries 3k", "3k queries asked for, but only"),
+    ("pool --year 2031", "no paper of 2031 can be a query. Choose another --year; most papers are of"),
+    ("pool --year twenty", "--year must be a whole number, got 'twenty'"),
+    ("pool --seed x", "--seed must be a whole number, got 'x'"),
+    ("pool --split dev", "--split must be test or validation, got 'dev'"),
+    ("pool --positives some", "--positives must be corpus or prefiltered, got 'some'"),
+    ("pool --min-abstract-chars x", "--min-abstract-chars must be a whole number"),
+    ("pool --corpus tnyi", "there is no corpus 'tnyi'"),
+    ("pool --corpus ../tiny", "there is no corpus '../tiny'"),
+    ("pool --samples 0", "--samples must be from 1 to 9999, got 0"),
+    ("pool --citation-direction both", "--citation-direction must be outbound, inbound or total, got 'both'"),
+    ("pool --citation-direction outbond", "Did you mean 'outbound'?"),
+    ("pool --exclude nowhere.txt", "the exclusion list nowhere.txt cannot be read"),
+    ("pool --exclude /", "the exclusion list / cannot be read"),
+    ("tune --size 0", "--size '0' is not a number"),
+    ("tune --year 2031", "no paper of 2031 can be a query"),
+    ("tune --year 2019 --size all --queries all", "the test set takes all queries"),
+]
+
+OF_WORDS = [
+    ("pool --workers two", "--workers must be a whole number, got 'two'"),
+    ("pool --workers 0", "--workers must be at least 1, got 0"),
+    ("pool --feild Art", "mdcr pool has no option --feild. Did you mean '--field'?"),
+    ("pool --no-such-option", "mdcr pool has no option --no-such-option"),
+    ("pool Art", "mdcr pool has no use for 'Art'"),
+    ("evla", "there is no command 'evla'. Did you mean 'eval'?"),
+    ("export", "--what must be given. Choose pool, run"),
+    ("export colour", "export takes pool, run, scores, vectors, benchmark, got 'colour'"),
+    ("show colour", "there is nothing called 'colour' to show"),
+    ("show pools --what corpora", "--what is given twice"),
+    ("fetch s2orc", "there is nothing called 's2orc' to fetch"),
+    ("submit --stage corpus --model lsa", "--stage 'corpus' cannot be submitted"),
+    ("submit --stage embed --repair --model lsa", "--repair cannot be submitted"),
+    ("models lok", "Did you mean 'lock'"),
+    ("report --repair", "mdcr report has no option --repair. "),
+    ("show --repair", "mdcr show has no option --repair. "),
+    ("show --dry-run", "mdcr show has no option --dry-run. "),
+    ("gc --dry-run", "mdcr gc has no option --dry-run. "),
+    ("jobs --workers 2", "mdcr jobs has no option --workers. "),
+    ("plan --model lsa --slice 0/2", "mdcr plan has no option --slice. "),
+    ("tune --split test", "mdcr tune has no option --split. "),
+    ("embed --model lsa --depth 10", "mdcr embed has no option --depth. "),
+    ("pool --device cpu", "mdcr pool has no option --device. "),
+    ("doctor --memory 4G", "mdcr doctor has no option --memory. "),
+    ("show --bm25-engine lucene", "mdcr show has no option --bm25-engine. "),
+    ("report --measure-engine ranx", "mdcr report has no option --measure-engine. "),
+]
+
+OF_SYSTEMS = [
+    ("eval --model spectre", "there is no model 'spectre'. Did you mean 'specter'"),
+    ("eval --model bm25:k1=fast", "'k1=fast' in 'bm25:k1=fast' is not a parameter"),
+    ("eval --model lsa --precision fp8", "--precision 'fp8' is unknown"),
+    ("eval --model bm25 --precision bf16", "--precision bf16 must go with an encoder"),
+    ("eval --model lsa --measures mapp,ndcgg", "mapp"),
+    ("eval --model lsa --measures ndcg@0", "ndcg@0"),
+    ("eval --model lsa --measures recall@x", "recall@x"),
+    (f"eval --model lsa --measures map,recall@1000 {POOL}", "recall@1000 needs --depth 1000, got 500"),
+    ("eval --model lsa --measure-engine rank", "rank"),
+    (f"eval --model lsa --depth 0 {POOL}", "depth 0 is out of range"),
+    (f"eval --model lsa --engine fais {POOL}", "there is no search engine 'fais'"),
+    ("eval --model lsa --engine ivf:cells=0", "cells"),
+    ("eval --model lsa --engine hnsw:link=4", "link"),
+    (f"eval --model bm25 --engine hnsw {POOL}", "--engine hnsw must have an encoder"),
+    (f"eval --model lsa --bm25-engine lucene {POOL}", "--bm25-engine lucene must go with bm25"),
+    (f"eval --model bm25 --bm25-engine lucen {POOL}", "there is no BM25 engine 'lucen'"),
+    (f"eval --model bm25:tuned {POOL}", "BM25 was not tuned for tiny-dataset-2019-900-s1"),
+    (f"eval --model wsum(bm25,run:x.trec) {POOL}", "must fuse systems that can rank validation queries"),
+    ("eval --model lsa --memory lots", "memory 'lots' is not an amount"),
+    ("eval --model lsa --memory 1", "--memory 1 is too little. Give 512M or more"),
+    ("eval --model lsa --ray-address a:1", "--ray-address must go with --engine ray"),
+    ("export run", "no system was named. Give --model"),
+    ("score", "no system was named"),
+    (f"score --run nowhere.trec {POOL}", "the run nowhere.trec cannot be read (No such file or directory)"),
+    (f"score --model run:nowhere.trec {POOL}", "the run nowhere.trec cannot be read"),
+    (f"embed --model lsa --slice 4/4 {POOL}", "--slice '4/4' is not a slice"),
+    ("models --dry-run", "--dry-run must go with lock"),
+    ("submit --stage embed --model lsa --recipe no.toml", "there is no recipe no.toml"),
+]
+
+OF_CORPORA = [
+    ("corpus --source s2orc", "there is no source 's2orc'. Did you mean 's2orc2020'?"),
+    ("corpus --source s2orc2020", "needs the folder of the release"),
+    ("corpus --source s2orc2020 --input /nonexistent", "the input folder /nonexistent does not exist"),
+    ("corpus --source s2orc2020 --input /dev/null", "/dev/null"),
+    ("corpus --source s2ag", "source s2ag needs the folder of the release"),
+    ("corpus --source s2ag --input . --fields-from mag", "no fields of study from 'mag'"),
+    ("corpus --source openalex --input . --fields-from mag", "OpenAlex has no fields from 'mag'"),
+    ("corpus --source jsonl --input . --columns id=key", "--columns maps 'id', which is not a column"),
+    ("corpus --source jsonl --input . --columns idd=x", "idd"),
+    ("corpus --source synthetic --papers few", "--papers 'few' is not a number"),
+    ("corpus --source synthetic --seed x", "seed"),
+    ("corpus --source synthetic --corpus a/b", "'a/b' is not a name for a corpus"),
+    ("corpus --source synthetic --corpus -x", "corpus"),
+    ("corpus --source synthetic --columns paper_id", "columns"),
+    ("corpus --source synthetic --input .", "source synthetic takes no --input"),
+    ("corpus --source synthetic --engine slurm", "--engine 'slurm' cannot build a corpus"),
+    ("corpus --source synthetic --duplicates dorp", "--duplicates 'dorp' is unknown"),
+    ("corpus --source synthetic --duplicates-by doi", "--duplicates-by must go with --duplicates"),
+    ("corpus --source synthetic --duplicates drop --duplicates-by isbn", "cannot be identified by 'isbn'"),
+    ("fetch s2ag --connections 0", "--connections 0 is out of range"),
+    ("fetch s2ag --snapshot parquet", "fetch s2ag takes no --snapshot"),
+    ("fetch s2ag --api-key secret", "--api-key would show the key to everyone"),
+    ("fetch openalex --datasets papers", "fetch openalex takes no --datasets"),
+    ("fetch openalex --snapshot csv --endpoint http://127.0.0.1:9", "there is no format 'csv' of the snapshot"),
+]
+
+OF_TABLES = [
+    ("show table", "nothing that was scored"),
+    ("show table --format pdf", "pdf"),
+    ("show table --spot 4", "--spot has no effect on mdcr show table. It is of mdcr show vectors"),
+    ("show table --output x", "It is of mdcr show corpus"),
+    ("show corpora --depth 10", "--depth has no effect on mdcr show corpora"),
+    ("show corpus --corpus none", "there is no corpus 'none'"),
+    ("show pools --model lsa", "--model has no effect on mdcr show pools"),
+    ("show measures --corpus tiny", "--corpus has no effect on mdcr show measures"),
+    ("show --tolerance 0.1", "--tolerance must go with --check"),
+    ("show --check x.csv --json", "--check cannot be combined with --json"),
+    ("show --format csv --json", "--format cannot be combined with --json"),
+    ("show --precision fp31", "--precision 'fp31' is unknown"),
+    ("report --format terminal", "--format of files must be markdown, csv, latex, figures, page, got 'terminal'"),
+    ("export pool --format triec", "--format must be one of beir, trec, parquet, got 'triec'. Did you mean 'trec'"),
+    ("export run --format beir", "--format must be one of trec, trec.gz, json, json.gz, parquet, ranx, got 'beir'"),
+    ("export scores --engine ivf", "export scores takes --model, --corpus"),
+    (f"eval --model bm25 --format xyz {POOL}", "xyz"),
+    (f"eval --model bm25 --sort xyz {POOL}", "xyz"),
+    (f"eval --model bm25 --json --format csv {POOL}", "--format cannot be combined with --json"),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), [*OF_POOLS, *OF_WORDS, *OF_SYSTEMS, *OF_CORPORA, *OF_TABLES])
+def test_bad_input_is_one_line_with_the_remedy(
+    root: Path, monkeypatch: pytest.MonkeyPatch, words: str, expected: str
+) -> None:
+    monkeypatch.setattr("pipeline.cluster.slurm.available", lambda: True)
+    assert expected in one_line_error(mdcr(root, *flags(words)))
+    assert not leftovers(root)
+    made = {path.relative_to(root).parts[:2] for path in root.rglob("manifest.json")}
+    assert {place for place in made if place[1] != "pools"} == {
+        ("corpora", next((root / "corpora").glob("tiny-*")).name)
+    }
+
+
+def test_a_model_folder_without_tokenizer(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert "tokenizer" in one_line_error(mdcr(root, "eval", "--model", str(tmp_path)))

@@ -1,0 +1,88 @@
+"""A stage that writes one file a letter, whole or in units, and what is on disk after it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.manifest import Counts
+from pipeline.core.progress import say
+from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
+from pipeline.core.task import Facts, Inputs, Job, Task
+from pipeline.core.workdir import Workdir
+
+HERE = Resources(memory=2**30, workers=2, device="cpu")
+
+
+@dataclass(frozen=True)
+class Letters:
+    letters: str
+    pause: float = 0.0
+
+
+def write_letters(letters: Iterable[str], inputs: Inputs, out: Workdir, pause: float = 0.0) -> Counts:
+    """Write the files that are missing, with what the input says in front."""
+    prefix = "".join(inputs["before"].file(o.path).read_text() for o in inputs["before"].outputs()) if inputs else ""
+    made = []
+    for letter in letters:
+        if not out.done(letter):
+            with out.file(letter) as (path, written):
+                time.sleep(pause)
+                path.write_text(prefix + letter)
+                written.counts = {"bytes": 1}
+            made.append(letter)
+    out.note(made=made)
+    return {"bytes": sum(out.counts(letter)["bytes"] for letter in letters)}
+
+
+def letters(text: str, before: Task | Artifact | None = None, pause: float = 0.0) -> Task:
+    inputs = {} if before is None else {"before": before}
+    return Task(
+        "letters", 1, "room", text, Letters(text, pause), inputs, lambda i, out, _: write_letters(text, i, out, pause)
+    )
+
+
+@dataclass(frozen=True)
+class Together:
+    """The letters of every job, a unit a letter; later ones are larger."""
+
+    pause: float = 0.0
+    processes: int = 1
+    sequential = False
+    accelerated = False
+
+    def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
+        text = out.path.name.removeprefix(".").partition("-")[0]
+        return {letter: number for number, letter in enumerate(text, 1)}
+
+    def devices(self, resources: Resources) -> list[str]:
+        return [resources.device] * self.processes
+
+    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
+        say(f"together: {len(jobs)}")
+        for inputs, out, units in jobs:
+            write_letters(units, inputs, out, self.pause)
+        return {"made": [unit for job in jobs for unit in job.units]}
+
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:
+        out.note(made=sorted(unit for part in facts for unit in part["made"]))
+        return {"bytes": sum(out.counts(letter)["bytes"] for letter in out.plan() or {})}
+
+
+def together(text: str, before: Task | None = None, pause: float = 0.0, processes: int = 1) -> Task:
+    return dataclasses.replace(letters(text, before, pause), run=None, units=Together(pause, processes))
+
+
+def make(root: Path, task: Task, *, repair: bool = False) -> Artifact:
+    return Runner(root, HERE, repair=repair).make(task)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """Return all files but manifests, which tell times."""
+    paths = [path for path in sorted(root.rglob("*")) if path.is_file() and path.name != "manifest.json"]
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
