@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
@@ -39,9 +38,6 @@ def leaks_task(corpus: Artifact, folder: Folder, entry: Entry, lists: Mapping[st
 
     A list is a file with the id or the title of a training paper on each line.
     """
-    for path in lists.values():
-        if not path.is_file():
-            raise InputError(f"a training list must be a file, got {path}", "Set training_lists")
     train = folder.texts(entry, "train") if entry.in_train else []
     sums = {name: files.sha256(path) for name, path in lists.items()}
     config = LeaksConfig(entry, fingerprint(train, folder.root), sums)

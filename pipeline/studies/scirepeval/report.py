@@ -44,11 +44,13 @@ def read_figures(made: Made, folder: Folder) -> pl.DataFrame:
     systems = list(dict.fromkeys(system for _, system in made))
     parts = []
     for (entry, system), artifact in sorted(made.items(), key=lambda item: systems.index(item[0][1])):
-        seconds = float(artifact.manifest.provenance["wall_seconds"])
         figures = counted_figures(entry, pl.DataFrame(artifact.arrow("figures.arrow")))
-        parts.append(figures.with_columns(
-            system=pl.lit(system), files=pl.lit(folder.state(entry)), seconds=pl.lit(seconds)
-        ))  # fmt: skip
+        facts = {
+            "system": system,
+            "files": folder.state(entry),
+            "seconds": artifact.manifest.provenance["wall_seconds"],
+        }
+        parts.append(figures.with_columns(**{name: pl.lit(value) for name, value in facts.items()}))
     return pl.concat(parts)
 
 
@@ -67,14 +69,13 @@ def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
             "items": [figures["items"].min()],
             "draws": [_draws(figures).mean(axis=0).tolist()],
         })  # fmt: skip
-    ends = [percentiles(draws) for draws in _draws(figures)]
-    several = pl.col("items") > 1
-    label = pl.lit(entry.name) if len(figures) == 1 else pl.format("{} {}", pl.lit(entry.name), "figure")
+    ends = np.array([percentiles(draws) for draws in _draws(figures)])
+    low, high = (pl.when(pl.col("items") > 1).then(pl.Series(end)) for end in ends.T)
+    task = pl.lit(entry.name)
     return figures.select(
-        task=pl.lit(entry.name), title=pl.lit(entry.title), format=pl.lit(entry.format),
-        in_train=pl.lit(entry.in_train), averaged=pl.lit(entry.averaged), measure="figure", label=label, value="value",
-        low=pl.when(several).then(pl.Series([low for low, _ in ends])),
-        high=pl.when(several).then(pl.Series([high for _, high in ends])), items="items", draws="draws",
+        "value", "items", "draws", task=task, title=pl.lit(entry.title), format=pl.lit(entry.format),
+        in_train=pl.lit(entry.in_train), averaged=pl.lit(entry.averaged), measure="figure", low=low, high=high,
+        label=task if len(figures) == 1 else pl.format("{} {}", task, "figure"),
     )  # fmt: skip
 
 
@@ -229,24 +230,24 @@ def correlations(figures: pl.DataFrame) -> tuple[list[str], Floats]:
     """Return the labels, and Pearson's correlation over systems, ``[figures, figures]``; NaN where one is constant."""
     names, values = _by_label(figures)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return names, np.corrcoef(values).reshape(len(names), -1)
+        return names, np.corrcoef(values, rowvar=False).reshape(len(names), -1)
 
 
 def smallest_subset(figures: pl.DataFrame) -> list[str] | None:
     """Return the fewest figures, up to four, whose mean orders the systems like the mean of all; None: no so few do."""
     names, values = _by_label(figures)
-    order = np.argsort(-values.mean(axis=0), kind="stable").tolist()
+    order = np.argsort(-values.mean(axis=1), kind="stable").tolist()
     for size in range(1, _LARGEST_SUBSET + 1):
         for chosen in itertools.combinations(range(len(names)), size):
-            if np.argsort(-values[chosen, :].mean(axis=0), kind="stable").tolist() == order:
+            if np.argsort(-values[:, chosen].mean(axis=1), kind="stable").tolist() == order:
                 return [names[place] for place in chosen]
     return None
 
 
 def _by_label(figures: pl.DataFrame) -> tuple[list[str], Floats]:
-    """Return the labels of the figures, and float64 ``[figures, systems]``."""
+    """Return the labels of the figures, and float64 ``[systems, figures]``."""
     parts = figures.partition_by("system", maintain_order=True)
-    return parts[0]["label"].to_list(), np.array([_values(part) for part in parts]).T
+    return parts[0]["label"].to_list(), np.array([_values(part) for part in parts])
 
 
 def correlated(figures: pl.DataFrame) -> StudyTable:
@@ -255,14 +256,13 @@ def correlated(figures: pl.DataFrame) -> StudyTable:
     np.fill_diagonal(matrix, np.nan)
     cells = ((*pair, value) for pair, value in zip(itertools.product(names, names), matrix.flat, strict=True))
     pairs = pl.DataFrame(cells, ["figure", "other", "correlation"], orient="row").fill_nan(None)
-    best = pl.col("other").sort_by("correlation", descending=True, nulls_last=True, maintain_order=True).first()
     highest = pl.col("correlation").max()
-    nearest = pairs.group_by("figure", maintain_order=True).agg(
-        pl.when(highest.is_not_null()).then(best).alias("nearest"), highest
-    )
+    other = pl.col("other").sort_by("correlation", descending=True, nulls_last=True, maintain_order=True).first()
+    nearest = pl.when(highest.is_not_null()).then(other).alias("nearest")
+    rows = pairs.group_by("figure", maintain_order=True).agg(nearest, highest)
     subset = smallest_subset(figures)
     notes = [f"The mean of {' and '.join(subset)} orders the systems like the mean of all."] if subset else []
-    table = frame_table("SciRepEval: correlation of figures over systems", nearest, notes, decimals=2)
+    table = frame_table("SciRepEval: correlation of figures over systems", rows, notes, decimals=2)
     return StudyTable("correlations", table, pairs.filter(pl.col("figure") != pl.col("other")))
 
 
@@ -307,7 +307,7 @@ def counts(made: Made, systems: Sequence[str]) -> StudyTable:
 def heats(figures: pl.DataFrame, confused: StudyTable | None, source: str) -> Iterator[Part]:
     """Yield the heat maps: tasks by systems, correlation of tasks, confusion of formats."""
     systems, (names, values) = _systems(figures), _by_label(figures)
-    yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.tolist()}, source)
+    yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.T.tolist()}, source)
     if len(systems) >= LEAST_SYSTEMS:
         _, matrix = correlations(figures)
         cells = [[None if np.isnan(value) else value for value in row] for row in matrix.tolist()]

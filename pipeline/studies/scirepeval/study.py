@@ -106,8 +106,16 @@ class Recipe:
 
     @property
     def lists(self) -> dict[str, Path]:
-        """The training lists by name."""
-        return {Path(text).name: Path(text).expanduser().resolve() for text in self.training_lists}
+        """The training lists by name.
+
+        Raises:
+            InputError: one is not a file.
+        """
+        lists = {Path(text).name: Path(text).expanduser().resolve() for text in self.training_lists}
+        for path in lists.values():
+            if not path.is_file():
+                raise InputError(f"a training list must be a file, got {path}", "Set training_lists")
+        return lists
 
     def there(self) -> list[Entry]:
         """Return the tasks that the folder has."""
@@ -153,7 +161,7 @@ def listing(recipe: Recipe) -> list[dict[str, Any]]:
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     """Yield the corpus, then the leaks of each task, then the vectors and figures of each task and system."""
     recipe.chosen()
-    _ = recipe.compared
+    _ = recipe.compared, recipe.lists
     _systems(recipe)  # before the papers are read
     papers = _corpus_task(recipe)
     yield [papers]

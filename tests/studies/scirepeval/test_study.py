@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,7 @@ from pipeline.core.runner import Runner
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.embed import store_of
 from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.scoring import FiguresConfig, score
-from pipeline.studies.scirepeval.steps import TaskPapers, docs, vector_tasks, vectors_of
+from pipeline.studies.scirepeval.steps import TaskPapers, vector_tasks, vectors_of
 from pipeline.studies.scirepeval.systems import encoders
 from pipeline.studies.scirepeval.tasks import entries
 from tests.cli.run import mdcr, mdcr_json, one_line_error
@@ -75,41 +73,25 @@ def test_each_format_s_vectors_on_each_format_s_tasks_and_papers_of_training_lis
     (folder / "scirepeval/cite_count/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in train))
     settings = [f"formats={tmp_path}/own.toml", "confusion=mine", f'training_lists=["{tmp_path}/list.txt"]']
     chosen = 'tasks=["drsm","cite_count","scidocs_cite","trec_covid"]'
-    given = [word for each in (*settings, chosen, "resamples=20") for word in ("--set", each)]
-    found = mdcr_json(tmp_path, "study", "scirepeval", "--input", str(folder), "--model", "mine", *given)
-    values = {
-        (row["format"], row["vectors"]): row["value"] for row in found["tables"]["codes"] if row["value"] is not None
-    }
+    given = [word for setting in (*settings, chosen, "resamples=20") for word in ("--set", setting)]
+    study = mdcr_json(tmp_path, "study", "scirepeval", "--input", str(folder), "--model", "mine", *given)
+    codes_table, formats_table = (
+        [row for row in study["tables"][name] if row["value"] is not None] for name in ("codes", "formats")
+    )
+    values = {(row["format"], row["vectors"]): row["value"] for row in codes_table}
     assert len(values) == 4 * 4
-    alone = {row["format"]: row["value"] for row in found["tables"]["formats"] if row["value"] is not None}
+    alone = {row["format"]: row["value"] for row in formats_table}
     for name in ("classification", "regression", "proximity"):
         assert values[name, name] == alone[name]
     assert len(set(values.values())) > 8
-    leaks = {
-        (row["task"], row["training"]): (row["papers"], row["ids"], row["titles"]) for row in found["tables"]["leaks"]
-    }
-    assert leaks["drsm", "its own"] == (40, 4, 0)
-    assert leaks["drsm", "list.txt"] == (40, 1, 1)  # p100 by id and title, p101 by title alone
-    assert leaks["cite_count", "the encoders'"] == (36, 5, 5)
-    page = (Path(found["folder"]) / "index.html").read_text()
-    assert "Confusion of formats" in page
+    leaks = [tuple(row.values()) for row in study["tables"]["leaks"]]
+    assert ("drsm", "its own", 40, 4, 0) in leaks
+    assert ("drsm", "list.txt", 40, 1, 1) in leaks  # p100 by id and title, p101 by title alone
+    assert ("cite_count", "the encoders'", 36, 5, 5) in leaks
+    assert "Confusion of formats" in (Path(study["folder"]) / "index.html").read_text()
     (tmp_path / "own.toml").write_text('[mine]\nclassification = "lsa"\n')
     again = mdcr(tmp_path, "study", "scirepeval", "--input", str(folder), "--model", "mine", *given)
     assert "system mine must have an encoder for each of" in one_line_error(again)
-
-
-def test_fields_of_study_with_few_shots(tmp_path: Path) -> None:
-    entry = replace(entries()["fos"], few_shot=((5, 3),))
-    topics = dict(zip(TOPICS, np.eye(3), strict=True))
-    folder = Folder(write(tmp_path))
-
-    def vectors(keys: tuple[str, ...], _role: str) -> np.ndarray:
-        numbers = [int(key[1:].partition("~")[0]) for key in keys]
-        return np.array([[*topics[TOPICS[n % 3]], n % 2] for n in numbers], np.float32)
-
-    figures, counts = score(FiguresConfig(entry, 13, 20), folder, vectors, 1)
-    assert [figure[:3] for figure in figures] == [("f1_macro", 1, 36), ("f1_macro@5", 1, 3)]
-    assert counts["train"] == 84
 
 
 def test_the_listing_names_every_task(tmp_path: Path) -> None:
@@ -128,11 +110,7 @@ def test_the_listing_names_every_task(tmp_path: Path) -> None:
         ("in", ["--set", "baseline=bm25"], "baseline"),
         ("in", ["--model", "specter3"], "specter3"),
         ("in", ["--set", "systems=lsa", "--set", "confusion=mine"], "confusion must name a multi-format system"),
-        (
-            "in",
-            ["--set", "systems=lsa", "--set", "formats=absent.toml"],
-            "formats must be a TOML file, got absent.toml",
-        ),
+        ("in", ["--set", "systems=lsa", "--set", "formats=absent.toml"], "a TOML file, got absent.toml"),
         ("in", ["--set", "systems=lsa", "--set", 'training_lists=["absent"]'], "a training list must be a file"),
         ("in/s2and/tiny", [], "files of a task"),
     ],
@@ -150,19 +128,19 @@ def test_real_samples(tmp_path: Path) -> None:
     folder.mkdir()
     for source in (*real("scirepeval-sample").iterdir(), real("reviewer-matching") / "goldstandard.tar.gz"):
         (folder / source.name).symlink_to(source)
+    given = ["study", "scirepeval", "--input", str(folder), "--set"]
     chosen = 'tasks=["mesh","same_author","search","cite_prediction","reviewers"]'
-    found = mdcr_json(tmp_path, "study", "scirepeval", "--input", str(folder), "--model", "lsa", "--set", chosen)
-    values = {row["task"]: row for row in found["tables"]["tasks"]}
-    assert {row["files"] for row in values.values()} == {"sample"}
-    assert {task: row["items"] for task, row in values.items()} == {
-        "mesh": 68,
-        "same_author": 40,
-        "search": 100,
-        "cite_prediction": 200,
-        "reviewers": values["reviewers"]["items"],
-    }
-    assert values["cite_prediction"]["value"] > 0.8
-    assert found["tables"]["averages"][0]["figures"] == 3
+    tables = mdcr_json(tmp_path, *given, chosen, "--model", "lsa")["tables"]
+    rows = {row["task"]: row for row in tables["tasks"]}
+    assert {row["files"] for row in rows.values()} == {"sample"}
+    items = {"mesh": 68, "same_author": 40, "search": 100, "cite_prediction": 200}
+    assert {task: rows[task]["items"] for task in items} == items
+    assert rows["cite_prediction"]["value"] > 0.8
+    assert tables["averages"][0]["figures"] == 3
+    # Without a figure that is averaged, nothing is compared.
+    again = mdcr_json(tmp_path, *given, 'tasks=["cite_prediction"]', "--model", "lsa,lsa:dimension=16")["tables"]
+    assert [row["value"] for row in again["averages"]] == [None] * 6
+    assert "differences" not in again
 
 
 def test_formats_of_one_encoder_share_vectors_and_another_text_is_refused(tmp_path: Path) -> None:
@@ -176,9 +154,5 @@ def test_formats_of_one_encoder_share_vectors_and_another_text_is_refused(tmp_pa
     assert tasks["proximity"] is tasks["search"]
     papers = runner.make(tasks["regression"]["paper"])
     assert len(store_of(papers).rows) == PAPERS
-    vectors = vectors_of({"corpus": corpus, "papers": papers})
-    (entry,) = (entry for entry in there if entry.format == "regression")
-    key = next(docs(entry, folder)).key
-    assert vectors([key, key], "paper").shape == (2, 3)
     with pytest.raises(InputError, match="'p9' must be in the corpus"):
-        vectors(["p9~0"], "paper")
+        vectors_of({"corpus": corpus, "papers": papers})(["p9~0"], "paper")
