@@ -343,10 +343,10 @@ def _as_keywords(text: str) -> str:
     """Return a message with keywords of Python in place of the options that they are."""
     taken = {*signature(open).parameters, *signature(Workspace.evaluations).parameters, "corpus"}
     names = {name.replace("_", "-"): name for name in taken} | {"model": "systems"}
-    names |= {each.option: each.name for each in SETTINGS.values()}
+    names |= {setting.option: setting.name for setting in SETTINGS.values()}
 
-    def keyword(found: re.Match[str]) -> str:
-        return names.get(found[1], found[0].rstrip("=")) + found[2]
+    def keyword(match: re.Match[str]) -> str:
+        return names.get(match[1], match[0].rstrip("=")) + match[2]
 
     command = re.search(r"mdcr [a-z]+(?: --?\S+)+.*", text)  # stays a command
     end = command.start() if command else len(text)

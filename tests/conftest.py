@@ -21,6 +21,7 @@ _FIRST = (
     "cluster/test_batch.py",
     "cluster/test_ray.py",
     "cluster/test_slurm.py",
+    "faults/test_memory.py",
     "faults/test_kills.py",
     "test_first_hour.py",
     "retrieve/test_bm25.py",
@@ -50,9 +51,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
         terminalreporter.write_line(line)
     reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
     counts = {name: sum(text in reason for reason in reasons) for name, text in _LACKS.items()}
-    told = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
-    if told:
-        terminalreporter.write_line(f"tests skipped because something is missing: {told}")
+    missing = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    if missing:
+        terminalreporter.write_line(f"tests skipped because something is missing: {missing}")
 
 
 def _forget(package: str) -> None:

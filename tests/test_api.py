@@ -19,6 +19,7 @@ from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.encode.export import record
 from tests.cli.conftest import root, tiny
 from tests.cli.run import flags, mdcr_json
+from tests.stages.making import flip
 
 __all__ = ["root", "tiny"]
 
@@ -41,22 +42,16 @@ def test_a_pool_is_three_frames(workspace: mdcr.Workspace) -> None:
     assert set(pool.qrels["paper_id"]) <= set(pool.candidates["paper_id"])
     texts = dict(pool.pool.corpus.artifact.arrow("papers-00000.arrow").select(["paper_id", "title"]).to_pydict())
     title_of = dict(zip(texts["paper_id"], texts["title"], strict=True))
-    assert [title_of[each] for each in pool.candidates["paper_id"]] == pool.candidates["title"].to_list()
+    assert [title_of[paper] for paper in pool.candidates["paper_id"]] == pool.candidates["title"].to_list()
 
 
 def test_evaluate_scores_what_the_command_scores(workspace: mdcr.Workspace) -> None:
     frame = workspace.evaluate(workspace.pool(**SETTINGS), ["bm25", "lsa"])
     rows = mdcr_json(workspace.root, *flags(COMMAND))["rows"]
-    means = {
-        (system, measure): value
-        for system, measure, value in frame.group_by("system", "measure").agg(pl.col("value").mean()).iter_rows()
-    }
-    shown = {(row["system"], row["measure"]): row["value"] for row in rows if row["measure"] in ("map", "ndcg")}
-    assert len(shown) == 4
-    assert shown == {key: pytest.approx(means[key], abs=1e-12) for key in shown}
+    means = {names: part["value"].mean() for names, part in frame.group_by("system", "measure")}
+    assert {(row["system"], row["measure"]): row["value"] for row in rows} == pytest.approx(means, abs=1e-12)
     again = workspace.scores(field="Medicine", systems="lsa", measures="map")
-    own = frame.filter(system="lsa")
-    assert again.sort("measure", "query").equals(own.sort("measure", "query"))
+    assert again.sort("measure", "query").equals(frame.filter(system="lsa").sort("measure", "query"))
     assert len(frame.to_pandas()) == len(frame)
 
 
@@ -83,10 +78,7 @@ def test_weights_of_a_sum_are_chosen_on_the_pools_own_validation_queries(workspa
 
 def test_a_ranking_goes_to_other_tools(workspace: mdcr.Workspace, tmp_path: Path, plain_ranx: object) -> None:
     pool = workspace.pool(**SETTINGS)
-    values = {
-        row[0]: row[1]
-        for row in workspace.evaluate(pool, "bm25").filter(measure="map")["query_id", "value"].iter_rows()
-    }
+    values = dict(workspace.evaluate(pool, "bm25").filter(measure="map")["query_id", "value"].iter_rows())
     ranking = workspace.ranking(pool, "bm25")
     qrels: dict[str, dict[str, int]] = {}
     for query, paper, grade in pool.qrels.iter_rows():
@@ -96,10 +88,10 @@ def test_a_ranking_goes_to_other_tools(workspace: mdcr.Workspace, tmp_path: Path
     for query, _, paper, _, score, _ in lines:
         written.setdefault(query, {})[paper] = float(score)
     for run in (ranking.to_dict(), written):
-        found = pytrec_eval.RelevanceEvaluator(qrels, {"map"}).evaluate(run)
-        assert {query: each["map"] for query, each in found.items()} == pytest.approx(values, abs=1e-9)
-    own = ranking.frame.filter(query_id=lines[0][0])["paper_id"].to_list()
-    assert list(ranking.to_ranx().run[lines[0][0]]) == own
+        theirs = pytrec_eval.RelevanceEvaluator(qrels, {"map"}).evaluate(run)
+        assert {query: measures["map"] for query, measures in theirs.items()} == pytest.approx(values, abs=1e-9)
+    first = ranking.frame.filter(query_id=lines[0][0])["paper_id"].to_list()
+    assert list(ranking.to_ranx().run[lines[0][0]]) == first
 
 
 def test_vectors_are_those_that_were_ranked_by(workspace: mdcr.Workspace) -> None:
@@ -119,22 +111,14 @@ def test_vectors_are_those_that_were_ranked_by(workspace: mdcr.Workspace) -> Non
     (exported,) = (pl.read_parquet(path) for path in written["exported"])
     assert exported["id"].to_list() == ids
     assert np.array_equal(np.stack(exported["vector"].to_list()), vectors)
-    with pytest.raises(InputError, match="one encoder"):
-        workspace.vectors(pool, "bm25")
 
 
-def _cut(path: Path) -> None:
+def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def _flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.mark.parametrize("ending", [".npy", ".ids.txt", ".json"])
-@pytest.mark.parametrize("damage", [_cut, _flip, Path.unlink])
+@pytest.mark.parametrize("damage", [cut, flip, Path.unlink])
 def test_a_damaged_export_is_made_again(workspace: mdcr.Workspace, ending: str, damage: Callable[[Path], None]) -> None:
     pool = workspace.pool(**SETTINGS)
     workspace.evaluate(pool, "lsa")
@@ -184,7 +168,7 @@ def test_plots_show_the_means(workspace: mdcr.Workspace) -> None:
     expected = [tuple(100 * part.sort("size")["value"]) for _, part in summary.group_by("system", maintain_order=True)]
     assert drawn == expected
     (axes,) = mdcr.plot.by_field(scores.filter(size=300), "ndcg").axes
-    assert [each.get_text() for each in axes.get_yticklabels()] == ["Medicine"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["Medicine"]
     with pytest.raises(InputError, match="one pool size"):
         mdcr.plot.by_field(scores, "ndcg")
     fewer = workspace.evaluate(workspace.pools(**SETTINGS | {"size": "300", "queries": 9}), ["bm25", "lsa"])
@@ -196,20 +180,24 @@ def test_plots_show_the_means(workspace: mdcr.Workspace) -> None:
         mdcr.plot.by_size(scores, "err")
 
 
-def test_a_choice_that_is_not_one_lists_what_there_is(workspace: mdcr.Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda ws, _: ws.pool(**SETTINGS | {"field": "Medicine,Physics"}), "medicine.*physics"),
+        (lambda ws, pool: ws.ranking(pool, "bm25", depth=7), "ws.evaluate"),
+        (lambda ws, _: ws.scores(field="Art"), "Medicine"),
+        (lambda ws, pool: ws.vectors(pool, "bm25"), "one encoder"),
+        (lambda ws, _: mdcr.open(ws.root, workers=0), "workers must be at least 1, got 0"),
+        (lambda ws, _: mdcr.open(ws.root / "absent"), "must be a folder"),
+    ],
+)
+def test_a_choice_that_is_not_one_lists_what_there_is(
+    workspace: mdcr.Workspace, ask: Callable[..., Any], message: str
+) -> None:
     pool = workspace.pool(**SETTINGS)
-    with pytest.raises(InputError, match="medicine.*physics"):
-        workspace.pool(**SETTINGS | {"field": "Medicine,Physics"})
-    with pytest.raises(InputError, match="ws.evaluate"):
-        workspace.ranking(pool, "bm25", depth=7)
-    with pytest.raises(InputError, match="Medicine"):
-        workspace.scores(field="Art")
-    with pytest.raises(InputError, match="'feild'"):
-        workspace.scores(feild="Art")
-    with pytest.raises(InputError, match="workers must be at least 1, got 0"):
-        mdcr.open(workspace.root, workers=0)
-    with pytest.raises(InputError, match="must be a folder"):
-        mdcr.open(tmp_path / "absent")
+    workspace.evaluate(pool, "lsa")
+    with pytest.raises(InputError, match=message):
+        ask(workspace, pool)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +227,7 @@ def test_numbers_of_numpy_and_texts_are_the_settings_that_they_mean() -> None:
     typed = {name: str(value) for name, value in numbers.items()}
     for given in (numbers, typed):
         assert selection(field=["art"], **given).configs(None) == plain
-        assert [digest(each) for each in selection(field="art", **given).configs(None)] == [digest(p) for p in plain]
+        assert [*map(digest, selection(field="art", **given).configs(None))] == [*map(digest, plain)]
     assert digest(PoolConfig()) == "d6bab7d2d25dc2febf2f23175e0094ad08ce388776d283cd5bf18b9a8fcf493a"
     with pytest.raises(InputError, match=r"seed must be a whole number, got 13\.0"):
         PoolConfig(seed=13.0)  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         linked = page.parent / path if path else page
         assert linked.exists(), path
         titles = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE) if heading else []
-        assert not heading or heading in [re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in titles]
+        assert not heading or heading in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
 
 
 def commands(page: Path, tool: str) -> Iterator[tuple[str, str]]:

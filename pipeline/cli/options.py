@@ -67,7 +67,7 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
         yield from selection(options).pools(find_corpus(runner.root, options.corpus))
 
     names = ("depth", "bm25_engine", "measures", "missing_positives", "measure_engine")
-    found = api.Workspace(runner).evaluations(
+    selected = api.Workspace(runner).evaluations(
         pools(),
         options.model or "",
         engine="auto" if options.engine == "ray" else options.engine,
@@ -77,12 +77,12 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
         left_out=None if options.strict else leave_out,
         **{name: value for name in names if (value := getattr(options, name, None)) is not None},
     )
-    if not found:
+    if not selected:
         raise next(iter(lacking.values()))
-    tunings = {evaluation.tuning.artifact.id: evaluation.tuning for evaluation in found if evaluation.tuning}
+    tunings = {evaluation.tuning.artifact.id: evaluation.tuning for evaluation in selected if evaluation.tuning}
     for tuning in tunings.values():
         say(f"bm25: k1={tuning.k1:g}, b={tuning.b:g}, tuned on {tuning.artifact.name}")
-    return found
+    return selected
 
 
 def stored(options: argparse.Namespace, root: Path) -> list[Task]:

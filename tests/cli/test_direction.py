@@ -50,23 +50,24 @@ def test_tables_comparisons_and_pages(root: Path, tmp_path: Path) -> None:
     assert by_recall["p_value"] == by_miss["p_value"]
     assert [by_recall[name] for name in ("wins", "losses")] == [by_miss[name] for name in ("wins", "losses")]
     assert by_miss["wins"] != by_miss["losses"]
-    assert {row["measure"].partition("[")[0]: row["better"] for row in mdcr_json(root, "show", "measures")["measures"]}[
-        "miss"
-    ] == "lower"
+    better = {
+        row["measure"].partition("[")[0]: row["better"] for row in mdcr_json(root, "show", "measures")["measures"]
+    }
+    assert better["miss"] == "lower"
 
 
 def test_wins_of_a_study() -> None:
     recalls = {"a": [0.5, 0.25, 1.0], "b": [0.75, 0.5, 0.5]}
     values = pl.DataFrame(
         [
-            (system, "facet", f"q{number}_method", measure, abs(number_one - value))
-            for measure, number_one in (("recall@20", 0), ("miss@20", 1))
-            for system, own in recalls.items()
-            for number, value in enumerate(own)
+            (system, "facet", f"q{number}_method", measure, abs(least - value))
+            for measure, least in (("recall@20", 0), ("miss@20", 1))
+            for system, values_of_system in recalls.items()
+            for number, value in enumerate(values_of_system)
         ],
         ["system", "form", "query", "measure", "value"],
         orient="row",
     )
     for name in ("recall@20", "miss@20"):
-        found = differences(values, name, "a", 13).filter(facet="all")
-        assert found.select("wins", "losses").row(0) == (2, 1)
+        wins = differences(values, name, "a", 13).filter(facet="all")
+        assert wins.select("wins", "losses").row(0) == (2, 1)

@@ -13,8 +13,6 @@ from pipeline.core.artifact import published
 from pipeline.core.workspace import RANKINGS
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
-pytestmark = pytest.mark.xdist_group("export")
-
 POOL = flags("--corpus tiny --year 2019 --size 900 --queries 20 --samples 1")
 
 
@@ -36,26 +34,26 @@ def values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
 
 
 def run_of(out: Path, system: str, ending: str) -> Path:
-    (found,) = (out / "runs").glob(f"{system}-*.{ending}")
-    return found
+    (path,) = (out / "runs").glob(f"{system}-*.{ending}")
+    return path
 
 
 @pytest.mark.parametrize("ending", ["trec", "trec.gz", "json", "json.gz", "lz4", "parquet"])
 def test_an_exported_run_scores_what_it_scored(root: Path, out: Path, tmp_path: Path, ending: str) -> None:
     mine = tmp_path / f"mine-{ending.replace('.', '-')}.{ending}"
     mine.write_bytes(run_of(out, "bm25", ending).read_bytes())
-    found = values(mdcr_json(root, "score", *POOL, "--model", "bm25", "--run", str(mine))["rows"])
-    own = {measure: value for (system, measure), value in found.items() if system == "bm25"}
-    assert own == {measure: value for (system, measure), value in found.items() if system != "bm25"}
-    assert len(own) >= 6
+    scored = values(mdcr_json(root, "score", *POOL, "--model", "bm25", "--run", str(mine))["rows"])
+    ours = {measure: value for (system, measure), value in scored.items() if system == "bm25"}
+    assert ours == {measure: value for (system, measure), value in scored.items() if system != "bm25"}
+    assert len(ours) >= 6
 
 
 def test_a_run_is_fused_and_shown_beside_ours(root: Path, out: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.json"
     mine.write_bytes(run_of(out, "lsa", "json").read_bytes())
     model = f"rrf(bm25,lsa),rrf(bm25,run:{mine})"
-    found = values(mdcr_json(root, "score", *POOL, "--model", model)["rows"])
-    assert found["rrf(bm25,lsa)", "map"] == found["rrf(bm25,mine)", "map"]
+    scored = values(mdcr_json(root, "score", *POOL, "--model", model)["rows"])
+    assert scored["rrf(bm25,lsa)", "map"] == scored["rrf(bm25,mine)", "map"]
     shown = mdcr(root, "score", *POOL, "--run", str(mine)).stdout
     assert "mine" in shown
     assert "mine" in mdcr(root, "show", "table").stdout
@@ -64,7 +62,7 @@ def test_a_run_is_fused_and_shown_beside_ours(root: Path, out: Path, tmp_path: P
 def test_what_is_missing_or_unknown_is_counted_and_said(root: Path, out: Path, tmp_path: Path) -> None:
     run = json.loads(run_of(out, "bm25", "json").read_text())
     first, second, *_ = run
-    run = {query: found for query, found in run.items() if query != first}
+    run = {query: documents for query, documents in run.items() if query != first}
     run |= {second: {**run[second], "nowhere": 99.0}, "nobody": {"nowhere": 1.0}}
     (tmp_path / "partly.json").write_text(json.dumps(run))
     words = ("score", *POOL, "--run", str(tmp_path / "partly.json"))
@@ -74,7 +72,7 @@ def test_what_is_missing_or_unknown_is_counted_and_said(root: Path, out: Path, t
     assert "1 queries without results score 0; 1 entries of unknown queries left out" in allowed.stderr
     assert "1 entries of unknown documents left out" in allowed.stderr
     assert "Queries without results, scored 0: partly 1" in " ".join(allowed.stdout.split())
-    (made,) = [each for each in published(root / RANKINGS) if each.manifest.config.get("name") == "partly"]
+    (made,) = [ranking for ranking in published(root / RANKINGS) if ranking.manifest.config.get("name") == "partly"]
     counts = made.manifest.counts
     assert counts["read"] == counts["entries"] + 2
     assert (counts["queries_without_results"], counts["unknown_queries"], counts["unknown_documents"]) == (1, 1, 1)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from pipeline.cli.output import print_rows
 from tests.cli.run import COMMAND, Result, flags, heed_signals, mdcr, one_line_error, scores_of
 
 EVALUATE = flags("eval --size 900 --queries 20 --samples 1 --model bm25,lsa --measures map")
@@ -83,9 +86,23 @@ def test_two_evaluations_at_once_share_the_work_and_results_alone_go_to_stdout(o
     said = [line.split("] ")[-1].split(": ")[0] for result in both for line in result.stderr.splitlines()]
     assert [said.count(stage) for stage in ("fit", "embed", "terms", "search", "score")] == [1, 1, 1, 2, 2]
     assert len(scores_of(own)) == 4
-    machine = mdcr(own, *EVALUATE, "--json", "--depth", "100")
-    assert {row["system"] for row in json.loads(machine.stdout)["rows"]} == {"bm25", "lsa"}
-    assert "search: bm25" in machine.stderr
+    as_json = mdcr(own, *EVALUATE, "--json", "--depth", "100")
+    assert {row["system"] for row in json.loads(as_json.stdout)["rows"]} == {"bm25", "lsa"}
+    assert "search: bm25" in as_json.stderr
     quiet = mdcr(own, *EVALUATE, "--quiet", "--depth", "50")
     assert (quiet.returncode, quiet.stderr) == (0, "")
     assert "MAP" in quiet.stdout
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_last_column_is_wrapped_on_a_terminal_alone(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    rows = [{"name": "a", "about": "one two three " * 12}, {"name": "bb", "about": ""}]
+    print_rows("things", rows, argparse.Namespace(json=False))
+    lines = capsys.readouterr().out.splitlines()
+    assert (max(map(len, lines)) <= 80) == terminal
+    assert lines[0].split() == ["name", "about"]
+    assert lines[-1] == "bb"

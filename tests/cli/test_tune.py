@@ -23,24 +23,24 @@ def untuned(root: Path) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def printed(root: Path, untuned: dict[str, float]) -> tuple[str, str]:
+def printed(root: Path, untuned: dict[str, float]) -> str:
     result = mdcr(root, "tune", *POOL)
     assert result.returncode == 0, result.stderr
-    return result.stdout, result.stderr
+    return result.stdout
 
 
 @pytest.fixture(scope="module")
-def tuning(root: Path, printed: tuple[str, str]) -> dict[str, Any]:
-    (found,) = mdcr_json(root, "tune", *POOL)["tunings"]
-    return dict(found)
+def tuning(root: Path, printed: str) -> dict[str, Any]:
+    (tuned,) = mdcr_json(root, "tune", *POOL)["tunings"]
+    return dict(tuned)
 
 
 def values(answer: Any) -> dict[str, float]:
     return {f"{row['system']} s{row['sample']}": row["value"] for row in answer["rows"] if row["sample"]}
 
 
-def test_the_grid_is_printed_with_its_best_point(printed: tuple[str, str], tuning: dict[str, Any]) -> None:
-    lines = printed[0].splitlines()
+def test_the_grid_is_printed_and_drawn_with_its_best_point(root: Path, printed: str, tuning: dict[str, Any]) -> None:
+    lines = printed.splitlines()
     grid, counts = np.array(tuning["grid"]["map"]), tuning["counts"]
     assert lines[0] == f"MAP (%) of BM25 on {tuning['name']}"
     head = lines.index("k1 \\ b     0.1     0.2     0.3     0.4     0.5     0.6     0.7     0.8     0.9       1")
@@ -53,40 +53,33 @@ def test_the_grid_is_printed_with_its_best_point(printed: tuple[str, str], tunin
     text = " ".join(lines[head + 12 :])
     assert f"best: k1={counts['k1']:g}, b={counts['b']:g}: {100 * grid.max():.2f}" in text
     assert "20 queries" in text
+    files = list((root / "runs/reports" / tuning["name"]).iterdir())
+    assert {path.name for path in files} == {"grid.svg", "grid.pdf", "grid.png"}
+    assert all(path.stat().st_size > 3_000 for path in files)
 
 
-def test_the_heat_map_is_drawn(root: Path, tuning: dict[str, Any]) -> None:
-    folder = root / "runs/reports" / tuning["name"]
-    assert {path.name for path in folder.iterdir()} == {"grid.svg", "grid.pdf", "grid.png"}
-    assert all(path.stat().st_size > 3_000 for path in folder.iterdir())
-
-
-def test_bm25_is_tuned_from_then_on_and_can_be_fixed(
+def test_bm25_is_tuned_from_then_on_can_be_fixed_and_says_which_it_is(
     root: Path, untuned: dict[str, float], tuning: dict[str, Any]
 ) -> None:
     models = ("--samples", "2", "--model", "bm25,bm25:k1=0.9,b=0.4", "--measures", "map")
-    found = values(mdcr_json(root, "eval", *POOL, *models))
-    assert set(found) == {"bm25:tuned s1", "bm25:tuned s2", "bm25 s1", "bm25 s2"}
-    assert {name: found[name] for name in untuned} == untuned
+    tuned = values(mdcr_json(root, "eval", *POOL, *models))
+    assert set(tuned) == {"bm25:tuned s1", "bm25:tuned s2", "bm25 s1", "bm25 s2"}
+    assert {name: tuned[name] for name in untuned} == untuned
     best = {"k1": tuning["counts"]["k1"], "b": tuning["counts"]["b"]}
     assert best != {"k1": 0.9, "b": 0.4}
     fixed = f"bm25:k1={best['k1']:g},b={best['b']:g}"
     same = values(mdcr_json(root, "eval", *POOL, "--samples", "2", "--model", fixed, "--measures", "map"))
-    assert [same[f"{fixed} s{n}"] for n in (1, 2)] == [found[f"bm25:tuned s{n}"] for n in (1, 2)]
-    rankings = [each.manifest for each in published(root / "runs/rankings")]
-    by_tuning = [each for each in rankings if "tuning" in each.inputs]
-    assert {each.inputs["tuning"] for each in by_tuning} == {tuning["id"]}
-    assert all({name: each.config[name] for name in ("k1", "b")} == best for each in by_tuning)
-
-
-def test_the_table_says_which_parameters_were_used(root: Path, tuning: dict[str, Any]) -> None:
-    result = mdcr(root, "eval", *POOL, "--samples", "1", "--model", "bm25,bm25:k1=0.9,b=0.4", "--measures", "map")
-    best = f"k1={tuning['counts']['k1']:g}, b={tuning['counts']['b']:g}"
-    assert f"bm25: {best}, tuned on {tuning['name']}" in result.stderr
-    said = " ".join(result.stdout.split())
-    assert f"bm25:tuned {best}" in said
-    assert "bm25 k1=0.9, b=0.4" in said
-    assert "differs from bm25:tuned" in said
+    assert [same[f"{fixed} s{n}"] for n in (1, 2)] == [tuned[f"bm25:tuned s{n}"] for n in (1, 2)]
+    rankings = [ranking.manifest for ranking in published(root / "runs/rankings")]
+    by_tuning = [manifest for manifest in rankings if "tuning" in manifest.inputs]
+    assert {manifest.inputs["tuning"] for manifest in by_tuning} == {tuning["id"]}
+    assert all({name: manifest.config[name] for name in ("k1", "b")} == best for manifest in by_tuning)
+    result = mdcr(root, "eval", *POOL, "--samples", "1", *models[2:])
+    parameters = f"k1={best['k1']:g}, b={best['b']:g}"
+    assert f"bm25: {parameters}, tuned on {tuning['name']}" in result.stderr
+    table = " ".join(result.stdout.split())
+    for text in (f"bm25:tuned {parameters}", "bm25 k1=0.9, b=0.4", "differs from bm25:tuned"):
+        assert text in table
 
 
 def test_a_corpus_with_its_own_queries(tmp_path: Path) -> None:

@@ -194,8 +194,8 @@ def slurm_host() -> Iterator[SlurmHost]:
 
 
 def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for bound in sockets:
             bound.bind(("127.0.0.1", 0))
         return [bound.getsockname()[1] for bound in sockets]

@@ -42,10 +42,10 @@ def stale_view(root: Path, attributes: float, listings: float, slow: float = 0.0
         if not name.startswith(below) or name in own or name.endswith((".tmp", ".lock")):
             return False
         try:
-            found = real["stat"](name)
+            status = real["stat"](name)
         except OSError:
             return False
-        young = stat.S_ISREG(found.st_mode) and time.time() - found.st_ctime < delay
+        young = stat.S_ISREG(status.st_mode) and time.time() - status.st_ctime < delay
         hidden[what] += young
         return young
 
@@ -79,8 +79,8 @@ def stale_view(root: Path, attributes: float, listings: float, slow: float = 0.0
         def move(source: Any, target: Any, **options: Any) -> None:
             time.sleep(slow)
             real[name](source, target, **options)
-            old, new = (os.path.abspath(os.fspath(each)) for each in (source, target))
-            own.update([new, *(new + each.removeprefix(old) for each in own if each.startswith(f"{old}/"))])
+            old, new = (os.path.abspath(os.fspath(path)) for path in (source, target))
+            own.update([new, *(new + old_path.removeprefix(old) for old_path in own if old_path.startswith(f"{old}/"))])
 
         return move
 

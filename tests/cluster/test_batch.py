@@ -26,9 +26,9 @@ def latest(batch: Batch) -> Batch:
 
 
 def jobs(world: World) -> dict[str, Any]:
-    (found,) = json.loads(world.run("jobs", "--json").stdout)["batches"]
-    assert isinstance(found, dict)
-    return found
+    (batch,) = json.loads(world.run("jobs", "--json").stdout)["batches"]
+    assert isinstance(batch, dict)
+    return batch
 
 
 def finish(host: SlurmHost, batch: Batch, seconds: float = 240) -> Batch:
@@ -66,9 +66,9 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
     local.run("eval", *chosen)
     world.env |= {"SLURM_CONF": str(slurm_host.config)}
     recipe = tmp_path / "recipe.toml"
-    held = tmp_path / "held"
-    held.touch()
-    hold = f"case $SLURM_JOB_NAME in index*) while [ -e {held} ]; do sleep 0.1; done;; esac"
+    waiting = tmp_path / "held"
+    waiting.touch()
+    hold = f"case $SLURM_JOB_NAME in index*) while [ -e {waiting} ]; do sleep 0.1; done;; esac"
     recipe.write_text(
         "[slurm]\npartition = 'nowhere'\ncollect_partition = 'main'\nimage = '/images/mdcr.sif'\n"
         "launch = 'env IMAGE={image}'\n"
@@ -86,7 +86,7 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
     array = first.arrays["embed"]
     slurm_host.until(lambda: world.units() >= 1, "a shard is finished", 90)
     subprocess.run(["scancel", f"{array}_0", str(first.whole_jobs["index"])], check=True, env=slurm_host.env)
-    held.unlink()
+    waiting.unlink()
     slurm_host.until(lambda: slurm_host.payload(array, 1), "slice 1 runs", 60)
     os.kill(slurm_host.payload(array, 1) or 0, signal.SIGKILL)
     running = jobs(world)
@@ -104,7 +104,7 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
 
     ended = finish(slurm_host, batch)
     assert ended.finished, [log.read_text() for log in ended.logs.iterdir()]
-    assert [(list(each.arrays), list(each.whole_jobs), each.attempt) for each in ended.rounds] == [
+    assert [(list(turn.arrays), list(turn.whole_jobs), turn.attempt) for turn in ended.rounds] == [
         (["embed"], ["index", "search"], 1),
         (["embed"], ["index", "search"], 2),
         (["search"], [], 1),
@@ -119,7 +119,7 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
     slurm_host.until(lambda: "MAP" in table.read_text(), "the last job prints the table", 60)
     (segment,) = (world.root / "indexes/vectors").glob("*/[!.]*/job.sh")
     directives = ("--requeue", "--partition=gpu", "--gres=gpu:1", "--time=00:05:00")
-    assert all(f"#SBATCH {each}\n" in segment.read_text() for each in directives)
+    assert all(f"#SBATCH {directive}\n" in segment.read_text() for directive in directives)
     assert '--slice "${SLURM_ARRAY_TASK_ID}/3"' in segment.read_text()
     (terms,) = (world.root / "indexes/terms").glob("*/[!.]*/job.sh")
     assert "exec env IMAGE=/images/mdcr.sif mdcr index" in terms.read_text()
@@ -145,7 +145,7 @@ def test_what_fails_every_time_is_given_up_and_shown(slurm_host: SlurmHost, tmp_
     (batch,) = Batch.all(world.root)
     ended = finish(slurm_host, batch)
     assert not ended.finished
-    assert [each.attempt for each in ended.rounds] == [1, 2]
+    assert [turn.attempt for turn in ended.rounds] == [1, 2]
     shown = world.run("jobs").stdout
     assert f"{SHARDS * 2 // 3}/{SHARDS} units" in shown
     assert f"{ended.rounds[-1].arrays['embed']}_2 FAILED (exit code 7)" in shown

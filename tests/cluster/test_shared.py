@@ -37,9 +37,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def expected(tmp_path: Path, task: Task) -> dict[str, bytes]:
     made = Runner(tmp_path, HERE).make(task)
-    found = contents(made.path)
+    files = contents(made.path)
     made.path.rename(tmp_path / "expected")
-    return found
+    return files
 
 
 def slices(root: Path, task: Task) -> None:
@@ -92,8 +92,8 @@ def test_slices_lock_nothing_and_keep_folders_small(
     most = 0
     for number in range(SLICES):
         Runner(tmp_path, HERE).work_slice([task], Slice(number, SLICES))
-        found = sum(len(names) for _, _, names in os.walk(pending.work))
-        most = max(most, found)
+        count = sum(len(names) for _, _, names in os.walk(pending.work))
+        most = max(most, count)
     assert most <= 2 * len(pending.units) + 2 + 1 + SLICES  # each shard and its record, the rows, the plan, facts
     assert not Workdir(pending.work).path.with_name("scratch").exists()
     assert resume(tmp_path, HERE, [task], light=False).finished  # a file system without locks publishes as well

@@ -38,8 +38,8 @@ def submit(slurm_host: SlurmHost, tmp_path: Path) -> Submit:
 
 def wait(host: SlurmHost, job: int, seconds: float = 60) -> list[TaskState]:
     def ended() -> bool:
-        found = slurm.status([job])
-        return bool(found) and all(state.finished for state in found)
+        states = slurm.status([job])
+        return bool(states) and all(state.finished for state in states)
 
     host.until(ended, f"job {job} ends", seconds)
     return slurm.status([job])

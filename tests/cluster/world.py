@@ -80,8 +80,8 @@ class World:
 
     def tables(self) -> dict[str, bytes]:
         """Return the content of every published table, by path below the workspace."""
-        found = sorted(path for path in self.root.rglob("*.arrow") if ".partial" not in str(path))
-        return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in found}
+        paths = sorted(path for path in self.root.rglob("*.arrow") if ".partial" not in str(path))
+        return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in paths}
 
     def leftovers(self) -> list[Path]:
         """Return unfinished folders and temporary files, which a finished chain has none of."""

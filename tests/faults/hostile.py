@@ -1,4 +1,4 @@
-"""Hostile lines, files and options: what each is, and what has to come of it."""
+"""Hostile lines, files, addresses and runs: what each is, and what has to come of it."""
 
 from __future__ import annotations
 
@@ -84,58 +84,47 @@ LINES: Mapping[bytes, str] = {
     b'{"title": NaN}\n': "bad_json",
 }
 
-# Values of a record, by source, and the reason it is dropped for, or noted under.
-VALUES: Mapping[str, list[tuple[dict[str, Any], str]]] = {
-    "s2orc2020": [
-        ({"paper_id": ""}, "no_paper_id"),
-        ({"paper_id": None}, "wrong_type"),
-        ({"paper_id": ["3"]}, "wrong_type"),
-        ({"abstract": {"text": "x"}}, "wrong_type"),
-        ({"year": "2019"}, "wrong_type"),
-        ({"year": 10**30}, "impossible_year"),
-        ({"year": 1e308 * 10}, "bad_json"),
-        ({"year": -5}, "impossible_year"),
-        ({"outbound_citations": "1"}, "wrong_type"),
-        ({"outbound_citations": [1, 2]}, "wrong_type"),
-        ({"outbound_citations": ["1", "1"]}, "references_repeated_or_self"),
-        ({"mag_field_of_study": ["<b>|`x`"]}, "unknown_field: <b>|`x`"),
-        ({"doi": 5}, "wrong_type"),
-        ({"paper_id": "1"}, "duplicate_id_other_text"),
-    ],
-    "s2ag": [
-        ({"corpusid": None}, "no_paper_id"),
-        ({"corpusid": ""}, "no_paper_id"),
-        ({"corpusid": True}, "wrong_type"),
-        ({"title": 4}, "wrong_type"),
-        ({"year": "2019"}, "wrong_type"),
-        ({"s2fieldsofstudy": "Medicine"}, "wrong_type"),
-        ({"externalids": ["10.1/a"]}, "wrong_type"),
-        ({"year": 0}, "impossible_year"),
-        ({"corpusid": 1}, "duplicate_id_other_text"),
-    ],
-    "openalex": [
-        ({"id": None}, "no_paper_id"),
-        ({"id": "https://openalex.org/"}, "no_paper_id"),
-        ({"is_retracted": True}, "retracted"),
-        ({"is_xpac": True}, "xpac"),
-        ({"id": 3}, "wrong_type"),
-        ({"concepts": [{"display_name": "Art", "level": 0, "score": "high"}]}, "wrong_type"),
-        ({"abstract_inverted_index": "{"}, "wrong_type"),
-        ({"abstract_inverted_index": {"a": ["b"]}}, "wrong_type"),
-        ({"referenced_works": [4]}, "wrong_type"),
-        ({"id": "https://openalex.org/W1"}, "duplicate_id_other_text"),
-    ],
-    "jsonl": [
-        ({"paper_id": ""}, "no_paper_id"),
-        ({"paper_id": ["3"]}, "wrong_type"),
-        ({"year": True}, "wrong_type"),
-        ({"year": "20199"}, "wrong_type"),
-        ({"year": 2019.5}, "wrong_type"),
-        ({"n_inbound": 2**31}, "wrong_type"),
-        ({"references": [{"id": 1}]}, "wrong_type"),
-        ({"fields": 3}, "wrong_type"),
-        ({"paper_id": "1"}, "duplicate_id_other_text"),
-    ],
+# Values of a record, by source and by the reason it is dropped for, or noted under.
+VALUES: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
+    "s2orc2020": {
+        "no_paper_id": [{"paper_id": ""}],
+        "wrong_type": [
+            *({"paper_id": None}, {"paper_id": ["3"]}, {"abstract": {"text": "x"}}, {"year": "2019"}, {"doi": 5}),
+            *({"outbound_citations": "1"}, {"outbound_citations": [1, 2]}),
+        ],
+        "impossible_year": [{"year": 10**30}, {"year": -5}],
+        "bad_json": [{"year": 1e308 * 10}],
+        "references_repeated_or_self": [{"outbound_citations": ["1", "1"]}],
+        "unknown_field: <b>|`x`": [{"mag_field_of_study": ["<b>|`x`"]}],
+        "duplicate_id_other_text": [{"paper_id": "1"}],
+    },
+    "s2ag": {
+        "no_paper_id": [{"corpusid": None}, {"corpusid": ""}],
+        "wrong_type": [
+            *({"corpusid": True}, {"title": 4}, {"year": "2019"}, {"s2fieldsofstudy": "Medicine"}),
+            {"externalids": ["10.1/a"]},
+        ],
+        "impossible_year": [{"year": 0}],
+        "duplicate_id_other_text": [{"corpusid": 1}],
+    },
+    "openalex": {
+        "no_paper_id": [{"id": None}, {"id": "https://openalex.org/"}],
+        "retracted": [{"is_retracted": True}],
+        "xpac": [{"is_xpac": True}],
+        "wrong_type": [
+            *({"id": 3}, {"concepts": [{"display_name": "Art", "level": 0, "score": "high"}]}),
+            *({"abstract_inverted_index": "{"}, {"abstract_inverted_index": {"a": ["b"]}}, {"referenced_works": [4]}),
+        ],
+        "duplicate_id_other_text": [{"id": "https://openalex.org/W1"}],
+    },
+    "jsonl": {
+        "no_paper_id": [{"paper_id": ""}],
+        "wrong_type": [
+            *({"paper_id": ["3"]}, {"year": True}, {"year": "20199"}, {"year": 2019.5}, {"n_inbound": 2**31}),
+            *({"references": [{"id": 1}]}, {"fields": 3}),
+        ],
+        "duplicate_id_other_text": [{"paper_id": "1"}],
+    },
 }
 
 _RECORDS = b"".join(line(s2orc_record(str(number), title=f"Title {number * 7919}")) for number in range(200))
@@ -285,12 +274,56 @@ PATHS: list[tuple[str, Callable[[Path], None] | Files, str]] = [
 ]
 
 
+_EMPTY = gzip.compress(b"", mtime=0)
+_ONE, _OTHER = (gzip.compress(line(s2orc_record(number))) for number in "12")
+
+# Members of a gzip file: what is counted.
+MEMBERS: dict[str, bytes] = {
+    "an empty member first": _EMPTY + _ONE,
+    "empty members between": _ONE + _EMPTY * 2 + _OTHER,
+    "an empty member last": _ONE + _OTHER + _EMPTY,
+    "100,000 empty members": _ONE + _EMPTY * 100_000 + _OTHER,
+}
+
+# Records of JSON lines, and what is counted of each.
+RECORDS: dict[str, tuple[bytes, dict[str, int]]] = {
+    "a year in other digits": (line({"paper_id": "3", "year": "٢٠١٩"}), {"wrong_type": 1}),
+    "a year with an underscore": (line({"paper_id": "3", "year": "2_019"}), {"wrong_type": 1}),
+    "a lone surrogate": (line({"paper_id": "3", "title": "\ud800", "\udfff": 1}), {}),
+    "deep nesting in an unknown field": (
+        b'{"paper_id": "3", "x": ' + b"[" * 9_000 + b"]" * 9_000 + b"}\n",
+        {"bad_json": 1},
+    ),
+}
+
+_TERMINAL = "\x1b[31m\x00\u202e"
+
+# Commands with an address, and what the refusal has to say; no later attempt is waited for.
+ADDRESSES: list[tuple[str, str]] = [
+    ("fetch s2ag --endpoint http://user:secret@no-such-host.invalid", "no address is known"),
+    ("fetch openalex --endpoint http://no-such-host.invalid", "no address is known"),
+    ("fetch openalex --endpoint ftp://user:secret@host", "address of HTTP"),
+    ("fetch openalex --endpoint host", "address of HTTP"),
+]
+
+# Runs by name and content, and what the refusal has to say.
+RUNS: dict[str, tuple[bytes, str]] = {
+    "underscore.run": (b"q Q0 d 1 1_0 x\n", "underscore.run:1"),
+    "digits.run": ("q Q0 d 1 ١ x\n".encode(), "digits.run:1"),
+    "deep.json": (b'{"q": ' + b"[" * 100_000, "deep.json"),
+    "surrogate.json": (b'{"q": {"\\udfff": 1}}', "surrogate.json"),
+    "bomb.json.gz": (gzip.compress(b'{"q": {' + b'"d": 1, ' * 4_000_000, 1), "needs more than 512 MiB"),
+    "bomb.run.gz": (gzip.compress(b"q Q0 d 1 1 x".ljust(999) + b"\n", 1) * 70_000, "needs more than 512 MiB"),
+}
+
+
 def inputs() -> Iterable[Input]:
     """Return every row of the tables above; lines and values of a source are one release."""
     for source, (around, record) in SOURCES.items():
         yield Input(f"{source}: lines", source, around(b"".join(LINES)), Counter(LINES.values()))
-        values = b"".join(line(record(number) | each) for number, (each, _) in enumerate(VALUES[source], 3))
-        yield Input(f"{source}: values", source, around(values), Counter(reason for _, reason in VALUES[source]))
+        values = (value for rows in VALUES[source].values() for value in rows)
+        records = b"".join(line(record(number) | value) for number, value in enumerate(values, 3))
+        yield Input(f"{source}: values", source, around(records), {why: len(r) for why, r in VALUES[source].items()})
     for name, data, counted, said in GZIP:
         yield Input(f"gzip {name}", "s2orc2020", {_SHARD: data}, counted, said)
     for name, files, counted, said in BEIR:
@@ -305,6 +338,17 @@ def inputs() -> Iterable[Input]:
     yield Input("openalex: a score of nan", "openalex", _openalex(b""), None, "min-concept-score", options)
     empty = {_SHARD: gzip.compress(b"")}
     yield Input("gzip of an empty member, allowed", "s2orc2020", empty, {}, options=("--allow-empty",))
+    for name, data in MEMBERS.items():
+        yield Input(f"gzip: {name}", "s2orc2020", {_SHARD: data}, {})
+    first = line({"paper_id": "1", "title": "A"})
+    for name, (record_line, counts) in RECORDS.items():
+        yield Input(f"jsonl: {name}", "jsonl", {"a.jsonl": first + record_line}, counts)
+
+
+def shown() -> bytes:
+    """Return JSON lines whose every text would act on a terminal."""
+    paper = {"title": f"T{_TERMINAL}", "fields": [f"F\n{_TERMINAL}"]}
+    return b"".join(line({"paper_id": f"{n}{_TERMINAL}", **paper}) for n in range(3))
 
 
 BENCHMARKS: list[tuple[str, str, str]] = [

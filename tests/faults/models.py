@@ -240,15 +240,17 @@ def _instead(path: str, make: Change) -> Change:
 _WORD = "embeddings.word_embeddings.weight"
 _OTHER: dict[str, Change] = {
     "a token beyond the embedding": _bytes("tokenizer.json", _added),
-    "a vocabulary beyond the embedding": _vocabulary(lambda known: {word: 1000 + at for word, at in known.items()}),
+    "a vocabulary beyond the embedding": _vocabulary(lambda words: {word: 1000 + at for word, at in words.items()}),
     "a vocabulary of nothing": _vocabulary(lambda _: {}),
     "a vocabulary of text": _vocabulary(lambda _: "words"),
-    "a vocabulary of negative ids": _vocabulary(lambda known: {word: -at for word, at in known.items()}),
-    "an embedding that is too small": _tensors(lambda found: found | {_WORD: found[_WORD][:50]}),
-    "NaN weights": _tensors(lambda found: found | {_WORD: np.full_like(found[_WORD], np.nan)}),
-    "a missing tensor": _tensors(lambda found: {name: found[name] for name in found if name != _WORD}),
+    "a vocabulary of negative ids": _vocabulary(lambda words: {word: -at for word, at in words.items()}),
+    "an embedding that is too small": _tensors(lambda tensors: tensors | {_WORD: tensors[_WORD][:50]}),
+    "NaN weights": _tensors(lambda tensors: tensors | {_WORD: np.full_like(tensors[_WORD], np.nan)}),
+    "a missing tensor": _tensors(lambda tensors: {name: tensors[name] for name in tensors if name != _WORD}),
     "no tensors": _tensors(lambda _: {}),
-    "weights of whole numbers": _tensors(lambda found: {name: each.astype(np.int64) for name, each in found.items()}),
+    "weights of whole numbers": _tensors(
+        lambda tensors: {name: array.astype(np.int64) for name, array in tensors.items()}
+    ),
     "an index of nothing": _index("{}"),
     "an index that is null": _index("null"),
     "an index of numbers": _index('{"weight_map": {"a": 5}}'),

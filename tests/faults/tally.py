@@ -43,9 +43,9 @@ def summary(reporter: pytest.TerminalReporter) -> list[str]:
                     kind, what, number = value
                     counts[kind][what] += number
     lines = []
-    for kind, found in counts.items():
-        if found["tried"]:
-            lost = found["tried"] - sum(found[each] for each in GOOD)
-            told = [f"{what} {found[what]:,}" for what in (*GOOD, "repaired") if found[what]]
-            lines.append(f"{kind}: tried {found['tried']:,}, {', '.join([*told, f'lost {lost}'])}")
+    for kind, count in counts.items():
+        if count["tried"]:
+            lost = count["tried"] - sum(count[outcome] for outcome in GOOD)
+            outcomes = [f"{what} {count[what]:,}" for what in (*GOOD, "repaired") if count[what]]
+            lines.append(f"{kind}: tried {count['tried']:,}, {', '.join([*outcomes, f'lost {lost}'])}")
     return lines

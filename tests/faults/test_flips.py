@@ -71,18 +71,18 @@ def finished(root: Path, corpus: list[str], commands: Sequence[Sequence[str]], f
     for command in commands:
         made = mdcr(root, *command)
         assert made.returncode == 0, made.stderr
-    found = Workspace(root, corpus, figures, contents(root), {})
+    workspace = Workspace(root, corpus, figures, contents(root), {})
     for number, reader in enumerate((figures, TABLE, OTHER_READER, *READERS.values())):
-        result = mdcr(found.copy(root.parent / str(number)), *reader)
+        result = mdcr(workspace.copy(root.parent / str(number)), *reader)
         assert result.returncode == 0, result.stderr
-        found.printed[" ".join(reader)] = result.stdout
-    return found
+        workspace.printed[" ".join(reader)] = result.stdout
+    return workspace
 
 
 def test_flipped_bits_in_data(workspace: Workspace, tmp_path: Path, tally: Tally) -> None:
     chance = random.Random(1)
     lost = []
-    for name in (each for each in workspace.files("*") if not each.endswith(MANIFEST)):
+    for name in (file for file in workspace.files("*") if not file.endswith(MANIFEST)):
         for number in range(FLIPS_OF_A_FILE):
             damaged = flip(workspace.root / name, chance)
             lost += attack(workspace, name, damaged, tmp_path, tally)
@@ -229,7 +229,7 @@ def outcome(root: Path, reader: Sequence[str], name: str, printed: str) -> tuple
 def repair(workspace: Workspace, name: str, damaged: bytes, folder: Path, tally: Tally) -> list[str]:
     """Repair a damaged file. Return what is not as before."""
     root = damage(workspace, name, damaged, folder / f"{random.getrandbits(64):x}")
-    others = {each: (root / each).stat().st_ino for each in workspace.contents if each != name}
+    others = {file: (root / file).stat().st_ino for file in workspace.contents if file != name}
     lost = []
     try:
         result = mdcr(root, *workspace.figures, "--repair")
@@ -241,9 +241,9 @@ def repair(workspace: Workspace, name: str, damaged: bytes, folder: Path, tally:
         elif contents(root) != workspace.contents or leftovers(root):
             lost.append(f"{name}: --repair left other files")
         rewritten = [
-            each
-            for each, inode in others.items()
-            if not each.endswith((MANIFEST, ".name")) and (root / each).stat().st_ino != inode
+            file
+            for file, inode in others.items()
+            if not file.endswith((MANIFEST, ".name")) and (root / file).stat().st_ino != inode
         ]
         if rewritten:
             lost.append(f"{name}: --repair rewrote {', '.join(rewritten)}")
@@ -265,5 +265,5 @@ def damage(workspace: Workspace, name: str, damaged: bytes, to: Path) -> Path:
 
 def rows(printed: str) -> list[dict[str, Any]]:
     """Return the figures a command printed as JSON; tests against a baseline depend on what else is there."""
-    found: list[dict[str, Any]] = json.loads(printed)["rows"]
-    return [{name: row[name] for name in ("system", "pools", "measure", "value", "low", "high")} for row in found]
+    figures: list[dict[str, Any]] = json.loads(printed)["rows"]
+    return [{name: row[name] for name in ("system", "pools", "measure", "value", "low", "high")} for row in figures]

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.run import Result, flags, mdcr, mdcr_json, one_line_error
-from tests.faults import bounds
-from tests.faults.hostile import BENCHMARKS, Input, inputs
+from tests.faults.hostile import ADDRESSES, BENCHMARKS, RUNS, Input, inputs, shown
 from tests.faults.imports import Import, imports
 from tests.faults.tally import Tally
 from tests.faults.workspace import leftovers
 
-ROWS = [*inputs(), *bounds.inputs()]
+ROWS = list(inputs())
 IMPORTS = list(imports())
 SECONDS = 20
 
@@ -50,8 +49,8 @@ def test_an_input_is_counted_or_refused(row: Input, tmp_path: Path, tally: Tally
     else:
         assert result.returncode == 0, result.stderr
         counts = json.loads(result.stdout)["counts"]
-        found = counts["dropped"] | counts["noted"]
-        assert {name: found.get(name) for name in row.counted} == row.counted
+        reasons = counts["dropped"] | counts["noted"]
+        assert {name: reasons.get(name) for name in row.counted} == row.counted
         assert counts["read"] == counts["kept"] + sum(counts["dropped"].values())
         tally.count("counted")
     assert not leftovers(root)
@@ -92,7 +91,7 @@ def test_an_import_is_refused(row: Import, tiny: Path, tmp_path: Path, tally: Ta
     tally.count("refused")
 
 
-@pytest.mark.parametrize(("words", "said"), bounds.ADDRESSES)
+@pytest.mark.parametrize(("words", "said"), ADDRESSES)
 def test_an_address_is_refused_at_once(words: str, said: str, tmp_path: Path, tally: Tally) -> None:
     tally.count("tried")
     result = mdcr(tmp_path, *flags(words))
@@ -102,9 +101,9 @@ def test_an_address_is_refused_at_once(words: str, said: str, tmp_path: Path, ta
     tally.count("refused")
 
 
-@pytest.mark.parametrize("name", bounds.RUNS)
+@pytest.mark.parametrize("name", RUNS)
 def test_a_run_is_refused(name: str, tiny: Path, tmp_path: Path, tally: Tally) -> None:
-    content, said = bounds.RUNS[name]
+    content, said = RUNS[name]
     (tmp_path / name).write_bytes(content)
     tally.count("tried")
     given = flags("eval --queries 10 --size all --samples 1 --memory 512M")
@@ -115,7 +114,7 @@ def test_a_run_is_refused(name: str, tiny: Path, tmp_path: Path, tally: Tally) -
 
 def test_nothing_of_a_release_acts_on_a_terminal(tmp_path: Path, tally: Tally) -> None:
     (tmp_path / "input").mkdir()
-    (tmp_path / "input/a.jsonl").write_bytes(bounds.shown())
+    (tmp_path / "input/a.jsonl").write_bytes(shown())
     tally.count("tried")
     words = ["corpus", "--source", "jsonl", "--input", str(tmp_path / "input"), *flags("--corpus t --workers 1")]
     for result in (mdcr(tmp_path, *words), mdcr(tmp_path, *flags("show corpus --corpus t"))):

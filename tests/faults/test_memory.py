@@ -26,7 +26,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with a corpus of long abstracts."""
     root, rng = tmp_path_factory.mktemp("long"), np.random.default_rng(3)
     letters = rng.integers(97, 123, (50_000, 6), np.uint8)
-    words = np.array([bytes(each).decode() for each in letters])
+    words = np.array([bytes(word).decode() for word in letters])
     with (root / "a.jsonl").open("w", encoding="utf-8") as handle:
         for number in range(ABSTRACTS):
             abstract = " ".join(rng.choice(words, 142_000))
@@ -44,8 +44,8 @@ def peak(root: Path, *words: str) -> int:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
             status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-            held = [line.split()[1] for line in status.splitlines() if line.startswith("RssAnon")]
-            most = max(most, *map(int, held), 0)
+            kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith("RssAnon")]
+            most = max(most, *map(int, kilobytes), 0)
             time.sleep(0.01)
     assert process.returncode == 0
     return most >> 10

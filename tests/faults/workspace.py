@@ -37,12 +37,12 @@ def release(folder: Path, papers: int = PAPERS) -> Path:
 
 def contents(root: Path) -> dict[str, object]:
     """Return the content of every file of a workspace, by path, without what depends on the run."""
-    found: dict[str, object] = {}
+    files: dict[str, object] = {}
     for path in sorted(root.rglob("*")):
         if path.is_file():
             name = path.relative_to(root).as_posix()
-            found[name] = stable(path) if path.name == "manifest.json" else DATES.sub(b"", path.read_bytes())
-    return found
+            files[name] = stable(path) if path.name == "manifest.json" else DATES.sub(b"", path.read_bytes())
+    return files
 
 
 def stable(manifest: Path) -> dict[str, object]:
@@ -59,10 +59,10 @@ def leftovers(root: Path) -> list[Path]:
 
 def shards(root: Path) -> dict[str, int]:
     """Return the inode of every finished shard of papers and vectors, published or not: one made again has another."""
-    found: dict[str, int] = {}
+    inodes: dict[str, int] = {}
     for pattern in ("corpora/*/papers-*.arrow", "indexes/vectors/*/*/vectors-*.arrow"):
         for path in root.glob(pattern):
             unfinished = path.parent.name.endswith(".partial") and not (path.parent / "manifest.json").is_file()
             if not unfinished or (path.parent / f".{path.name}.done").is_file():
-                found[path.name] = path.stat().st_ino
-    return found
+                inodes[path.name] = path.stat().st_ino
+    return inodes

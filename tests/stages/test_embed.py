@@ -225,7 +225,14 @@ class BrokenEncoder(Encoder):
         yield Encoded(np.arange(len(prepared)), vectors, len(prepared))
 
 
-@pytest.mark.parametrize(("value", "message"), [(np.nan, "row 3"), (np.inf, "row 3"), (1e6, "row 3 .*float16")])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, r"NaN or infinity for row 3 \(paper 00003\) of shard 0"),
+        (np.inf, r"NaN or infinity for row 3 \(paper 00003\) of shard 0"),
+        (1e6, "row 3 .*float16"),
+    ],
+)
 def test_vectors_that_are_no_numbers_name_the_paper(tmp_path: Path, value: float, message: str) -> None:
     corpus = make_corpus(tmp_path, 6)
     model = Model("broken", StubSpec(kind="broken", storage="float16"), "l2")

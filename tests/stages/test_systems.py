@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.artifact import published
@@ -65,6 +65,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
 @given(st.lists(NAMES, max_size=4))
 def test_printing_and_parsing_are_inverse(names: list[Name]) -> None:
     assert parse(", ".join(map(str, names))) == names

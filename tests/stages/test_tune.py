@@ -186,8 +186,8 @@ def test_what_each_name_means_with_a_tuning_and_without(corpus: Artifact, tuned:
 
 def test_the_tuned_and_the_fixed_stand_beside_each_other(corpus: Artifact, tuned: Artifact) -> None:
     systems = parse_systems("bm25,bm25:tuned,bm25:k1=0.9,b=0.4,bm25:k1=0.9")
-    found = evaluations(corpus, [pool_task(corpus, TEST)], systems, ("map",), tunings=[tuned])
-    assert [parameters(evaluation)[2] for evaluation in found] == ["bm25:tuned", "bm25"]
+    ranked = evaluations(corpus, [pool_task(corpus, TEST)], systems, ("map",), tunings=[tuned])
+    assert [parameters(evaluation)[2] for evaluation in ranked] == ["bm25:tuned", "bm25"]
 
 
 def test_a_tuning_that_is_required_and_missing(corpus: Artifact, tuned: Artifact) -> None:

@@ -29,8 +29,8 @@ SCONTROL = (
 
 
 def test_accounting() -> None:
-    found = list(from_sacct(SACCT))
-    assert [(s.job, s.task, s.state, s.exit_code, s.signal) for s in found] == [
+    states = list(from_sacct(SACCT))
+    assert [(s.job, s.task, s.state, s.exit_code, s.signal) for s in states] == [
         (3, None, "PENDING", 0, 0),
         (1, 0, "COMPLETED", 0, 0),
         (1, 1, "FAILED", 2, 0),
@@ -43,8 +43,8 @@ def test_accounting() -> None:
         (4, 6, "PENDING", 0, 0),
         (4, 7, "PENDING", 0, 0),
     ]
-    assert [s.finished for s in found] == [False, *[True] * 4, *[False] * 6]
-    assert (found[0].node, found[1].node, found[1].elapsed, found[1].reason) == ("", "n1", 90_005, "")
+    assert [s.finished for s in states] == [False, *[True] * 4, *[False] * 6]
+    assert (states[0].node, states[1].node, states[1].elapsed, states[1].reason) == ("", "n1", 90_005, "")
 
 
 def test_controller() -> None:
