@@ -69,7 +69,7 @@ def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
         return openalex_files.OpenAlexCatalogue(session, options.snapshot or "jsonl", endpoint)
     datasets = [name.strip() for name in options.datasets.split(",")] if options.datasets else []
     if options.source == "scirepeval":
-        return SciRepEvalCatalogue([name for name in datasets if name], bool(options.train), options.endpoint)
+        return SciRepEvalCatalogue(session, [name for name in datasets if name], bool(options.train), options.endpoint)
     release, endpoint = options.release or "latest", options.endpoint or s2ag.ENDPOINT
     return s2ag.S2agCatalogue(session, release, _api_key(options), datasets or s2ag.DATASETS, endpoint)
 

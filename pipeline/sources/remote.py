@@ -89,9 +89,16 @@ def client() -> httpx.Client:
 
 
 def ask(
-    session: httpx.Client, url: str, headers: Mapping[str, str] | None = None, *, wait: Wait = time.sleep
+    session: httpx.Client,
+    url: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    wait: Wait = time.sleep,
+    patient: bool = True,
 ) -> httpx.Response:
     """Return the answer to a small GET, repeated after transient errors; another origin does not get ``headers``.
+
+    A refused connection counts as transient if ``patient``: the server may be about to start.
 
     Raises:
         StageError: the server cannot be reached, fails repeatedly, or sends more than 8 MiB.
@@ -101,7 +108,7 @@ def ask(
         try:
             answer = _redirected(session, session.build_request("GET", url, headers=dict(headers or {})), headers or {})
         except (httpx.RequestError, httpx.InvalidURL) as error:
-            raise_if_hopeless(url, error)
+            raise_if_hopeless(url, error, patient)
             problem = f"{type(error).__name__}: {error}"
         else:
             if answer.status_code not in TRANSIENT:
@@ -114,11 +121,11 @@ def ask(
     raise StageError(f"{bare(url)} gave no answer in {ATTEMPTS} attempts ({problem})", "Check the network; try again")
 
 
-def raise_if_hopeless(url: str, error: Exception) -> None:
+def raise_if_hopeless(url: str, error: Exception, patient: bool = True) -> None:
     """Raise an error where further attempts cannot succeed.
 
     Raises:
-        StageError: the host has no address.
+        StageError: the host has no address, or refuses the connection and the caller is not ``patient``.
         InputError: the address is malformed.
     """
     cause: BaseException | None = error
@@ -127,6 +134,10 @@ def raise_if_hopeless(url: str, error: Exception) -> None:
             raise StageError(
                 f"{bare(url)} cannot be reached: no address is known of its host ({cause.strerror})",
                 "Check the network and --endpoint",
+            ) from error
+        if isinstance(cause, ConnectionRefusedError) and not patient:
+            raise StageError(
+                f"{bare(url)} cannot be reached: the connection is refused", "Check the network and --endpoint"
             ) from error
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):

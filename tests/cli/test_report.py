@@ -211,7 +211,7 @@ def test_every_option_is_tried() -> None:
         elsewhere = {"output", "spot", "check", "tolerance", "family"}  # family: tests/scores/test_compare.py
         assert options_of(command) <= {*CHOOSES, *SHOWS} | elsewhere | COMMON
     others = flags("corpus bm25-engine measure-engine missing-positives allow-unknown run")
-    others += ["family", *flags("benchmark scores export-scores bm25-index")]  # tests/studies/test_mdcr_evaluation.py
+    others += ["family", *flags("benchmark scores export-scores bm25-index")]  # tests/studies/mdcr
     assert options_of("eval") - COMMON == {*MAKES, *SHOWS, *others}
 
 

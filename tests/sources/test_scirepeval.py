@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,66 +11,75 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from huggingface_hub.utils import reset_sessions
 
+from pipeline.sources.remote import client
+from pipeline.sources.scirepeval import SciRepEvalCatalogue
 from tests.cli.run import mdcr, mdcr_json, one_line_error
-from tests.sources.server import answering, send_file, send_json
+from tests.sources.server import answering, send, send_file, send_json
 from tests.studies.scirepeval.published import write
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 class Hub:
-    """A hub with the files of a folder; scirepeval_test has only scripts on its main branch."""
+    """A hub with the files of a folder; scirepeval_test has only scripts on its main branch.
+
+    Attributes:
+        root: the folder.
+        address: of the hub.
+        sha: the commit that it names.
+        listing: the answer in place of a listing.
+        breaks: bytes after which the connection ends, by file.
+        requests: number of requests by path.
+    """
 
     def __init__(self, root: Path) -> None:
-        self.root, self.sha = root, SHA
-        self.breaks: dict[str, int] = {}
+        self.root, self.address, self.sha, self.listing = root, "", SHA, b""
+        self.breaks: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
-        self.address = ""
 
     def answer(self, request: Any) -> None:
         path = unquote(urlsplit(request.path).path)
         self.requests[path] += 1
-        if path.startswith("/api/datasets/allenai/"):
+        if self.listing:
+            send(request, 200, self.listing)
+        elif path.startswith("/api/datasets/allenai/"):
             _, _, _, _, dataset, _, revision = path.split("/", 6)
             scripts = dataset == "scirepeval_test" and revision == "main"
-            listed = [self._listed(name, body) for name, body in files_of(self.root / dataset).items() if not scripts]
-            send_json(request, 200, {"id": dataset, "sha": self.sha, "siblings": listed})
-            return
-        _, _, _, dataset, _, commit, name = path.split("/", 6)
-        assert commit == SHA
-        body = (self.root / dataset / name).read_bytes()
-        send_file(request, body, hashlib.sha256(body).hexdigest(), self.breaks.pop(name, None))
+            files = [] if scripts else [file for file in (self.root / dataset).rglob("*") if file.is_file()]
+            send_json(request, 200, {"id": dataset, "sha": self.sha, "siblings": list(map(self._described, files))})
+        else:
+            _, _, _, dataset, _, commit, name = path.split("/", 6)
+            assert commit == SHA
+            body = (self.root / dataset / name).read_bytes()
+            send_file(request, body, hashlib.sha256(body).hexdigest(), self.breaks.pop(name, None))
 
-    def _listed(self, name: str, body: bytes) -> dict[str, Any]:
-        lfs = {"sha256": hashlib.sha256(body).hexdigest(), "size": len(body), "pointerSize": 130}
-        return {"rfilename": name, "size": len(body), "blobId": "0", "lfs": lfs}
+    def _described(self, file: Path) -> dict[str, Any]:
+        _, *folders = file.relative_to(self.root).parts
+        size, sha256 = file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest()
+        lfs = {"sha256": sha256, "size": size, "pointerSize": 130}
+        return {"rfilename": "/".join(folders), "size": size, "blobId": "0", "lfs": lfs}
 
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Hub]:
-    reset_sessions()  # one that another test opened offline stays offline
     hub = Hub(write(tmp_path / "held"))
     with answering(hub.answer) as hub.address:
         yield hub
 
 
 def test_the_folder_is_what_the_study_reads(tmp_path: Path, hub: Hub) -> None:
-    hub.breaks["drsm/test/0000.parquet"] = 7  # the connection ends after so many bytes; the next request continues
-    unwanted = {"scirepeval/fos/train-00000-of-00001.parquet": b"PAR1", "scirepeval_test/README.md": b"read me"}
-    for name, content in unwanted.items():
-        (hub.root / name).write_bytes(content)
+    hub.breaks["drsm/test/0000.parquet"] = 7  # the next request continues
+    extra = hub.root / "scirepeval" / "fos" / "train-00000-of-00001.parquet"
+    extra.write_bytes(b"PAR1")
+    (hub.root / "scirepeval_test" / "README.md").write_text("read me")
     folder = Path(mdcr_json(tmp_path, "fetch", "scirepeval", "--endpoint", hub.address)["folder"])
     assert folder.name == f"scirepeval-{SHA[:7]}-{SHA[:7]}"
-    fetched, there = files_of(folder), files_of(hub.root)
-    assert fetched.pop("release.json")
-    wanted = [name for name in there if name not in unwanted and not name.startswith("s2and/")]
-    assert fetched == {name: there[name] for name in wanted}
+    fetched = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {"release.json"}
+    there = {path.relative_to(hub.root).as_posix() for path in hub.root.rglob("*") if path.is_file()}
+    unwanted = {extra.relative_to(hub.root).as_posix(), "scirepeval_test/README.md"}
+    assert fetched == {name for name in there - unwanted if not name.startswith("s2and/")}
+    assert all((folder / name).read_bytes() == (hub.root / name).read_bytes() for name in fetched)
     assert hub.requests[f"/datasets/allenai/scirepeval_test/resolve/{SHA}/drsm/test/0000.parquet"] == 2
     listed = mdcr_json(tmp_path, "study", "scirepeval", "--list", "--input", str(folder))["tasks"]
     assert {row["task"] for row in listed if row["files"] == "whole"} >= {"drsm", "fos", "scidocs_cite", "reviewers"}
@@ -78,25 +88,42 @@ def test_the_folder_is_what_the_study_reads(tmp_path: Path, hub: Hub) -> None:
     assert all(path.startswith("/api/") for path in hub.requests - before)  # nothing is fetched twice
 
 
-def test_a_commit_that_is_a_path_is_refused(tmp_path: Path, hub: Hub) -> None:
-    hub.sha = "../../x"
-    line = one_line_error(mdcr(tmp_path, "fetch", "scirepeval", "--endpoint", hub.address))
-    assert "the server's name 'scirepeval-../../x" in line
-    assert not (tmp_path / "corpora").exists()
-
-
-def test_parts_and_errors(tmp_path: Path, hub: Hub) -> None:
+def test_configurations_and_training_splits_are_chosen(hub: Hub) -> None:
     (hub.root / "scirepeval" / "drsm" / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
-    asked = ["fetch", "scirepeval", "--endpoint", hub.address, "--datasets", "drsm", "--train"]
-    assert {file["name"] for file in mdcr_json(tmp_path, *asked, "--dry-run")["files"]} == {
+    with client() as session:
+        files = SciRepEvalCatalogue(session, ["drsm"], train=True, endpoint=hub.address).files()
+    assert {file.name for file in files} == {
         "scirepeval/drsm/evaluation-00000-of-00001.parquet",
         "scirepeval/drsm/train-00000-of-00001.parquet",
         "scirepeval_test/drsm/train/0000.parquet",
         "scirepeval_test/drsm/test/0000.parquet",
     }
-    for arguments, code, said in (
-        (["--endpoint", hub.address, "--datasets", "drms"], 2, "configuration 'drms'"),
-        (["--endpoint", "http://127.0.0.1:9"], 1, "mdcr study scirepeval --input FOLDER"),
-        (["--snapshot", "jsonl"], 2, "takes no --snapshot"),
-    ):
-        assert said in one_line_error(mdcr(tmp_path, "fetch", "scirepeval", *arguments), code)
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "code", "said"),
+    [
+        ({"sha": "../../x"}, [], 2, "the server's name 'scirepeval-../../x"),
+        ({}, ["--datasets", "drms"], 2, "configuration 'drms'"),
+        ({}, ["--snapshot", "jsonl"], 2, "takes no --snapshot"),
+        ({"listing": b"<html>"}, [], 1, "its answer is not a listing"),
+        ({"listing": b" " * (8 * 2**20 + 1)}, [], 1, "more than 8 MiB"),
+        ({"listing": b'{"sha": "0", "siblings": []}'}, [], 1, "the hub lists no files"),
+    ],
+)
+def test_bad_requests_and_answers_are_refused(
+    tmp_path: Path, hub: Hub, changes: dict[str, Any], arguments: list[str], code: int, said: str
+) -> None:
+    vars(hub).update(changes)
+    assert said in one_line_error(mdcr(tmp_path, "fetch", "scirepeval", "--endpoint", hub.address, *arguments), code)
+    assert not (tmp_path / "corpora").exists()
+
+
+def test_a_refused_connection_fails_at_once_with_the_way_around(tmp_path: Path) -> None:
+    with answering(lambda _: None) as address:
+        pass
+    start = time.monotonic()
+    line = one_line_error(mdcr(tmp_path, "fetch", "scirepeval", "--endpoint", address), 1)
+    assert time.monotonic() - start < 30
+    assert "the connection is refused" in line
+    assert "mdcr study scirepeval --input FOLDER" in line

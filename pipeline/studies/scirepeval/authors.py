@@ -51,9 +51,10 @@ def load(entry: Entry, folder: Folder, counts: Counter[str]) -> list[DataSet]:
         InputError: a signature has no block, or its paper no text; the task and the signature are named.
     """
     keys = {doc.id: doc.key for doc in docs(entry, folder)}
-    found = []
+    sets = []
     for path in folder.authors(entry):
-        author = {s: n for n, c in enumerate(document(beside(path, "clusters")).values()) for s in c["signature_ids"]}
+        clusters = enumerate(document(beside(path, "clusters")).values())
+        author = {signature: number for number, cluster in clusters for signature in cluster["signature_ids"]}
         blocks: dict[str, list[tuple[str, int]]] = {}
         for signature, row in document(path).items():
             block, paper = row.get("author_info", {}).get("block"), _id(path, str(row.get("paper_id")))
@@ -71,23 +72,21 @@ def load(entry: Entry, folder: Folder, counts: Counter[str]) -> list[DataSet]:
             raise InputError(
                 f"data set {path.parent.name} of task {entry.name} must have two blocks, got {len(blocks)}", ""
             )
-        names = list(blocks)
-        order = np.argsort(priorities(id_keys(names), _SPLIT_SEED, "s2and"), kind="stable")
-        rows = [blocks[names[place]] for place in order]
-        pairs = tuple((tuple(key for key, _ in row), np.array([n for _, n in row])) for row in rows)
-        found.append(DataSet(path.parent.name, pairs))
-    return found
+        order = np.argsort(priorities(id_keys(list(blocks)), _SPLIT_SEED, "s2and"), kind="stable")
+        columns = [tuple(zip(*list(blocks.values())[place], strict=True)) for place in order]
+        sets.append(DataSet(path.parent.name, tuple((papers, np.array(numbers)) for papers, numbers in columns)))
+    return sets
 
 
 def _id(path: Path, paper: str) -> str:
     return f"{path.parent.name}/{paper}"
 
 
-def cluster(found: DataSet, vectors: VectorsOf) -> tuple[list[Ints], list[Ints]]:
+def cluster(data: DataSet, vectors: VectorsOf) -> tuple[list[Ints], list[Ints]]:
     """Return the authors and the clusters of the signatures of each test block."""
-    tuned = max(1, len(found.blocks) // _TUNE_SHARE)
-    trees = [_tree(vectors(keys, "paper")) for keys, _ in found.blocks]
-    authors = [authors for _, authors in found.blocks]
+    tuned = max(1, len(data.blocks) // _TUNE_SHARE)
+    trees = [_tree(vectors(keys, "paper")) for keys, _ in data.blocks]
+    authors = [numbers for _, numbers in data.blocks]
 
     def quality(cut: float) -> float:
         sums = b_cubed(authors[:tuned], [_cut(tree, cut) for tree in trees[:tuned]])
@@ -115,14 +114,14 @@ def b_cubed(authors: Sequence[Ints], clusters: Sequence[Ints]) -> tuple[Floats, 
     Precision of a signature: the share of its cluster that is of its author. Recall: the share of its author's
     signatures, in any block, that is in its cluster (Bagga and Baldwin 1998). Clusters of two blocks are distinct.
     """
-    block = np.repeat(np.arange(len(authors)), [len(each) for each in authors])
+    block = np.repeat(np.arange(len(authors)), list(map(len, authors)))
     author, number = np.concatenate(authors), np.concatenate(clusters)
     _, cluster = np.unique(np.stack([block, number]), axis=1, return_inverse=True)
     _, pair, shared = np.unique(np.stack([cluster, author]), axis=1, return_inverse=True, return_counts=True)
     _, author = np.unique(author, return_inverse=True)
     both = shared[pair]
     precision, recall = both / np.bincount(cluster)[cluster], both / np.bincount(author)[author]
-    sums = [np.bincount(block, each, len(authors)).astype(np.float64) for each in (precision, recall)]
+    sums = [np.bincount(block, values, len(authors)).astype(np.float64) for values in (precision, recall)]
     return sums[0], sums[1], np.bincount(block, minlength=len(authors)).astype(np.int64)
 
 

@@ -7,13 +7,14 @@ hardly a paper has two ratings. Expertise from 1 to 5 becomes a grade from 0 to 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import io
 import math
 import tarfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.rng import priorities, smallest
-from pipeline.core.text import id_keys, number, same_title_form
+from pipeline.core.text import id_keys, number
 from pipeline.studies.scirepeval import authors
-from pipeline.studies.scirepeval.layout import META, TEST, Doc, Folder, Keys, decoded, read_doc, rows
+from pipeline.studies.scirepeval.layout import TEST, Doc, Folder, Keys, decoded, read_doc, rows
 from pipeline.studies.scirepeval.tasks import Entry
 
 _SPLIT_SEED, _TEST_SHARE = 13, 3
@@ -37,20 +39,23 @@ _RELEVANT = {"test_hard": 3, "test_soft": 2}
 
 
 @dataclass(frozen=True)
-class Labels:
-    """Papers by key, with numbers (float64 ``[papers]``) of regression, else the labels of each, mostly one."""
-
-    keys: tuple[str, ...]
-    values: npt.NDArray[np.float64] | tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
 class Labelled:
-    """A task of classification or regression."""
+    """A task of classification or regression.
 
-    train: Labels
-    test: Labels
-    counts: Counter[str] = field(default_factory=Counter)
+    Attributes:
+        train: keys of the training papers.
+        test: keys of the test papers.
+        train_labels: of regression float64 ``[papers]``; else bool ``[papers, classes]``, by the sorted labels of all
+            papers.
+        test_labels: likewise.
+        counts: what was read.
+    """
+
+    train: Sequence[str]
+    test: Sequence[str]
+    train_labels: npt.NDArray[Any]
+    test_labels: npt.NDArray[Any]
+    counts: Counter[str]
 
 
 @dataclass(frozen=True)
@@ -58,25 +63,27 @@ class Judged:
     """A ranking task.
 
     Attributes:
-        grades: grade of each candidate of each query, by their ids in the task; of reviewer matching by hard labels.
+        pairs: judged pairs, those of one query together: ``query`` and ``candidate`` (ids in the task), ``grade`` (of
+            reviewer matching by hard labels), and of reviewer matching ``soft``, the grade by soft labels.
         keys: key of each paper.
         texts: ad-hoc queries by id; empty where queries are papers.
         groups: papers of each reviewer; empty where candidates are papers.
-        soft: grades of reviewer matching by soft labels.
-        counts: what was read, and what was left out by reason.
     """
 
-    grades: Mapping[str, Mapping[str, int]]
+    pairs: pl.DataFrame
     keys: Keys
-    texts: Mapping[str, str]
+    texts: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    soft: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def queries(self) -> list[str]:
+        """The queries, in their order."""
+        return list(self.pairs["query"].unique(maintain_order=True))
 
 
 def docs(entry: Entry, folder: Folder, split: str = "evaluation") -> Iterator[Doc]:
     """Yield every paper of a split of a task's texts, with repeats."""
-    sample = folder.sample(entry) if folder.state(entry) == "sample" and split == "evaluation" else None
+    sample = folder.sample(entry) if split == "evaluation" else None
     if entry.kind == "authors":
         yield from authors.docs(entry, folder)
     elif entry.kind == "reviewers" and sample:
@@ -86,14 +93,13 @@ def docs(entry: Entry, folder: Folder, split: str = "evaluation") -> Iterator[Do
                 yield Doc(Path(name).stem, paper.get("title") or "", paper.get("abstract") or "")
     else:
         columns = ("doc_id", "corpus_id", "sha", "paper_id", *entry.fields, "query", "candidates", "pos", "neg")
-        for row in rows([sample] if sample else folder.files(META, [entry.meta], split), (), columns):
-            if "query" not in row:
-                yield read_doc(row, entry.fields, entry.name)
-                continue
-            if isinstance(row["query"], Mapping):
-                yield read_doc(row["query"], entry.fields, entry.name)
-            for paper in row["candidates"] if "candidates" in row else (row["pos"], row["neg"]):
-                yield read_doc(paper, entry.fields, entry.name)
+        for row in rows([sample] if sample else folder.texts(entry, split), (), columns):
+            papers: list[Mapping[str, Any]] = [row]
+            if "query" in row:
+                papers = row["candidates"] if "candidates" in row else [row["pos"], row["neg"]]
+                if isinstance(row["query"], Mapping):
+                    papers = [row["query"], *papers]
+            yield from (read_doc(paper, entry.fields, entry.name) for paper in papers)
 
 
 def keys_of(entry: Entry, folder: Folder) -> Keys:
@@ -108,197 +114,162 @@ def queries(entry: Entry, folder: Folder) -> dict[str, str]:
     """Return the ad-hoc queries of a task by id; empty where its queries are papers."""
     if entry.format != "search":
         return {}
-    if folder.state(entry) == "sample":
-        return {str(number): row["query"] for number, row in enumerate(_sample_rows(entry, folder))}
-    paths = folder.files(META, [entry.meta], "evaluation")
-    return {str(row["doc_id"]): row["query"] for row in rows(paths, ("doc_id", "query"))}
+    if sample := folder.sample(entry):
+        return {str(place): row["query"] for place, row in enumerate(_sample_rows(entry, sample))}
+    return {str(row["doc_id"]): row["query"] for row in rows(folder.texts(entry), ("doc_id", "query"))}
 
 
 def load_labelled(entry: Entry, folder: Folder) -> Labelled:
     """Return a task of classification or regression.
 
     Raises:
-        InputError: a paper has no text, or a label is missing or not a number; the task and the paper are named.
+        InputError: a part has no paper, a paper has no text, or a label is missing or not a number; the task and the
+            paper are named.
     """
     keys = keys_of(entry, folder)
-    counts = keys.counts
-    if folder.state(entry) == "sample":
-        found = [(read_doc(row, (), entry.name).id, row[entry.label]) for row in _sample_rows(entry, folder)]
-        first = priorities(id_keys([paper for paper, _ in found]), _SPLIT_SEED, "scirepeval-sample", entry.name)
-        test = set(smallest(first, len(found) // _TEST_SHARE).tolist())
-        parts = [[pair for place, pair in enumerate(found) if (place in test) == wanted] for wanted in (False, True)]
+    if sample := folder.sample(entry):
+        pairs = [(read_doc(row, (), entry.name).id, row[entry.label]) for row in _sample_rows(entry, sample)]
+        drawn = priorities(id_keys([paper for paper, _ in pairs]), _SPLIT_SEED, "scirepeval-sample", entry.name)
+        held_out = set(smallest(drawn, len(pairs) // _TEST_SHARE).tolist())
+        train = [pair for place, pair in enumerate(pairs) if place not in held_out]
+        test = [pair for place, pair in enumerate(pairs) if place in held_out]
     else:
         files = [folder.files(TEST, entry.test, split) for split in entry.splits]
-        parts = [[(str(r["paper_id"]), r["label"]) for r in rows(each, ("paper_id", "label"))] for each in files]
-    counts |= Counter(train=len(parts[0]), test=len(parts[1]))
-    several = _multi_hot(parts) if entry.several_labels else False
-    train, test_set = (_labels(entry, keys, part, several, counts) for part in parts)
-    return Labelled(train, test_set, counts)
-
-
-def load_judged(entry: Entry, folder: Folder) -> Judged:
-    """Return a ranking task.
-
-    Of several judgements of one pair the first counts, as in the published evaluation.
-
-    Raises:
-        InputError: a judged query or candidate has no text, or a grade is not a whole number.
-    """
-    keys, texts, groups = keys_of(entry, folder), queries(entry, folder), dict[str, list[str]]()
-    counts, sample = keys.counts, folder.sample(entry) if folder.state(entry) == "sample" else None
-    if entry.kind == "reviewers" and sample is None:
-        listed = rows(folder.needed(entry)[-1], ("r_id", "papers"))
-        groups = {str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in listed}
-    elif entry.kind == "reviewers" and sample:
-        held = {Path(name).stem: each for name, each in _archive(sample).items() if "/participants/" in name}
-        profiles = {name: decoded(content, f"participant {name} of {sample}") for name, content in held.items()}
-        groups = {name: [paper["paperId"] for paper in profile["papers"]] for name, profile in profiles.items()}
-    grades, *soft = (_grades(entry, _pairs(entry, folder, sample, split), counts) for split in entry.splits)
-    for query, candidates in grades.items():
-        if entry.format == "search" and query not in texts:
-            raise InputError(f"query {query!r} of task {entry.name} must have a text, got none", "Fetch it again")
-        for paper in (query, *candidates):  # papers of a reviewer are checked when they are scored
-            if paper not in texts and (not groups or (paper == query) != (query in groups)):
-                keys[paper]
-    counts["queries"] = len(grades)
-    counts["judgements"] = sum(map(len, grades.values()))
-    return Judged(grades, keys, texts, groups, soft[0] if soft else {}, counts)
-
-
-def _pairs(entry: Entry, folder: Folder, sample: Path | None, split: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield (query, candidate, score) of each judgement of a split, or of the sample that stands in for it."""
-    if sample is None:
-        for row in rows(folder.files(TEST, entry.test, split), ("query_id", "cand_id", "score")):
-            yield str(row["query_id"]), str(row["cand_id"]), row["score"]
-    elif entry.kind == "reviewers":
-        yield from ((query, paper, int(grade >= _RELEVANT[split])) for query, paper, grade in _rated(entry, sample))
-    else:
-        yield from _sample_pairs(entry, folder)
-
-
-def _grades(entry: Entry, pairs: Iterable[tuple[str, str, Any]], counts: Counter[str]) -> dict[str, dict[str, int]]:
-    grades: dict[str, dict[str, int]] = {}
-    for query, candidate, score in pairs:
-        pair = f"query {query!r}, candidate {candidate!r}"
-        grade, held = _number(entry, pair, score), grades.setdefault(query, {})
-        if grade != int(grade):
-            raise InputError(f"the grade of {pair} of task {entry.name} must be whole, got {score!r}", "")
-        counts["judgements_repeated"] += candidate in held
-        held.setdefault(candidate, int(grade))
-    return grades
-
-
-def leaks(entry: Entry, folder: Folder, train: bool, lists: Mapping[str, Path]) -> list[tuple[str, int, int, int]]:
-    """Return test papers, and those in training data by id, then by title alone: its own, the encoders', each list."""
-    titles = {doc.id: same_title_form(doc.title) for doc in docs(entry, folder)}
-    papers, own = _papers(entry, folder, titles)
-    test, sources = {each: titles[each] for each in papers}, dict[str, Iterable[tuple[str, str]]]()
-    if own:
-        sources["its own"] = ((each, titles[each]) for each in own)
-    if train:
-        read = docs(entry, folder, "train")
-        sources["the encoders'"] = ((doc.id, same_title_form(doc.title)) for doc in read)
-    sources |= {name: _lines(path) for name, path in lists.items()}
-    return [(name, len(test), *_shared(test, each)) for name, each in sources.items()]
-
-
-def _papers(entry: Entry, folder: Folder, titles: Mapping[str, str]) -> tuple[set[str], set[str]]:
-    """Return the ids of a task's test papers, and of its own training papers."""
-    if entry.format in ("classification", "regression"):
-        labelled = load_labelled(entry, folder)
-        train, test = ({key.rpartition("~")[0] for key in part.keys} for part in (labelled.train, labelled.test))
-        return test, train
-    if entry.kind == "authors":
-        return set(titles), set()
-    judged = load_judged(entry, folder)
-    papers = {paper for query, found in judged.grades.items() for paper in (query, *found)}
-    return (papers | {paper for group in judged.groups.values() for paper in group}) & titles.keys(), set()
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        yield from ((line.strip(), same_title_form(line)) for line in lines)
-
-
-def _shared(test: Mapping[str, str], training: Iterable[tuple[str, str]]) -> tuple[int, int]:
-    """Return the test papers in training data by id, and those by title alone."""
-    by_title: dict[str, set[str]] = {}
-    for paper, title in test.items():
-        by_title.setdefault(title, set()).add(paper)
-    by_title.pop("", None)
-    ids, alike = set[str](), set[str]()
-    for paper, title in training:
-        ids |= {paper} & test.keys()
-        alike |= by_title.get(title, set())
-    return len(ids), len(alike - ids)
-
-
-def _sample_rows(entry: Entry, folder: Folder) -> Iterator[dict[str, Any]]:
-    sample = folder.sample(entry)
-    columns = ("doc_id", "corpus_id", "sha", "query", "candidates", "pos", "neg", entry.label)
-    return rows([sample], (entry.label,) if entry.label else ("query",), columns) if sample else iter(())
-
-
-def _sample_pairs(entry: Entry, folder: Folder) -> Iterator[tuple[str, str, Any]]:
-    for place, row in enumerate(_sample_rows(entry, folder)):
-        query = row["query"]
-        own = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(place)
-        for paper in row.get("candidates") or [{**row["pos"], "score": 1}, {**row["neg"], "score": 0}]:
-            yield own, read_doc(paper, (), entry.name).id, paper["score"]
-
-
-def _labels(entry: Entry, keys: Keys, part: Sequence[tuple[str, Any]], multi_hot: bool, counts: Counter[str]) -> Labels:
-    found = tuple(keys[paper] for paper, _ in part)
+        train, test = (
+            [(str(r["paper_id"]), r["label"]) for r in rows(paths, ("paper_id", "label"))] for paths in files
+        )
+    keys.counts |= Counter(train=len(train), test=len(test))
+    for name, pairs in (("training", train), ("test", test)):
+        if not pairs:
+            raise InputError(f"task {entry.name} must have {name} papers, got none", "Fetch it again")
+    train_keys, test_keys = ([keys[paper] for paper, _ in part] for part in (train, test))
+    pairs = [*train, *test]
+    labels: npt.NDArray[Any]
     if entry.format == "regression":
-        numbers = [_number(entry, f"paper {paper!r}", label) for paper, label in part]
-        return Labels(found, np.array(numbers, np.float64))
-    values = []
-    for paper, label in part:
-        listed = _list(label) if entry.several_labels else (label,)
-        if listed is None or any(_absent(each) for each in listed):
-            raise InputError(f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r}", "")
-        if multi_hot:
-            listed = [f"{place:03}" for place, held in enumerate(listed) if held]  # sorted like the columns
-        counts["papers_without_label"] += not listed
-        values.append(tuple(map(str, listed)))
-    return Labels(found, tuple(values))
+        labels = np.array([_number(entry, f"paper {paper!r}", label) for paper, label in pairs], np.float64)
+    else:
+        labels = _indicator([_listed(entry, paper, label) for paper, label in pairs], entry.several_labels)
+        keys.counts["papers_without_label"] += int(np.count_nonzero(~labels.any(axis=1)))
+    return Labelled(train_keys, test_keys, labels[: len(train)], labels[len(train) :], keys.counts)
+
+
+def _listed(entry: Entry, paper: str, label: Any) -> Sequence[Any]:
+    """Return the labels of a paper; several are a list, or a list as JSON."""
+    labels = label if entry.several_labels else (label,)
+    if isinstance(labels, str):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            labels = msgspec.json.decode(labels)
+    if not isinstance(labels, list | tuple) or any(_absent(value) for value in labels):
+        raise InputError(f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r}", "")
+    return labels
 
 
 def _absent(label: Any) -> bool:
     return label is None or isinstance(label, list | dict) or label == "" or bool(label != label)
 
 
-def _list(label: Any) -> Sequence[Any] | None:
-    if isinstance(label, str):
-        try:
-            label = msgspec.json.decode(label)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return None
-    return label if isinstance(label, list | tuple) else None
+def _indicator(papers: Sequence[Sequence[Any]], several: bool) -> npt.NDArray[np.bool_]:
+    """Return the labels of each paper as bool ``[papers, classes]``; the lists may be rows of an indicator matrix."""
+    lengths = {len(labels) for labels in papers}
+    if several and len(lengths) == 1 and lengths != {1} and all(value in (0, 1) for row in papers for value in row):
+        rows = np.array(papers, bool).reshape(len(papers), -1)
+        return rows[:, rows.any(axis=0)]
+    names = [tuple(map(str, labels)) for labels in papers]
+    place = {name: number for number, name in enumerate(sorted({name for labels in names for name in labels}))}
+    matrix = np.zeros((len(names), len(place)), bool)
+    for row, labels in zip(matrix, names, strict=True):
+        row[[place[name] for name in labels]] = True
+    return matrix
 
 
-def _multi_hot(parts: Sequence[Sequence[tuple[str, Any]]]) -> bool:
-    """Return whether lists of labels are rows of an indicator matrix: one length above 1, and only 0 and 1."""
-    lists = [_list(label) or () for part in parts for _, label in part]
-    lengths = {len(each) for each in lists}
-    return len(lengths) == 1 and lengths.pop() > 1 and all(value in (0, 1) for each in lists for value in each)
+def load_judged(entry: Entry, folder: Folder) -> Judged:
+    """Return a ranking task; the counts of its keys have what was read, and what was left out by reason.
+
+    Of several judgements of one pair the first counts, as in the published evaluation.
+
+    Raises:
+        InputError: a judged query or candidate has no text, or a grade is not a whole number.
+    """
+    keys, texts = keys_of(entry, folder), queries(entry, folder)
+    groups = _reviewers(entry, folder) if entry.kind == "reviewers" else {}
+    pairs, *soft = (_grades(entry, folder, split, keys.counts) for split in entry.splits)
+    for labels in soft:
+        named = labels.rename({"grade": "soft"})
+        pairs = pairs.join(named, on=["query", "candidate"], how="left", maintain_order="left").fill_null(0)
+    for query, candidate in pairs.select("query", "candidate").iter_rows():
+        if entry.format == "search" and query not in texts:
+            raise InputError(f"query {query!r} of task {entry.name} must have a text, got none", "Fetch it again")
+        for paper in (query, candidate):  # papers of a reviewer are checked when they are scored
+            if paper not in texts and (not groups or (paper == query) != (query in groups)):
+                keys[paper]
+    keys.counts["queries"] = pairs["query"].n_unique()
+    keys.counts["judgements"] = len(pairs)
+    return Judged(pairs, keys, texts, groups)
+
+
+def _grades(entry: Entry, folder: Folder, split: str, counts: Counter[str]) -> pl.DataFrame:
+    """Return the grade of each pair; queries, and candidates of a query, are in the order of the file."""
+    rows = []
+    for query, candidate, score in _judgements(entry, folder, split):
+        pair = f"query {query!r}, candidate {candidate!r}"
+        grade = _number(entry, pair, score)
+        if grade != int(grade):
+            raise InputError(f"the grade of {pair} of task {entry.name} must be whole, got {score!r}", "")
+        rows.append((query, candidate, int(grade)))
+    schema = {"query": pl.String, "candidate": pl.String, "grade": pl.Int64}
+    judged = pl.DataFrame(rows, schema, orient="row")
+    pairs = judged.unique(["query", "candidate"], keep="first", maintain_order=True)
+    counts["judgements_repeated"] += len(judged) - len(pairs)
+    return pairs.sort(pl.int_range(pl.len()).min().over("query"), maintain_order=True)
+
+
+def _judgements(entry: Entry, folder: Folder, split: str) -> Iterator[tuple[str, str, Any]]:
+    """Yield (query, candidate, score) of each judgement of a split, or of the sample that stands in for it."""
+    sample = folder.sample(entry)
+    if sample is None:
+        for row in rows(folder.files(TEST, entry.test, split), ("query_id", "cand_id", "score")):
+            yield str(row["query_id"]), str(row["cand_id"]), row["score"]
+    elif entry.kind == "reviewers":
+        for reviewer, paper, grade in _rated(entry, sample):
+            yield reviewer, paper, int(grade >= _RELEVANT[split])
+    else:
+        for place, row in enumerate(_sample_rows(entry, sample)):
+            query = row["query"]
+            query_id = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(place)
+            for paper in row.get("candidates") or [{**row["pos"], "score": 1}, {**row["neg"], "score": 0}]:
+                yield query_id, read_doc(paper, (), entry.name).id, paper["score"]
+
+
+def _sample_rows(entry: Entry, sample: Path) -> Iterator[dict[str, Any]]:
+    columns = ("doc_id", "corpus_id", "sha", "query", "candidates", "pos", "neg", entry.label)
+    return rows([sample], (entry.label or "query",), columns)
 
 
 def _number(entry: Entry, place: str, value: Any) -> float:
     try:
-        found = number(value) if isinstance(value, str) else float(value)
+        parsed = number(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not math.isfinite(found):
+        parsed = math.nan
+    if not math.isfinite(parsed):
         raise InputError(
             f"the label of {place} of task {entry.name} must be a number, got {value!r:.80}", "Fetch it again"
         )
-    return found
+    return parsed
 
 
-def _rated(entry: Entry, path: Path) -> Iterator[tuple[str, str, int]]:
+def _reviewers(entry: Entry, folder: Folder) -> dict[str, list[str]]:
+    """Return the papers of each reviewer."""
+    if sample := folder.sample(entry):
+        contents = {Path(name).stem: text for name, text in _archive(sample).items() if "/participants/" in name}
+        profiles = {name: decoded(text, f"participant {name} of {sample}") for name, text in contents.items()}
+        return {name: [paper["paperId"] for paper in profile["papers"]] for name, profile in profiles.items()}
+    listed = rows(folder.needed(entry)[-1], ("r_id", "papers"))
+    return {str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in listed}
+
+
+def _rated(entry: Entry, sample: Path) -> Iterator[tuple[str, str, int]]:
     """Yield (reviewer, paper, grade) of each rating of the gold standard."""
-    table = next(content for name, content in _archive(path).items() if name.endswith("/evaluations.csv"))
+    table = next(content for name, content in _archive(sample).items() if name.endswith("/evaluations.csv"))
     for row in csv.DictReader(io.StringIO(table.decode()), delimiter="\t"):
         reviewer = row["ParticipantID"]
         for place in range(1, _RATED + 1):
@@ -311,7 +282,7 @@ def _rated(entry: Entry, path: Path) -> Iterator[tuple[str, str, int]]:
 def _archive(path: Path) -> dict[str, bytes]:
     """Return the files of the gold standard, or of the folder it was unpacked to, by name."""
     if path.is_dir():
-        return {f"/{each.relative_to(path)}": each.read_bytes() for each in sorted(path.rglob("*")) if each.is_file()}
+        return {f"/{file.relative_to(path)}": file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
     try:
         with tarfile.open(path) as archive:
             members = [member for member in archive.getmembers() if member.isfile()]

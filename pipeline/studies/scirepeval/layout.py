@@ -21,7 +21,7 @@ import msgspec
 from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.encode.spec import FIELD_MARK
 from pipeline.sources.base import find_files
-from pipeline.sources.parquet import open_parquet
+from pipeline.sources.parquet import open_parquet, read_columns
 from pipeline.sources.records import Tally, read_records
 from pipeline.studies.scirepeval.tasks import Entry
 
@@ -32,10 +32,8 @@ _STEMS = ("{}", "{}_qrel", "reviewer_{}")
 """Names of a split's file: of judgements ``test_qrel``, of reviewers ``reviewer_metadata``."""
 _ENDINGS = (".parquet", "-*.parquet", "/*.parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv")
 _SAMPLES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".tar.gz", "")
-_ROWS = 256
 _IDS = ("doc_id", "corpus_id", "paper_id", "sha")
 """Columns that may hold a paper's id, in order of precedence."""
-
 _DIGITS = 10
 
 
@@ -51,18 +49,16 @@ class Folder:
 
     def files(self, dataset: str, names: Sequence[str], split: str) -> list[Path]:
         """Return the files of a split, by the first configuration of ``names`` that has it; empty where none has."""
-        for name in names:
-            for folder in (self.root / dataset / name, self.root / name):
-                for stem in (each.format(split) for each in _STEMS if folder.is_dir()):
-                    for ending in _ENDINGS:
-                        if any(folder.glob(stem + ending)):
-                            return find_files(folder, [stem + ending], f"files of split {split}")
+        patterns = [stem.format(split) + ending for stem in _STEMS for ending in _ENDINGS]
+        for folder in (parent / name for name in names for parent in (self.root / dataset, self.root)):
+            for pattern in patterns if folder.is_dir() else ():
+                if any(folder.glob(pattern)):
+                    return find_files(folder, [pattern], f"files of split {split}")
         return []
 
-    def sample(self, entry: Entry) -> Path | None:
-        """Return the training sample that stands in for a task's test files; None: there is none."""
-        places = (self.root / f"{entry.sample}{ending}" for ending in _SAMPLES) if entry.sample else ()
-        return next((place for place in places if place.exists()), None)
+    def texts(self, entry: Entry, split: str = "evaluation") -> list[Path]:
+        """Return the files of a task's texts."""
+        return self.files(META, [entry.meta], split)
 
     def authors(self, entry: Entry) -> list[Path]:
         """Return the files of signatures of S2AND's data sets."""
@@ -72,11 +68,17 @@ class Folder:
         """Return the groups of files that a task is read from; an empty group is missing."""
         if entry.kind == "authors":
             return [self.authors(entry)]
-        groups = [self.files(META, [entry.meta], "evaluation")]
-        groups += [self.files(TEST, entry.test, split) for split in entry.splits]
+        groups = [self.texts(entry), *(self.files(TEST, entry.test, split) for split in entry.splits)]
         if entry.kind == "reviewers":
             groups.append(self.files(TEST, ["reviewers"], "metadata") or self.files(TEST, entry.test, "metadata"))
         return groups
+
+    def sample(self, entry: Entry) -> Path | None:
+        """Return the training sample that stands in for a task's files; None: they are there, or there is none."""
+        if all(self.needed(entry)) or not entry.sample:
+            return None
+        places = (self.root / f"{entry.sample}{ending}" for ending in _SAMPLES)
+        return next((place for place in places if place.exists()), None)
 
     def state(self, entry: Entry) -> State:
         """Return whether the folder has a task: whole, as a sample, or not."""
@@ -86,13 +88,12 @@ class Folder:
 
     def paths(self, entry: Entry) -> list[Path]:
         """Return the files that decide a task's content."""
-        sample = self.sample(entry)
-        if self.state(entry) != "sample" or sample is None:
-            found = {path for group in self.needed(entry) for path in group}
-            if entry.kind == "authors":
-                found |= {beside(path, part) for path in list(found) for part in ("papers", "clusters")}
-            return sorted(found)
-        return [sample] if sample.is_file() else sorted(path for path in sample.rglob("*") if path.is_file())
+        if sample := self.sample(entry):
+            return [sample] if sample.is_file() else sorted(path for path in sample.rglob("*") if path.is_file())
+        paths = {path for group in self.needed(entry) for path in group}
+        if entry.kind == "authors":
+            paths |= {beside(path, part) for path in list(paths) for part in ("papers", "clusters")}
+        return sorted(paths)
 
 
 def beside(signatures: Path, part: str) -> Path:
@@ -115,7 +116,7 @@ def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] =
         CorruptError: a file is damaged.
     """
     for path in paths:
-        for number, row in _read(path, needed, optional):
+        for number, row in _numbered_rows(path, needed, optional):
             for column in needed:
                 if column not in row:
                     raise InputError(
@@ -123,6 +124,23 @@ def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] =
                         f"{nearest(column, row).rstrip('?')}; files of another version are not read",
                     )
             yield row
+
+
+def _numbered_rows(path: Path, needed: Sequence[str], optional: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    if path.suffix == ".parquet":
+        names = open_parquet(path).schema_arrow.names
+        wanted = [name for name in (*needed, *optional) if name in names]
+        yield from read_columns(path, wanted if wanted and set(needed) <= set(names) else names, _Refusing(path))
+    elif path.suffix == ".csv":
+        with path.open(newline="", encoding="utf-8") as lines:
+            yield from enumerate(csv.DictReader(lines), 1)
+    elif ".jsonl" in path.suffixes:
+        yield from read_records(path, dict[str, Any], _Refusing(path))
+    else:
+        content = document(path)
+        if not isinstance(content, list):
+            raise InputError(f"{path} must hold a JSON array, got {type(content).__name__}", "Fetch it again")
+        yield from enumerate(content, 1)
 
 
 def document(path: Path) -> Any:
@@ -134,34 +152,12 @@ def document(path: Path) -> Any:
     return decoded(content, str(path))
 
 
-def decoded(content: bytes | str, place: str) -> Any:
+def decoded(content: bytes, place: str) -> Any:
     """Return the values of JSON; what is none is a CorruptError that names its place."""
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise CorruptError(f"{place} cannot be read as JSON ({error})", "Fetch it again") from error
-
-
-def _read(path: Path, needed: Sequence[str], optional: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    if path.suffix == ".parquet":
-        file = open_parquet(path)
-        names = file.schema_arrow.names
-        wanted = [name for name in (*needed, *optional) if name in names]
-        number = 0
-        for batch in file.iter_batches(_ROWS, columns=wanted if wanted and set(needed) <= set(names) else names):
-            for row in batch.to_pylist():
-                number += 1
-                yield number, row
-    elif path.suffix == ".csv":
-        with path.open(newline="", encoding="utf-8") as lines:
-            yield from enumerate(csv.DictReader(lines), 1)
-    elif ".jsonl" in path.suffixes:
-        yield from read_records(path, dict[str, Any], _Refusing(path))
-    else:
-        found = document(path)
-        if not isinstance(found, list):
-            raise InputError(f"{path} must hold a JSON array, got {type(found).__name__}", "Fetch it again")
-        yield from enumerate(found, 1)
 
 
 class Doc(NamedTuple):
@@ -184,17 +180,17 @@ def read_doc(row: Mapping[str, Any], fields: Iterable[str], task: str, own_id: s
     Raises:
         InputError: the row has no id.
     """
-    found = own_id or next((str(row[name]) for name in _IDS if row.get(name) not in (None, "")), "")
-    if not found:
+    paper = own_id or next((str(row[name]) for name in _IDS if row.get(name) not in (None, "")), "")
+    if not paper:
         raise InputError(
             f"a paper of task {task} must have one of {', '.join(_IDS)}, got {sorted(row)}", "Fetch it again"
         )
     rest = (_text(row.get(name)) for name in fields if name != "title")
-    return Doc(found, _text(row.get("title")), f" {FIELD_MARK} ".join(text for text in rest if text))
+    return Doc(paper, _text(row.get("title")), f" {FIELD_MARK} ".join(text for text in rest if text))
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, float) and value == value and value == int(value):  # a year in a column with gaps
+    if isinstance(value, float) and value.is_integer():  # a year in a column with gaps
         value = int(value)
     return str(value) if value and value == value else ""
 
@@ -212,10 +208,10 @@ class Keys(dict[str, str]):
 
     def add(self, doc: Doc) -> bool:
         """Take a paper in; return whether its id is new."""
-        new, known = doc.id not in self, self.setdefault(doc.id, doc.key)
+        new, first = doc.id not in self, self.setdefault(doc.id, doc.key)
         self.counts["papers"] += new
         self.counts["papers_without_text"] += new and not (doc.title or doc.abstract)
-        self.counts["papers_with_another_text"] += known != doc.key
+        self.counts["papers_with_another_text"] += first != doc.key
         return new
 
     def __missing__(self, paper: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,7 +31,7 @@ Indicator = npt.NDArray[np.bool_]
 FOLDS = 3
 SEED = 42
 _CLASSIFICATION, _REGRESSION = np.logspace(-2, 2, 5), np.logspace(-4, 2, 7)
-_SMALL = 2**22
+SMALL = 2**22
 """Components of a training set whose grid is not worth several processes."""
 _ITERATIONS = 10_000
 """Iterations of a fit for one of several labels; other fits have scikit-learn's default."""
@@ -48,41 +48,30 @@ def classify(
     - ``classes_below_folds``: fewer papers than folds; the folds leave the class out. A label of several with so few
       papers, or so few without it, is fitted with C = 1.
     - ``classes_without_contrast``: no paper, or every paper, has the label; it is predicted like that.
-
-    Raises:
-        InputError: the training papers have only one class.
     """
     if several:
         return np.stack([_binary(train, column, test, workers, counts) for column in labels.T], axis=1)
     target = labels.argmax(axis=1)
     sizes = np.bincount(target, minlength=labels.shape[1])
     counts["classes_below_folds"] += int(np.count_nonzero((sizes > 0) & (sizes < FOLDS)))
-    if np.count_nonzero(sizes) < 2:
-        raise InputError("the training papers must have at least two classes, got one", "Check the labels")
     probe = LinearSVC(random_state=SEED)
     if sizes.max() >= FOLDS:
         probe = _grid(probe, _CLASSIFICATION, train, workers)
     return _one_hot(_predict(probe, train, target, test), labels.shape[1])
 
 
-def _binary(train: Vectors, held: npt.NDArray[np.bool_], test: Vectors, workers: int, counts: Counter[str]) -> Any:
-    smaller = min(int(held.sum()), int((~held).sum()))
+def _binary(train: Vectors, label: npt.NDArray[np.bool_], test: Vectors, workers: int, counts: Counter[str]) -> Any:
+    smaller = int(min(label.sum(), (~label).sum()))
     if smaller == 0:
         counts["classes_without_contrast"] += 1
-        return np.full(len(test), bool(held[0]))
+        return np.full(len(test), bool(label[0]))
     probe = LinearSVC(loss="hinge", max_iter=_ITERATIONS, random_state=SEED)
     counts["classes_below_folds"] += smaller < FOLDS
-    return _predict(probe if smaller < FOLDS else _grid(probe, _CLASSIFICATION, train, workers), train, held, test)
+    return _predict(probe if smaller < FOLDS else _grid(probe, _CLASSIFICATION, train, workers), train, label, test)
 
 
 def regress(train: Vectors, labels: Floats, test: Vectors, workers: int) -> Floats:
-    """Return the predicted numbers of test papers; C is the best of 0.0001 to 100 by R² in three folds.
-
-    Raises:
-        InputError: there are fewer training papers than folds.
-    """
-    if len(train) < FOLDS:
-        raise InputError(f"a regression must have at least {FOLDS} training papers, got {len(train)}", "")
+    """Return the predicted numbers of test papers; C is the best of 0.0001 to 100 by R² in three folds."""
     probe = _grid(LinearSVR(random_state=SEED), _REGRESSION, train, workers)
     predicted: Floats = _predict(probe, train, labels, test)
     return predicted
@@ -143,7 +132,7 @@ def _per_label(labels: Indicator, size: int, repetitions: int) -> Iterator[tuple
 
 
 def _grid(probe: Any, values: Floats, train: Vectors, workers: int) -> GridSearchCV:
-    jobs = 1 if train.size < _SMALL else min(workers, FOLDS * len(values))
+    jobs = 1 if train.size < SMALL else min(workers, FOLDS * len(values))
     return GridSearchCV(probe, {"C": values}, cv=FOLDS, n_jobs=jobs)
 
 
@@ -153,8 +142,7 @@ def _predict(probe: Any, train: Vectors, target: Any, test: Vectors) -> Any:
 
 
 def _one_hot(target: Ints, classes: int) -> Indicator:
-    matrix: Indicator = target[:, None] == np.arange(classes)
-    return matrix
+    return np.equal.outer(target, np.arange(classes))
 
 
 @contextmanager
@@ -173,25 +161,16 @@ def f1(truth: Indicator, predicted: Indicator, times: Floats, average: str) -> F
     mean over all labels; ``classes``: mean over the classes that the resample has or predicts. F1 of a class that is
     never found is 0.
     """
-    hits, held, found = (times @ each.astype(np.float64) for each in (truth & predicted, truth, predicted))
-    total = held + found
+    hits, relevant, positive = (times @ papers.astype(np.float64) for papers in (truth & predicted, truth, predicted))
+    total = relevant + positive
     scores = np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0)
     if average == "positive":
         return scores[:, -1]
-    there = (total > 0).sum(axis=1) if average == "classes" else np.full(len(times), truth.shape[1])
-    means: Floats = scores.sum(axis=1) / np.maximum(there, 1)
+    classes = (total > 0).sum(axis=1) if average == "classes" else np.full(len(times), truth.shape[1])
+    means: Floats = scores.sum(axis=1) / np.maximum(classes, 1)
     return means
 
 
 def kendall(truth: Floats, predicted: Floats) -> float:
     """Return Kendall's tau-b; 0 where either side is constant."""
     return float(np.nan_to_num(kendalltau(truth, predicted).statistic))
-
-
-def indicator(values: Sequence[Sequence[str]], classes: Sequence[str]) -> Indicator:
-    """Return labels as bool ``[papers, classes]``."""
-    place = {name: number for number, name in enumerate(classes)}
-    matrix = np.zeros((len(values), len(classes)), bool)
-    for row, labels in enumerate(values):
-        matrix[row, [place[label] for label in labels]] = True
-    return matrix

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.measure.engines import evaluate
-from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.inputs import Qrels, Run, select
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.resampling import resampled
 from pipeline.measure.statistics import Floats, bootstrap_means
@@ -27,198 +27,189 @@ _BEST = 3
 """Papers of a reviewer that count."""
 
 
+@dataclass(frozen=True)
+class FiguresConfig:
+    """What decides the figures of a task, beside its files and vectors: the task, seed and number of resamples."""
+
+    task: Entry
+    seed: int
+    resamples: int
+
+
 class TaskFigure(NamedTuple):
     """One figure of a task.
 
     Attributes:
-        name: measure, ``@`` the size of a few-shot row, or ``hard`` or ``soft`` before it.
+        figure: measure, ``@`` the size of a few-shot row, or ``hard`` or ``soft`` before it.
         value: fraction.
-        draws: its value in each resample of test items (or of repetitions), float64 ``[resamples]``.
         items: number of test items or repetitions.
+        draws: its value in each resample of test items (or of repetitions), float64 ``[resamples]``.
     """
 
-    name: str
+    figure: str
     value: float
-    draws: Floats
     items: int
-
-
-class Settings(NamedTuple):
-    """Seed and number of resamples of the bootstrap, and processes of the probes."""
-
-    seed: int
-    resamples: int
-    workers: int
+    draws: Floats
 
 
 def score(
-    entry: Entry, folder: Folder, vectors: VectorsOf, settings: Settings
+    config: FiguresConfig, folder: Folder, vectors: VectorsOf, workers: int
 ) -> tuple[list[TaskFigure], Counter[str]]:
-    """Return the figures of a task and its counts.
+    """Return the figures of a task and its counts; ``workers`` processes fit the probes.
 
     Raises:
         InputError: the task's files are bad; the task and the id are named.
     """
-    counts: Counter[str] = Counter()
+    entry, counts = config.task, Counter[str]()
     if entry.kind == "authors":
-        return [_clusters(entry, authors.load(entry, folder, counts), vectors, settings)], counts
+        return [_clusters(config, authors.load(entry, folder, counts), vectors)], counts
     if entry.format in ("classification", "regression"):
         data = load_labelled(entry, folder)
         make = _classes if entry.format == "classification" else _numbers
-        return list(make(entry, data, vectors, settings)), data.counts
+        return list(make(config, data, vectors, workers)), data.counts
     judged, names = load_judged(entry, folder), list(entry.measures)
     if entry.kind == "reviewers":
-        values = match(judged, vectors, names, judged.counts)
-        names = [f"{label} {measure}" for label in ("hard", "soft") for measure in names]
+        values = match(judged, vectors, names)
+        names = [f"{labels} {measure}" for labels in ("hard", "soft") for measure in names]
     else:
-        values = rank(entry.name, judged, vectors, names, judged.counts)
+        values = rank(entry.name, judged, vectors, names)
     rows = [row[np.isfinite(row)] for row in values]
-    return [_means(entry, name, row, settings) for name, row in zip(names, rows, strict=True)], judged.counts
+    return [_mean(config, name, row) for name, row in zip(names, rows, strict=True)], judged.keys.counts
 
 
-def rank(task: str, judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: Counter[str]) -> Floats:
+def rank(task: str, judged: Judged, vectors: VectorsOf, measures: Sequence[str]) -> Floats:
     """Return the measures of each query by ascending Euclidean distance, ``[measures, queries]``; NaN: no positive.
 
     Each query ranks its own candidates. Ties go by paper key, descending. Queries without a positive are counted.
     """
-    names, (query, candidates, grade) = list(judged.grades), _pairs(judged)
-    keys, row = np.unique([judged.keys[each] for each in candidates], return_inverse=True)
+    queries, candidates = judged.queries, judged.pairs["candidate"]
+    keys, row = np.unique([judged.keys[paper] for paper in candidates], return_inverse=True)
     papers = vectors(keys.tolist(), "paper")
     if judged.texts:
-        asked = vectors([f"{task}/{name}" for name in names], "query")
+        asked = vectors([f"{task}/{name}" for name in queries], "query")
     else:
-        asked = vectors([judged.keys[name] for name in names], "paper")
-    scores, starts = np.empty(len(query)), np.searchsorted(query, np.arange(len(names) + 1))
-    for each, start, end in zip(asked.astype(np.float64), starts, starts[1:], strict=False):
-        scores[start:end] = -np.sqrt(np.square(papers[row[start:end]] - each).sum(axis=1))
-    return _measure(query, row, scores, grade, measures, counts, "queries_without_positive")
+        asked = vectors([judged.keys[name] for name in queries], "paper")
+    query = _query_numbers(judged)
+    scores, starts = np.empty(len(query)), np.searchsorted(query, np.arange(len(queries) + 1))
+    for vector, start, end in zip(asked.astype(np.float64), starts, starts[1:], strict=False):
+        scores[start:end] = -np.sqrt(np.square(papers[row[start:end]] - vector).sum(axis=1))
+    values = _measure(query, row, scores, judged.pairs["grade"].to_numpy(), measures)
+    judged.keys.counts["queries_without_positive"] += int(np.isnan(values[0]).sum())
+    return values
 
 
-def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], counts: Counter[str]) -> Floats:
+def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str]) -> Floats:
     """Return the measures of each query of reviewer matching, ``[2 * measures, queries]``: hard, then soft labels.
 
     A reviewer's score is the mean of the three highest cosines of the reviewer's papers with the paper; either of them
     may be the query. The pairs are those with hard labels, as in the published evaluation; one without a soft label is
     not relevant by these. NaN: a query without a positive. A reviewer without papers is not ranked; both are counted.
     """
-    names, (query, candidates, hard) = list(judged.grades), _pairs(judged)
-    pairs, soft = [], []
-    for asked, candidate in zip([names[each] for each in query], candidates, strict=True):
-        group, paper = (asked, candidate) if asked in judged.groups else (candidate, asked)
-        soft.append(judged.soft.get(asked, {}).get(candidate, 0))
-        pairs.append(([judged.keys[each] for each in judged.groups.get(group, ())], judged.keys[paper]))
-    keys = sorted({key for own, paper in pairs for key in (*own, paper)})
+    pairs = []
+    for query, candidate in judged.pairs.select("query", "candidate").iter_rows():
+        reviewer, paper = (query, candidate) if query in judged.groups else (candidate, query)
+        pairs.append(([judged.keys[other] for other in judged.groups.get(reviewer, ())], judged.keys[paper]))
+    keys = sorted({key for papers, paper in pairs for key in (*papers, paper)})
     units = vectors(keys, "paper").astype(np.float64)
     lengths = np.linalg.norm(units, axis=1, keepdims=True)
     unit = dict(zip(keys, units / np.where(lengths > 0, lengths, 1), strict=True))
-    best = [np.sort([unit[key] @ unit[paper] for key in own])[-_BEST:] for own, paper in pairs]
-    scores = np.array([each.mean() if len(each) else np.nan for each in best])
-    counts["reviewers_without_papers"] += int(np.isnan(scores).sum())
-    row, figures = np.unique(candidates, return_inverse=True)[1], []
-    for label, grade in (("hard", hard), ("soft", np.array(soft, int))):
-        figures.append(_measure(query, row, scores, grade, measures, counts, f"queries_without_{label}_positive"))
-    return np.concatenate(figures)
+    best = [np.sort([unit[key] @ unit[paper] for key in papers])[-_BEST:] for papers, paper in pairs]
+    scores = np.array([cosines.mean() if len(cosines) else np.nan for cosines in best])
+    judged.keys.counts["reviewers_without_papers"] += int(np.isnan(scores).sum())
+    row, values = np.unique(judged.pairs["candidate"], return_inverse=True)[1], []
+    for labels, column in (("hard", "grade"), ("soft", "soft")):
+        values.append(_measure(_query_numbers(judged), row, scores, judged.pairs[column].to_numpy(), measures))
+        judged.keys.counts[f"queries_without_{labels}_positive"] += int(np.isnan(values[-1][0]).sum())
+    return np.concatenate(values)
 
 
-def _pairs(judged: Judged) -> tuple[Ints, list[str], Ints]:
-    """Return the number of the query, the candidate and the grade of each judgement."""
-    sizes = [len(candidates) for candidates in judged.grades.values()]
-    pairs = [pair for candidates in judged.grades.values() for pair in candidates.items()]
-    return np.repeat(np.arange(len(sizes)), sizes), [each for each, _ in pairs], np.array([g for _, g in pairs], int)
+def _query_numbers(judged: Judged) -> Ints:
+    """Return the number of the query of each pair, which rises."""
+    return np.array(judged.pairs["query"].rle_id(), np.int64)
 
 
-def _measure(
-    query: Ints, row: Ints, scores: Floats, grade: Ints, measures: Sequence[str], counts: Counter[str], reason: str
-) -> Floats:
-    """Return the measures of each query, ``[measures, queries]``; NaN without a positive, counted as ``reason``.
+def _measure(query: Ints, row: Ints, scores: Floats, grade: Ints, measures: Sequence[str]) -> Floats:
+    """Return the measures of each query, ``[measures, queries]``; NaN without a positive.
 
     Of each pair: the numbers of its query and candidate (which orders equal scores), its score (NaN: not ranked) and
     its grade.
     """
-    found = np.full((len(measures), int(query.max(initial=-1)) + 1), np.nan)
-    held = np.unique(query[grade >= 1])
-    counts[reason] += found.shape[1] - len(held)
-    kept = np.isin(query, held)
-    query, row, scores, grade = np.searchsorted(held, query[kept]), row[kept], scores[kept], grade[kept]
+    starts = np.arange(int(query.max(initial=-1)) + 2)
     ranked, judged = np.lexsort((-row, -scores, query)), np.lexsort((row, -grade, query))
     ranked, judged = ranked[np.isfinite(scores[ranked])], judged[grade[judged] >= 1]
-    (offsets, rows), (starts, positives) = (
-        (np.searchsorted(query[each], np.arange(len(held) + 1)), row[each].astype(np.uint32))
-        for each in (ranked, judged)
-    )
-    if len(held):
-        qrels = Qrels(starts, positives, grade[judged].astype(np.int16))
-        found[:, held] = evaluate(qrels, Run(offsets, rows), parse_measures(measures))
-    return found
+    run = Run(np.searchsorted(query[ranked], starts), row[ranked].astype(np.uint32))
+    qrels = Qrels(np.searchsorted(query[judged], starts), row[judged].astype(np.uint32), grade[judged].astype(np.int16))
+    values = np.full((len(measures), len(starts) - 1), np.nan)
+    measurable = np.unique(query[judged])
+    if len(measurable):
+        run, qrels = select(run, qrels, measurable)
+        values[:, measurable] = evaluate(qrels, run, parse_measures(measures))
+    return values
 
 
-def _means(entry: Entry, name: str, values: Floats, settings: Settings) -> TaskFigure:
-    """Return the mean over queries or repetitions."""
-    if not len(values):
-        raise InputError(f"task {entry.name} must have a query with a positive for {name}, got none", "Leave it out")
-    item = f"{entry.name}|{name.partition(' ')[0] if ' ' in name else ''}"
-    draws = bootstrap_means(values[None], seed=settings.seed, item=item, resamples=settings.resamples)
-    return TaskFigure(name, float(values.mean()), draws[0], len(values))
-
-
-def _classes(entry: Entry, data: Labelled, vectors: VectorsOf, settings: Settings) -> Iterator[TaskFigure]:
-    held = [part.values for part in (data.train, data.test)]
-    classes = sorted({label for values in held for labels in values for label in labels})
-    train, test = (probes.indicator(values, classes) for values in held)  # type: ignore[arg-type]
-    x_train, x_test = (vectors(part.keys, "paper") for part in (data.train, data.test))
-    several, (measure,) = entry.several_labels, entry.measures
+def _classes(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers: int) -> Iterator[TaskFigure]:
+    entry, several = config.task, config.task.several_labels
+    train, test, (measure,) = data.train_labels, data.test_labels, entry.measures
     average = "positive" if measure == "f1" else "labels" if several else "classes"
-    if average == "positive" and len(classes) != 2:
-        raise InputError(f"task {entry.name} must have two classes, got {len(classes)}", "Fetch it again")
-    with _named(entry):
-        predicted = probes.classify(x_train, train, x_test, several, settings.workers, data.counts)
-    yield _resampled(entry, measure, lambda times: probes.f1(test, predicted, times, average), len(test), settings)
+    if average == "positive" and test.shape[1] != 2:
+        raise InputError(f"task {entry.name} must have two classes, got {test.shape[1]}", "Fetch it again")
+    if not several and np.count_nonzero(train.any(axis=0)) < 2:
+        raise InputError(
+            f"task {entry.name}: the training papers must have at least two classes, got one", "Check the labels"
+        )
+    x_train, x_test = vectors(data.train, "paper"), vectors(data.test, "paper")
+    predicted = probes.classify(x_train, train, x_test, several, workers, data.counts)
+    yield _resampled(config, measure, lambda times: probes.f1(test, predicted, times, average), len(test))
     for row in entry.few_shot:
         values = []
-        for found, counts in probes.few_shot(x_train, train, x_test, several, row, entry.name, settings.workers):
-            values.append(float(probes.f1(test, found, np.ones((1, len(test))), average)[0]))
+        for shot, counts in probes.few_shot(x_train, train, x_test, several, row, entry.name, workers):
+            values.append(float(probes.f1(test, shot, np.ones((1, len(test))), average)[0]))
             data.counts.update({f"{name}@{row[0]}": count for name, count in counts.items()})
-        yield _means(entry, f"{measure}@{row[0]}", np.array(values), settings)
+        yield _mean(config, f"{measure}@{row[0]}", np.array(values))
 
 
-def _numbers(entry: Entry, data: Labelled, vectors: VectorsOf, settings: Settings) -> Iterator[TaskFigure]:
-    train, truth = (np.asarray(part.values, np.float64) for part in (data.train, data.test))
-    x_train, x_test = (vectors(part.keys, "paper") for part in (data.train, data.test))
-    with _named(entry):
-        predicted = probes.regress(x_train, train, x_test, settings.workers)
+def _numbers(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers: int) -> Iterator[TaskFigure]:
+    if len(data.train) < probes.FOLDS:
+        raise InputError(
+            f"task {config.task.name}: a regression must have at least {probes.FOLDS} training papers, "
+            f"got {len(data.train)}",
+            "",
+        )
+    x_train, x_test = vectors(data.train, "paper"), vectors(data.test, "paper")
+    predicted = probes.regress(x_train, data.train_labels, x_test, workers)
 
     def figure(times: Floats) -> Floats:
-        rows = (np.repeat(np.arange(len(truth)), row.astype(int)) for row in times)
-        return np.array([probes.kendall(truth[row], predicted[row]) for row in rows])
+        rows = (np.repeat(np.arange(len(predicted)), row.astype(int)) for row in times)
+        return np.array([probes.kendall(data.test_labels[row], predicted[row]) for row in rows])
 
-    yield _resampled(entry, "kendall", figure, len(truth), settings)
+    yield _resampled(config, "kendall", figure, len(predicted))
 
 
-def _clusters(entry: Entry, found: Sequence[authors.DataSet], vectors: VectorsOf, settings: Settings) -> TaskFigure:
+def _clusters(config: FiguresConfig, sets: Sequence[authors.DataSet], vectors: VectorsOf) -> TaskFigure:
     """Return the mean B-cubed F1 of the data sets; test blocks are resampled within each."""
     figures = []
-    for each in found:
-        sums = authors.b_cubed(*authors.cluster(each, vectors))
-        figures.append(_resampled(entry, each.name, partial(authors.f1, *sums), len(sums[2]), settings, each.name))
-    _, values, draws, blocks = zip(*figures, strict=True)
-    return TaskFigure("b3_f1", float(np.mean(values)), np.mean(draws, axis=0), sum(blocks))
+    for data in sets:
+        sums = authors.b_cubed(*authors.cluster(data, vectors))
+        figures.append(_resampled(config, data.name, partial(authors.f1, *sums), len(sums[2]), data.name))
+    _, values, blocks, draws = zip(*figures, strict=True)
+    return TaskFigure("b3_f1", float(np.mean(values)), sum(blocks), np.mean(draws, axis=0))
+
+
+def _mean(config: FiguresConfig, name: str, values: Floats) -> TaskFigure:
+    """Return the mean over queries or repetitions; hard and soft labels draw independently."""
+    if not len(values):
+        raise InputError(
+            f"task {config.task.name} must have a query with a positive for {name}, got none", "Leave it out"
+        )
+    item = f"{config.task.name}|{name.partition(' ')[0] if ' ' in name else ''}"
+    draws = bootstrap_means(values[None], seed=config.seed, item=item, resamples=config.resamples)
+    return TaskFigure(name, float(values.mean()), len(values), draws[0])
 
 
 def _resampled(
-    entry: Entry, name: str, figure: Callable[[Floats], Floats], items: int, settings: Settings, part: str = ""
+    config: FiguresConfig, name: str, figure: Callable[[Floats], Floats], items: int, part: str = ""
 ) -> TaskFigure:
     """Return a figure that is no mean over items, with resamples of the items (of a part of the task)."""
-    if not items:
-        raise InputError(f"task {entry.name} must have test papers, got none", "Fetch it again")
-    item = f"{entry.name}|{part}" if part else entry.name
-    draws = [figure(times) for times in resampled(items, seed=settings.seed, item=item, resamples=settings.resamples)]
-    return TaskFigure(name, float(figure(np.ones((1, items)))[0]), np.concatenate(draws), items)
-
-
-@contextmanager
-def _named(entry: Entry) -> Iterator[None]:
-    """Name the task in the error of a fit."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"task {entry.name}: {error.what}", error.remedy) from error
+    item = f"{config.task.name}|{part}" if part else config.task.name
+    draws = [figure(times) for times in resampled(items, seed=config.seed, item=item, resamples=config.resamples)]
+    return TaskFigure(name, float(figure(np.ones((1, items)))[0]), items, np.concatenate(draws))

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
@@ -20,19 +20,12 @@ from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, made
 from pipeline.studies.recipe import KEPT
-from pipeline.studies.scirepeval import tables
+from pipeline.studies.scirepeval import report
 from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.outcomes import LEAST_SYSTEMS, TaskScore, draw_correlations, gains, outcomes
-from pipeline.studies.scirepeval.steps import (
-    Encoders,
-    TaskPapers,
-    alone,
-    encoders,
-    figures_task,
-    leaks_task,
-    multi_format,
-    vector_tasks,
-)
+from pipeline.studies.scirepeval.leaks import leaks_task
+from pipeline.studies.scirepeval.scoring import FiguresConfig
+from pipeline.studies.scirepeval.steps import TaskPapers, figures_task, vector_tasks
+from pipeline.studies.scirepeval.systems import Encoders, alone, encoders, multi_format
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, choose, entries
 
 
@@ -113,15 +106,23 @@ class Recipe:
 
     @property
     def lists(self) -> dict[str, Path]:
-        """The training lists by name."""
-        return {Path(each).name: Path(each).expanduser().resolve() for each in self.training_lists}
+        """The training lists by name.
+
+        Raises:
+            InputError: one is not a file.
+        """
+        lists = {Path(text).name: Path(text).expanduser().resolve() for text in self.training_lists}
+        for path in lists.values():
+            if not path.is_file():
+                raise InputError(f"a training list must be a file, got {path}", "Set training_lists")
+        return lists
 
     def there(self) -> list[Entry]:
         """Return the tasks that the folder has."""
-        found = [entry for entry in entries().values() if self.folder.state(entry) != "missing"]
-        if not found:
+        there = [entry for entry in entries().values() if self.folder.state(entry) != "missing"]
+        if not there:
             raise InputError(f"{self.folder.root} must hold files of a task, got none", "mdcr study scirepeval --list")
-        return found
+        return there
 
     def chosen(self) -> list[Entry]:
         """Return the tasks to evaluate: those asked for, or of the edition, that the folder has.
@@ -158,9 +159,9 @@ def listing(recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
-    """Yield the corpus, then the vectors of each system, then the figures of each task and system."""
+    """Yield the corpus, then the leaks of each task, then the vectors and figures of each task and system."""
     recipe.chosen()
-    _ = recipe.compared
+    _ = recipe.compared, recipe.lists
     _systems(recipe)  # before the papers are read
     papers = _corpus_task(recipe)
     yield [papers]
@@ -178,14 +179,16 @@ def _systems(recipe: Recipe) -> dict[str, Encoders]:
     return systems | {f"~{name}": alone(name) for name in recipe.columns.values()}
 
 
-def _figures(corpus: Artifact, recipe: Recipe) -> dict[tuple[str, str], Task]:
+def _figures(corpus: Artifact, recipe: Recipe) -> dict[tuple[Entry, str], Task]:
     """Return the figures of each task and system. All tasks of the folder are embedded: a choice changes no vector."""
     folder, there = recipe.folder, recipe.there()
     vectors = {name: vector_tasks(corpus, folder, there, system) for name, system in _systems(recipe).items()}
     return {
-        (entry.name, name): figures_task(corpus, folder, entry, own[entry.format], recipe.seed, recipe.resamples)
+        (entry, name): figures_task(
+            corpus, folder, FiguresConfig(entry, recipe.seed, recipe.resamples), of_system[entry.format]
+        )
         for entry in recipe.chosen()
-        for name, own in vectors.items()
+        for name, of_system in vectors.items()
     }
 
 
@@ -195,36 +198,43 @@ def _leaks(corpus: Artifact, recipe: Recipe) -> dict[str, Task]:
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the averages, the tasks, the formats, the differences, leaks and what was counted."""
-    corpus = workspace.runner.make(_corpus_task(recipe))
-    every = {key: workspace.runner.make(task) for key, task in _figures(corpus, recipe).items()}
-    leaks = {name: workspace.runner.make(task) for name, task in _leaks(corpus, recipe).items()}
-    chosen = {entry.name: entry for entry in recipe.chosen()}
-    figures: dict[str, list[TaskScore]] = {name: [] for name in _systems(recipe)}
-    for (task, system), artifact in every.items():
-        rows = artifact.arrow("figures.arrow").to_pylist()
-        own = [(row["figure"], row["value"], np.array(row["draws"]), row["items"]) for row in rows]
-        figures[system] += outcomes(chosen[task], own)
-    found = {name: figures[name] for name in recipe.names}
-    made = {key: artifact for key, artifact in every.items() if key[1] in found}
-    states = {name: recipe.folder.state(entry) for name, entry in chosen.items()}
-    rows = multi_format(recipe.formats)
-    published = {name: row.get("published", name) for name, row in rows.items()}
-    published |= {each: "" for name, each in published.items() if name != each and each not in rows}
-    shown = [tables.averages(found, published, states), tables.tasks(found, states, made), tables.formats(found)]
-    sources = [corpus.name, *(artifact.name for artifact in (*every.values(), *leaks.values()))]
-    figured, charts, confused = list[StudyFigure](), list[Chart](), None
+    make = workspace.runner.make
+    corpus = make(_corpus_task(recipe))
+    artifacts = {key: make(task) for key, task in _figures(corpus, recipe).items()}
+    leaks = {name: make(task) for name, task in _leaks(corpus, recipe).items()}
+    sources = [corpus.name, *(artifact.name for artifact in (*artifacts.values(), *leaks.values()))]
+    every = report.read_figures(artifacts, recipe.folder)
+    figures = every.filter(pl.col("system").is_in(recipe.names))
+
+    means = report.means(every)
+    of_systems = means.filter(pl.col("system").is_in(recipe.names))
+    samples = [entry.name for entry in recipe.chosen() if recipe.folder.state(entry) == "sample"]
+    tables = [
+        report.averages(of_systems, _published(recipe), samples),
+        report.tasks(figures),
+        report.formats(of_systems),
+    ]
+    drawings, charts, confused = list[StudyFigure](), list[Chart](), None
     if recipe.columns:
-        confused = tables.codes({name[1:]: figures[name] for name in figures if name not in found}, recipe.columns)
-        shown.append(confused)
-    if len(found) > 1:
-        shown.append(tables.differences(found, recipe.compared, recipe.seed))
-        charts.append(gains(found, recipe.compared, recipe.seed, ", ".join(sources)))
-        figured += drawn([("gains", charts[0], "difference")])
-    if len(found) >= LEAST_SYSTEMS:
-        shown.append(tables.correlated(found))
-        figured.append(StudyFigure("correlations", partial(draw_correlations, found=found)))
-    shown += [tables.leaks(leaks), tables.counts(made)]
-    return StudyResult(shown, figured, sources, parts=[*charts, *tables.heats(found, confused, ", ".join(sources))])
+        confused = report.codes(means, recipe.columns)
+        tables.append(confused)
+    if len(recipe.names) > 1 and figures["averaged"].any():
+        tables.append(report.differences(figures, recipe.compared, recipe.seed))
+        charts.append(report.gains(figures, recipe.compared, recipe.seed, ", ".join(sources)))
+        drawings += drawn([("gains", charts[0], "difference")])
+    if len(recipe.names) >= report.LEAST_SYSTEMS:
+        tables.append(report.correlated(figures))
+        drawings.append(StudyFigure("correlations", partial(report.draw_correlations, figures=figures)))
+    tables += [report.leaks(leaks), report.counts(artifacts, recipe.names)]
+    parts = [*charts, *report.heats(figures, confused, ", ".join(sources))]
+    return StudyResult(tables, drawings, sources, parts=parts, best=report.best_of(of_systems))
+
+
+def _published(recipe: Recipe) -> dict[str, str]:
+    """Return the system whose published figures a system has; none for an encoder whose figures are of a system."""
+    table = multi_format(recipe.formats)
+    published = {name: row.get("published", name) for name, row in table.items()}
+    return published | {other: "" for name, other in published.items() if other not in table}
 
 
 STUDY = Study(

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from pipeline.encode.spec import Role
 
 VectorsOf = Callable[[Sequence[str], Role], npt.NDArray[np.float32]]
 """The vectors of papers by key, or of ad-hoc queries by ``TASK/QUERY``: float32 ``[n, dimension]``."""
+
+FOLDER = "runs/scirepeval"
+"""Folder of the artifacts, in a workspace."""
 
 Format = Literal["classification", "regression", "proximity", "search"]
 FORMATS: tuple[Format, ...] = ("classification", "regression", "proximity", "search")
@@ -59,12 +62,9 @@ class Entry:
 def entries() -> dict[str, Entry]:
     """Return every task by name, in the order of the table."""
     table = tomllib.loads(Path(__file__).with_name("tasks.toml").read_text(encoding="utf-8"))
-    return {name: _entry(name, values) for name, values in table.items()}
-
-
-def _entry(name: str, values: dict[str, Any]) -> Entry:
-    shots = [tuple(row) for row in values.pop("few_shot", [])]
-    return from_mapping(Entry, {"name": name, **values, "few_shot": shots})
+    for name, values in table.items():
+        values |= {"name": name, "few_shot": [tuple(row) for row in values.get("few_shot", [])]}
+    return {name: from_mapping(Entry, values) for name, values in table.items()}
 
 
 def choose(names: Sequence[str]) -> list[Entry]:
@@ -73,8 +73,7 @@ def choose(names: Sequence[str]) -> list[Entry]:
     Raises:
         InputError: a name is unknown.
     """
-    known = entries()
     for name in names:
-        if name not in known:
-            raise InputError(f"a task must be one of the table, got {name!r}", nearest(name, known))
-    return [entry for entry in known.values() if not names or entry.name in names]
+        if name not in entries():
+            raise InputError(f"a task must be one of the table, got {name!r}", nearest(name, entries()))
+    return [entry for entry in entries().values() if not names or entry.name in names]

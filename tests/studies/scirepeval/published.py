@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -74,19 +73,19 @@ def write(
 
     Without ``hub`` they are the files that the loaders read from a folder.
     """
-    found = dict[str, list[Any]]()
+    files = dict[str, list[Any]]()
     for name in names:
         texts, form = CONFIGURATIONS[name]
-        found[TEXTS.format(texts, "evaluation") if hub else f"scirepeval/{texts}/evaluation.jsonl"] = _texts(form)
+        files[TEXTS.format(texts, "evaluation") if hub else f"scirepeval/{texts}/evaluation.jsonl"] = _texts(form)
         for split, rows in _judged(form).items():
             ending = f"{split}_qrel.jsonl" if "cand_id" in rows[0] else f"{split}.csv"
-            found[JUDGED.format(name, split) if hub else f"scirepeval_test/{name}/{ending}"] = rows
+            files[JUDGED.format(name, split) if hub else f"scirepeval_test/{name}/{ending}"] = rows
         if form == "reviewers":
-            own = JUDGED.format("reviewers", "metadata")
-            found[own if hub else "scirepeval_test/reviewers/reviewer_metadata.jsonl"] = [
+            papers = JUDGED.format("reviewers", "metadata")
+            files[papers if hub else "scirepeval_test/reviewers/reviewer_metadata.jsonl"] = [
                 {"r_id": f"r{r}", "papers": [f"p{10 + r + 3 * step}" for step in range(4)]} for r in range(6)
             ]
-    for path, rows in (found | dict(changes or {})).items():
+    for path, rows in (files | dict(changes or {})).items():
         _write(root / path, list(rows))
     authors(root / "s2and")
     return root
@@ -94,7 +93,7 @@ def write(
 
 def _texts(form: Form) -> list[dict[str, Any]]:
     docs = [paper(number) for number in range(PAPERS)]
-    judged = [{**each, "score": 0} for each in docs[10:22]]
+    judged = [{**doc, "score": 0} for doc in docs[10:22]]
     if form == "queries":
         return [{"query": docs[q], "candidates": judged} for q in range(4)]
     if form == "texts":
@@ -155,11 +154,3 @@ def _write(path: Path, rows: list[Mapping[str, Any]]) -> None:
             table.writerows(rows)
     else:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def vectors(seed: int, papers: int, dimension: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors around a centre a class, and the classes."""
-    random = np.random.default_rng(seed)
-    target = random.integers(0, classes, papers)
-    centres = random.normal(size=(classes, dimension))
-    return (centres[target] + random.normal(scale=2, size=(papers, dimension))).astype(np.float32), target

@@ -2,85 +2,88 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
+import itertools
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from transformers import AutoTokenizer
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import CorruptError, InputError
 from pipeline.corpus.reader import Text
-from pipeline.encode.registry import resolve
+from pipeline.encode.registry import names, part_names, published, resolve
 from pipeline.encode.spec import TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, render
 from pipeline.studies.scirepeval import authors
 from pipeline.studies.scirepeval.data import load_judged, load_labelled, queries
 from pipeline.studies.scirepeval.layout import Folder, document, read_doc
-from pipeline.studies.scirepeval.outcomes import GROUPS, average, difference, outcomes
-from pipeline.studies.scirepeval.scoring import Settings, score
-from pipeline.studies.scirepeval.steps import alone, encoders, multi_format
+from pipeline.studies.scirepeval.report import GROUPS, best_of, counted_figures, difference, means
+from pipeline.studies.scirepeval.scoring import FiguresConfig, score
+from pipeline.studies.scirepeval.systems import alone, encoders, multi_format
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, choose, entries
 from tests.encode.tiny import save_bert
-from tests.shared import SHARED, real
-from tests.studies.scirepeval.published import CONFIGURATIONS, JUDGED, PAPERS, TEXTS, TRAIN, paper, write
+from tests.shared import real
+from tests.studies.scirepeval.published import CONFIGURATIONS, JUDGED, PAPERS, TEXTS, TOPICS, TRAIN, paper, write
 
 TASKS = entries()
 
 
-def _figures(entry: Entry, value: float) -> list[Any]:
-    draws = np.full(10, value)
-    names = entry.measures if entry.kind in ("proximity", "search", "triplets") else ("a", "b")
-    return outcomes(entry, [(name, value, draws, 9) for name in names])
+def _figures(tasks: Iterable[Entry], **values: float) -> pl.DataFrame:
+    """Return figures of systems, each the same in all tasks, and a quarter more in tasks that were trained on."""
+    parts = []
+    for (system, value), entry in itertools.product(values.items(), tasks):
+        names = entry.measures if entry.kind in ("proximity", "search", "triplets") else ("a", "b")
+        figure = {"value": value + entry.in_train / 4, "items": 9, "draws": [value] * 10}
+        figures = counted_figures(entry, pl.DataFrame([{"figure": name, **figure} for name in names]))
+        parts.append(figures.with_columns(system=pl.lit(system)))
+    return pl.concat(parts)
 
 
 def test_the_table_has_the_tasks_of_the_paper() -> None:
     editions = Counter(edition for entry in TASKS.values() for edition in entry.editions)
     assert editions == {24: 24, 25: 25}
-    of_paper = {name: entry for name, entry in TASKS.items() if 24 in entry.editions}
-    assert sum(entry.in_train for entry in of_paper.values()) == 8
-    found = [each for entry in of_paper.values() for each in _figures(entry, 0.5 + entry.in_train / 4)]
-    means = [average(found, group) for group in GROUPS]
-    assert [mean and mean.figures for mean in means] == [7, 20, 27]
-    assert means[2] is not None
-    assert means[2].value == pytest.approx((7 * 0.75 + 20 * 0.5) / 27)
-
-
-@pytest.mark.realdata
-def test_the_published_averages_are_of_7_and_20_figures() -> None:
-    real("scirepeval-sample")
-    with (SHARED / "reference" / "scirepeval_table2_averages.csv").open() as lines:
-        for row in csv.DictReader(lines):
-            mean = (7 * float(row["in_train"]) + 20 * float(row["out_of_train"])) / 27
-            assert mean == pytest.approx(float(row["average"]), abs=0.1 + 1e-9), row["model"]  # rounded figures
+    of_paper = [entry for entry in TASKS.values() if 24 in entry.editions]
+    assert sum(entry.in_train for entry in of_paper) == 8
+    averages = means(_figures(of_paper, a=0.5, b=0.25))
+    rows = averages.filter(system="a", format="")
+    assert rows["group"].to_list() == list(GROUPS)
+    assert rows["figures"].to_list() == [7, 20, 27]
+    assert rows["value"].to_list() == pytest.approx([0.75, 0.5, (7 * 0.75 + 20 * 0.5) / 27])
+    assert best_of(averages) == "a: average 56.5 (mean over tasks)"
+    assert best_of(averages.clear()) == ""
 
 
 def test_two_systems_are_compared_over_figures() -> None:
-    chosen = {name: TASKS[name] for name in ("mesh", "search", "scidocs_cite", "cite_prediction")}
-    first, second = ([each for e in chosen.values() for each in _figures(e, value)] for value in (0.7, 0.5))
-    mean, p, better = difference(first, second, 13)
-    assert (mean.figures, better) == (4, 4)  # citation prediction is not averaged
-    assert mean.value == pytest.approx(0.2)
-    assert p == 2 / 2**4
-    with pytest.raises(InputError, match="same tasks"):
-        difference(first, second[:2], 13)
+    tasks = [TASKS[name] for name in ("mesh", "search", "scidocs_cite", "cite_prediction")]
+    row = difference(_figures(tasks, a=0.7, b=0.5), "a", "b", 13)
+    assert (row["figures"], row["better"]) == (4, 4)  # citation prediction is not averaged
+    assert row["value"] == pytest.approx(0.2)
+    assert row["p"] == 2 / 2**4
 
 
-def test_formats_name_encoders_and_unknown_names_are_refused() -> None:
-    from pipeline.encode.registry import names, part_names, published
-
+def test_formats_name_encoders_and_unknown_tasks_are_refused() -> None:
     for row in multi_format().values():
-        assert {part for each in FORMATS for part in part_names(row[each])} <= set(names())
+        assert {part for kind in FORMATS for part in part_names(row[kind])} <= set(names())
     assert set(encoders("lsa")) == set(FORMATS)
     codes = multi_format()["specter2_mtl_ctrl"]
     printed = [published(codes[name])["scirepeval-codes.in-train-search"] for name in (*FORMATS[:3], "query")]
     assert printed == [73.4, 72.6, 76.1, 78.5]
     with pytest.raises(InputError, match="'serch'.*'search'"):
         choose(["serch"])
+
+
+def _score(entry: Entry, folder: Folder) -> None:
+    """Evaluate a task on random vectors."""
+    random = np.random.default_rng(1)
+    vectors = {size: random.normal(size=(size, 4)).astype(np.float32) for size in range(PAPERS + 1)}
+    figures, _ = score(FiguresConfig(entry, 1, 5), folder, lambda keys, _: vectors[len(keys)], 1)
+    assert all(0 <= abs(figure.value) <= 1 for figure in figures)
 
 
 @pytest.mark.parametrize("hub", [True, False])
@@ -91,27 +94,18 @@ def test_published_layouts_are_read(tmp_path: Path, hub: bool) -> None:
         "cite_prediction"
     }
     for entry in whole:
-        figures, _ = score(
-            dataclasses.replace(entry, few_shot=()),
-            folder,
-            lambda keys, _: np.random.default_rng(len(keys)).normal(size=(len(keys), 4)).astype(np.float32),
-            Settings(1, 5, 1),
-        )
-        assert all(0 <= abs(figure.value) <= 1 for figure in figures)
-    for name, classes in (("drsm", 3), ("biomimicry", 2), ("fos", 5)):  # fos: three topics, and even or not
+        _score(dataclasses.replace(entry, few_shot=()), folder)
+    for name, classes in (("drsm", 3), ("biomimicry", 2), ("fos", 4)):  # fos: three topics, and odd or not
         data = load_labelled(TASKS[name], folder)
-        assert (len(data.train.keys), len(data.test.keys)) == (TRAIN, PAPERS - TRAIN)
-        assert len({label for each in data.train.values for label in each}) == min(classes, 4)
-    assert queries(TASKS["trec_covid"], folder) == {
-        f"q{n}": f"{t} study" for n, t in enumerate(("enzyme", "galaxy", "lattice"))
-    }
+        assert data.train_labels.shape == (len(data.train), classes) == (TRAIN, classes)
+        assert data.test_labels.shape == (len(data.test), classes) == (PAPERS - TRAIN, classes)
+    assert queries(TASKS["trec_covid"], folder) == {f"q{n}": f"{topic} study" for n, topic in enumerate(TOPICS)}
     judged = load_judged(TASKS["reviewers"], folder)
     assert judged.groups["r0"] == ["p10", "p13", "p16", "p19"]
-    assert judged.counts["papers"] == PAPERS
-    assert [list(grades["p0"].values()) for grades in (judged.grades, judged.soft)] == [
-        [1, 0, 0, 1, 0, 0],
-        [1, 0, 1, 1, 0, 1],
-    ]
+    assert judged.keys.counts["papers"] == PAPERS
+    of_query = judged.pairs.filter(query="p0")
+    assert of_query["grade"].to_list() == [1, 0, 0, 1, 0, 0]
+    assert of_query["soft"].to_list() == [1, 0, 1, 1, 0, 1]
 
 
 @pytest.mark.realdata
@@ -156,7 +150,7 @@ def test_every_transformer_reads_the_published_text(tmp_path: Path) -> None:
     assert tokenizer.batch_decode(tokens) == ["[CLS] w1 [SEP]", "[CLS] w2 [SEP]"]
 
 
-LABELS = JUDGED.format("{}", "test")
+LABELS, TRAIN_LABELS = (JUDGED.format("{}", split) for split in ("test", "train"))
 
 
 @pytest.mark.parametrize(
@@ -170,19 +164,9 @@ LABELS = JUDGED.format("{}", "test")
         ("drsm", LABELS, [{"paper_id": "p999", "label": "a"}], "'p999' of task drsm must have a text"),
         ("drsm", LABELS, [{"paper_id": "p42", "label": None}], "'p42' of task drsm must be given"),
         ("drsm", LABELS, [{"id": "p42", "label": "a"}], "must have a column 'paper_id', got id, label"),
-        (
-            "fos",
-            "scirepeval_test/{}/test-00000-of-00001.parquet",
-            [{"id": "p42", "label": [1]}],
-            "must have a column 'paper_id', got id, label",
-        ),
+        ("fos", LABELS.replace("/0000", "-00000-of-00001"), [{"id": "p42", "label": [1]}], "'paper_id', got id, label"),
         ("trec_covid", LABELS, [{"query_id": "q9", "cand_id": "p10", "score": 1}], "'q9' of task trec_covid"),
-        (
-            "trec_covid",
-            LABELS,
-            [{"query_id": "q0", "cand_id": "p10", "score": 0.5}],
-            "grade of query 'q0'",
-        ),
+        ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p10", "score": 0.5}], "grade of query 'q0'"),
         ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p59", "score": 1}], "'p59' of task trec_covid"),
         ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p10", "score": 0}], "must have a query with a positive"),
         (
@@ -191,12 +175,22 @@ LABELS = JUDGED.format("{}", "test")
             [{"title": "no id"}],
             "paper of task biomimicry must have one",
         ),
+        ("drsm", TRAIN_LABELS, [{"paper_id": "p1", "label": "a"}], "drsm: the training papers must .* two classes"),
+        ("biomimicry", TRAIN_LABELS, [{"paper_id": "p1", "label": 2}], "biomimicry must have two classes, got 3"),
+        ("cite_count", TRAIN_LABELS, [{"paper_id": "p1", "label": 1}] * 2, "at least 3 training papers, got 2"),
     ],
 )
 def test_bad_rows_name_the_task_and_the_id(tmp_path: Path, task: str, file: str, rows: list[Any], said: str) -> None:
     folder = Folder(write(tmp_path, changes={file.format(task): rows}))
     with pytest.raises(InputError, match=said):
-        score(TASKS[task], folder, lambda keys, _: np.ones((len(keys), 2), np.float32), Settings(1, 10, 1))
+        _score(TASKS[task], folder)
+
+
+def test_a_part_without_rows_is_refused(tmp_path: Path) -> None:
+    folder = Folder(write(tmp_path, hub=False))
+    (tmp_path / "scirepeval_test/drsm/test.csv").write_text("paper_id,label\n")
+    with pytest.raises(InputError, match="task drsm must have test papers, got none"):
+        load_labelled(TASKS["drsm"], folder)
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
@@ -204,14 +198,24 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "scirepeval_test/scidocs_cite/test_qrel.jsonl").write_text('{"query_id": "p1", "sco')
     with pytest.raises(InputError, match="must be a readable row"):
         load_judged(TASKS["scidocs_cite"], folder)
+    texts = tmp_path / "scirepeval/drsm/evaluation.jsonl"
+    texts.unlink()
+    texts.with_suffix(".json").write_text("{}")
+    with pytest.raises(InputError, match="must hold a JSON array, got dict"):
+        load_labelled(TASKS["drsm"], folder)
     signatures = tmp_path / "s2and/tiny/tiny_signatures.json"
-    signatures.write_text(json.dumps({"s0-0": {"paper_id": "p0", "author_info": {}}}))
-    with pytest.raises(InputError, match="'s0-0' of task s2and must have a block"):
-        authors.load(TASKS["s2and"], folder, Counter())
-    for text in ("[", "[" * 10**5):
+    for text, said in (
+        (json.dumps({"s0-0": {"paper_id": "p0", "author_info": {}}}), "'s0-0' of task s2and must have a block"),
+        ("[", "cannot be read as JSON"),
+        ("[" * 10**5, "cannot be read as JSON"),
+    ):
         signatures.write_text(text)
-        with pytest.raises(InputError, match="cannot be read as JSON"):
+        with pytest.raises(InputError, match=said):
             authors.load(TASKS["s2and"], folder, Counter())
+    sample = tmp_path / "s2and" / "goldstandard.tar.gz"  # in a folder without the test files
+    sample.write_bytes(b"no archive")
+    with pytest.raises(CorruptError, match="cannot be read as an archive"):
+        load_judged(TASKS["reviewers"], Folder(sample.parent))
 
 
 def test_stated_rules_are_counted(tmp_path: Path) -> None:
@@ -219,13 +223,12 @@ def test_stated_rules_are_counted(tmp_path: Path) -> None:
     twice = [{"query_id": "q0", "cand_id": f"p{c}", "score": s} for c, s in ((10, 1), (11, 0), (11, 2))]
     parts = {JUDGED.format("fos", "train"): rows[:12], LABELS.format("fos"): rows}
     folder = Folder(write(tmp_path, changes={**parts, LABELS.format("trec_covid"): twice}))
-    data = load_labelled(TASKS["fos"], folder)
-    assert data.counts["papers_without_label"] == 2
+    assert load_labelled(TASKS["fos"], folder).counts["papers_without_label"] == 2
     judged = load_judged(TASKS["trec_covid"], folder)
-    assert judged.counts["judgements_repeated"] == 1
-    assert judged.grades == {"q0": {"p10": 1, "p11": 0}}  # the first of two counts
-    figures, _ = score(
-        TASKS["trec_covid"], folder, lambda keys, _: np.eye(len(keys), 3, dtype=np.float32), Settings(1, 9, 1)
-    )
-    (one,) = outcomes(TASKS["trec_covid"], figures)
-    assert one.interval is None  # one query
+    assert judged.keys.counts["judgements_repeated"] == 1
+    assert judged.pairs.rows() == [("q0", "p10", 1), ("q0", "p11", 0)]  # the first of two counts
+
+
+def test_a_task_of_one_item_has_no_interval() -> None:
+    figures = pl.DataFrame({"figure": ["ndcg"], "value": [0.5], "items": [1], "draws": [[0.5, 0.5]]})
+    assert counted_figures(TASKS["trec_covid"], figures).select("low", "high").row(0) == (None, None)

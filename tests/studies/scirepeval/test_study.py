@@ -13,15 +13,14 @@ from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.embed import store_of
-from pipeline.studies.scirepeval import steps
 from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.scoring import Settings, score
-from pipeline.studies.scirepeval.steps import TaskPapers, Vectors, docs, encoders, vector_tasks
+from pipeline.studies.scirepeval.steps import TaskPapers, vector_tasks, vectors_of
+from pipeline.studies.scirepeval.systems import encoders
 from pipeline.studies.scirepeval.tasks import entries
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.encode.tiny import save_bert
 from tests.shared import real
-from tests.studies.scirepeval.published import TOPICS, paper, write
+from tests.studies.scirepeval.published import PAPERS, TOPICS, paper, write
 
 TASKS = ("biomimicry", "cite_count", "s2and", "reviewers", "scidocs_cite", "trec_covid")
 
@@ -34,8 +33,8 @@ def _study(folder: Path, *more: str) -> list[str]:
 def test_every_kind_of_task_from_the_published_layout(tmp_path: Path) -> None:
     folder, root = write(tmp_path / "in"), tmp_path / "workspace"
     root.mkdir()
-    found = mdcr_json(root, *_study(folder, "--model", "lsa:dimension=8,lsa:dimension=3,lsa:dimension=2"))
-    rows = [row for row in found["tables"]["tasks"] if row["system"] == "lsa:dimension=8"]
+    study = mdcr_json(root, *_study(folder, "--model", "lsa:dimension=8,lsa:dimension=3,lsa:dimension=2"))
+    rows = [row for row in study["tables"]["tasks"] if row["system"] == "lsa:dimension=8"]
     values = {(row["task"], row["measure"]): row["value"] for row in rows}
     assert {task for task, _ in values} == set(TASKS)
     assert values["scidocs_cite", "map"] > 0.9  # a topic has its own words
@@ -44,13 +43,15 @@ def test_every_kind_of_task_from_the_published_layout(tmp_path: Path) -> None:
     assert values["biomimicry", "f1 (all, 64, 16)"] > 0.9
     assert all(row["low"] <= row["value"] <= row["high"] for row in rows)
     assert {row["files"] for row in rows} == {"whole"}
-    averages = {row["group"]: row for row in found["tables"]["averages"] if row["system"] == "lsa:dimension=8"}
+    averages = {row["group"]: row for row in study["tables"]["averages"] if row["system"] == "lsa:dimension=8"}
     assert (averages["in-train"]["figures"], averages["out-of-train"]["figures"]) == (1, 6)
     assert averages["average"]["value"] == pytest.approx(np.mean(list(values.values())))
-    assert found["tables"]["differences"][0]["figures"] == 7
-    assert len(found["tables"]["correlations"]) == 7 * 6
-    written = {path.name for path in Path(found["folder"]).iterdir()}
+    assert study["tables"]["differences"][0]["figures"] == 7
+    assert len(study["tables"]["correlations"]) == 7 * 6
+    written = {path.name for path in Path(study["folder"]).iterdir()}
     assert {"averages.md", "tasks.csv", "formats.tex", "counts.csv", "gains.svg", "correlations.pdf"} <= written
+    best = max((row["value"], row["system"]) for row in study["tables"]["averages"] if row["group"] == "average")[1]
+    assert f"{best}: average" in (Path(study["folder"]).parent / "index.html").read_text()
     # Nothing is made twice, and a choice of tasks finds what was made.
     made = {path: path.stat().st_mtime_ns for path in root.rglob("manifest.json")}
     again = mdcr_json(root, *_study(folder, "--model", "lsa:dimension=8", "--set", 'tasks=["s2and"]'))
@@ -72,62 +73,52 @@ def test_each_format_s_vectors_on_each_format_s_tasks_and_papers_of_training_lis
     (folder / "scirepeval/cite_count/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in train))
     settings = [f"formats={tmp_path}/own.toml", "confusion=mine", f'training_lists=["{tmp_path}/list.txt"]']
     chosen = 'tasks=["drsm","cite_count","scidocs_cite","trec_covid"]'
-    given = [word for each in (*settings, chosen, "resamples=20") for word in ("--set", each)]
-    found = mdcr_json(tmp_path, "study", "scirepeval", "--input", str(folder), "--model", "mine", *given)
-    values = {
-        (row["format"], row["vectors"]): row["value"] for row in found["tables"]["codes"] if row["value"] is not None
-    }
+    given = [word for setting in (*settings, chosen, "resamples=20") for word in ("--set", setting)]
+    study = mdcr_json(tmp_path, "study", "scirepeval", "--input", str(folder), "--model", "mine", *given)
+    codes_table, formats_table = (
+        [row for row in study["tables"][name] if row["value"] is not None] for name in ("codes", "formats")
+    )
+    values = {(row["format"], row["vectors"]): row["value"] for row in codes_table}
     assert len(values) == 4 * 4
-    alone = {row["format"]: row["value"] for row in found["tables"]["formats"] if row["value"] is not None}
+    alone = {row["format"]: row["value"] for row in formats_table}
     for name in ("classification", "regression", "proximity"):
         assert values[name, name] == alone[name]
     assert len(set(values.values())) > 8
-    leaks = {
-        (row["task"], row["training"]): (row["papers"], row["ids"], row["titles"]) for row in found["tables"]["leaks"]
-    }
-    assert leaks["drsm", "its own"] == (40, 4, 0)
-    assert leaks["drsm", "list.txt"] == (40, 1, 1)  # p100 by id and title, p101 by title alone
-    assert leaks["cite_count", "the encoders'"] == (36, 5, 5)
-    page = (Path(found["folder"]) / "index.html").read_text()
-    assert "Confusion of formats" in page
+    leaks = [tuple(row.values()) for row in study["tables"]["leaks"]]
+    assert ("drsm", "its own", 40, 4, 0) in leaks
+    assert ("drsm", "list.txt", 40, 1, 1) in leaks  # p100 by id and title, p101 by title alone
+    assert ("cite_count", "the encoders'", 36, 5, 5) in leaks
+    assert "Confusion of formats" in (Path(study["folder"]) / "index.html").read_text()
     (tmp_path / "own.toml").write_text('[mine]\nclassification = "lsa"\n')
     again = mdcr(tmp_path, "study", "scirepeval", "--input", str(folder), "--model", "mine", *given)
     assert "system mine must have an encoder for each of" in one_line_error(again)
 
 
-def test_fields_of_study_with_few_shots(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    entry = replace(entries()["fos"], few_shot=((5, 3),))
-    topics = dict(zip(TOPICS, np.eye(3), strict=True))
-    folder = Folder(write(tmp_path))
-
-    def vectors(keys: tuple[str, ...], _role: str) -> np.ndarray:
-        numbers = [int(key[1:].partition("~")[0]) for key in keys]
-        return np.array([[*topics[TOPICS[n % 3]], n % 2] for n in numbers], np.float32)
-
-    figures, counts = score(entry, folder, vectors, Settings(13, 20, 1))
-    assert [(figure.name, figure.value, figure.items) for figure in figures] == [
-        ("f1_macro", 1, 36),
-        ("f1_macro@5", 1, 3),
-    ]
-    assert counts["train"] == 84
-
-
-def test_listing_and_bad_input(tmp_path: Path) -> None:
+def test_the_listing_names_every_task(tmp_path: Path) -> None:
     folder = write(tmp_path / "in")
     rows = mdcr_json(tmp_path, "study", "scirepeval", "--list", "--input", str(folder))["tasks"]
     assert {row["task"] for row in rows if row["files"] == "whole"} >= set(TASKS)
     assert len(rows) == 27
-    for arguments, named in (
-        (["--input", str(tmp_path / "absent")], "mdcr fetch scirepeval"),
-        ([], "--input"),
-        (["--input", str(folder), "--set", 'tasks=["mesh"]'], "mesh"),
-        (["--input", str(folder), "--set", "baseline=bm25"], "baseline"),
-        (["--input", str(folder), "--model", "specter3"], "specter3"),
-        (["--input", str(tmp_path / "in" / "s2and" / "tiny")], "files of a task"),
-    ):
-        assert named in one_line_error(mdcr(tmp_path, "study", "scirepeval", *arguments))
+
+
+@pytest.mark.parametrize(
+    ("folder", "arguments", "said"),
+    [
+        ("absent", [], "mdcr fetch scirepeval"),
+        ("", [], "--input"),
+        ("in", ["--set", 'tasks=["mesh"]'], "files of task mesh"),
+        ("in", ["--set", "baseline=bm25"], "baseline"),
+        ("in", ["--model", "specter3"], "specter3"),
+        ("in", ["--set", "systems=lsa", "--set", "confusion=mine"], "confusion must name a multi-format system"),
+        ("in", ["--set", "systems=lsa", "--set", "formats=absent.toml"], "a TOML file, got absent.toml"),
+        ("in", ["--set", "systems=lsa", "--set", 'training_lists=["absent"]'], "a training list must be a file"),
+        ("in/s2and/tiny", [], "files of a task"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path: Path, folder: str, arguments: list[str], said: str) -> None:
+    write(tmp_path / "in", ["drsm"])
+    given = ["--input", str(tmp_path / folder)] if folder else []
+    assert said in one_line_error(mdcr(tmp_path, "study", "scirepeval", *given, *arguments))
 
 
 @pytest.mark.realdata
@@ -137,42 +128,31 @@ def test_real_samples(tmp_path: Path) -> None:
     folder.mkdir()
     for source in (*real("scirepeval-sample").iterdir(), real("reviewer-matching") / "goldstandard.tar.gz"):
         (folder / source.name).symlink_to(source)
+    given = ["study", "scirepeval", "--input", str(folder), "--set"]
     chosen = 'tasks=["mesh","same_author","search","cite_prediction","reviewers"]'
-    found = mdcr_json(tmp_path, "study", "scirepeval", "--input", str(folder), "--model", "lsa", "--set", chosen)
-    values = {row["task"]: row for row in found["tables"]["tasks"]}
-    assert {row["files"] for row in values.values()} == {"sample"}
-    assert {task: row["items"] for task, row in values.items()} == {
-        "mesh": 68,
-        "same_author": 40,
-        "search": 100,
-        "cite_prediction": 200,
-        "reviewers": values["reviewers"]["items"],
-    }
-    assert values["cite_prediction"]["value"] > 0.8
-    assert found["tables"]["averages"][0]["figures"] == 3
+    tables = mdcr_json(tmp_path, *given, chosen, "--model", "lsa")["tables"]
+    rows = {row["task"]: row for row in tables["tasks"]}
+    assert {row["files"] for row in rows.values()} == {"sample"}
+    items = {"mesh": 68, "same_author": 40, "search": 100, "cite_prediction": 200}
+    assert {task: rows[task]["items"] for task in items} == items
+    assert rows["cite_prediction"]["value"] > 0.8
+    assert tables["averages"][0]["figures"] == 3
+    # Without a figure that is averaged, nothing is compared.
+    again = mdcr_json(tmp_path, *given, 'tasks=["cite_prediction"]', "--model", "lsa,lsa:dimension=16")["tables"]
+    assert [row["value"] for row in again["averages"]] == [None] * 6
+    assert "differences" not in again
 
 
-def test_each_format_has_the_vectors_of_its_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_format = {"classification": 2, "regression": 3, "proximity": 4, "search": 4}
-    row = {name: f"lsa:dimension={dimension}" for name, dimension in of_format.items()}
-    monkeypatch.setattr(steps, "multi_format", lambda _more: {"several": {**row, "published": "lsa"}})
+def test_formats_of_one_encoder_share_vectors_and_another_text_is_refused(tmp_path: Path) -> None:
+    encoder = {"classification": 2, "regression": 3, "proximity": 4, "search": 4}
+    lines = [f'{name} = "lsa:dimension={dimension}"\n' for name, dimension in encoder.items()]
+    (tmp_path / "own.toml").write_text("[several]\n" + "".join(lines))
     folder, runner = Folder(write(tmp_path / "in")), Runner(tmp_path, Resources(workers=1))
-    there = [entry for entry in entries().values() if folder.state(entry) == "whole"]
-    corpus = runner.make(corpus_task("scirepeval", TaskPapers(folder=folder, entries=tuple(there))))
-    found = vector_tasks(corpus, folder, there, encoders("several"))
-    assert found["proximity"] is found["search"]
-    for entry in there:
-        made = {role: runner.make(task) for role, task in found[entry.format].items()}
-        held = Vectors(entry.name, {"corpus": corpus, "papers": made["paper"]})
-        key = next(iter(docs(entry, folder))).key
-        assert held([key, key], "paper").shape == (2, of_format[entry.format])
-        if "query" in made:
-            held = Vectors(entry.name, {"corpus": corpus, "papers": made["paper"], "queries": made["query"]})
-            assert held(["trec_covid/q1"], "query").shape == (1, 4)
-    assert [len(store_of(runner.make(found[each]["paper"])).rows) for each in ("classification", "regression")] == [
-        120
-    ] * 2
-    (search,) = (entry for entry in there if entry.format == "search")
-    reading = Vectors(search.name, {"corpus": corpus, "papers": runner.make(found["regression"]["paper"])})
+    there = tuple(entry for entry in entries().values() if folder.state(entry) == "whole")
+    corpus = runner.make(corpus_task("scirepeval", TaskPapers(folder=folder, entries=there)))
+    tasks = vector_tasks(corpus, folder, there, encoders("several", str(tmp_path / "own.toml")))
+    assert tasks["proximity"] is tasks["search"]
+    papers = runner.make(tasks["regression"]["paper"])
+    assert len(store_of(papers).rows) == PAPERS
     with pytest.raises(InputError, match="'p9' must be in the corpus"):
-        reading(["p9~0"], "paper")
+        vectors_of({"corpus": corpus, "papers": papers})(["p9~0"], "paper")

@@ -1,0 +1,330 @@
+"""Figures that count, their averages and differences (Singh et al. 2023, table 2), and correlations (appendix G).
+
+Figures are a frame, system by system, with a row for each figure that counts: ``system``, ``task``, ``title``,
+``format``, ``in_train``, ``averaged`` (whether averages have it), ``measure`` (of a mean all that it is of), ``label``
+(the task, with the measure where the task has several), ``value`` (fraction), ``low`` and ``high`` (null for a task of
+one item, such as one query), ``items``, ``draws`` (the value in each resample), ``files`` (whole or sample) and
+``seconds``. All systems have the same figures in the same order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipeline.core.artifact import Artifact
+from pipeline.encode import registry
+from pipeline.measure.statistics import Floats, paired_permutation, percentiles
+from pipeline.scores.figures import WIDTH
+from pipeline.scores.page.parts import Chart, HeatMap, Part, Series
+from pipeline.scores.tables import Cell, Column, PublishedCell, Value, frame_table, grid, percent
+from pipeline.studies.base import StudyTable
+from pipeline.studies.scirepeval.layout import Folder
+from pipeline.studies.scirepeval.leaks import LEAKS
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry
+
+GROUPS = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train"), "average": pl.lit(True)}
+LEAST_SYSTEMS = 3
+"""Systems a correlation needs."""
+_LARGEST_SUBSET = 4
+
+Made = Mapping[tuple[Entry, str], Artifact]
+"""The figures of each task and system."""
+Row = dict[str, Any]
+
+_MEAN = ("value", "low", "high", "figures")
+
+
+def read_figures(made: Made, folder: Folder) -> pl.DataFrame:
+    """Return the figures that count."""
+    systems = list(dict.fromkeys(system for _, system in made))
+    parts = []
+    for (entry, system), artifact in sorted(made.items(), key=lambda item: systems.index(item[0][1])):
+        figures = counted_figures(entry, pl.DataFrame(artifact.arrow("figures.arrow")))
+        facts = {
+            "system": system,
+            "files": folder.state(entry),
+            "seconds": artifact.manifest.provenance["wall_seconds"],
+        }
+        parts.append(figures.with_columns(**{name: pl.lit(value) for name, value in facts.items()}))
+    return pl.concat(parts)
+
+
+def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
+    """Return the figures of one task and system (:data:`pipeline.studies.scirepeval.steps.FIGURES`) that count.
+
+    Each measure of a ranking task counts on its own. Few-shot rows are averaged with the row of all training papers
+    (appendix A.3), and the four figures of reviewer matching (appendix A.2).
+    """
+    names = figures["figure"].to_list()
+    if len(names) > 1 and entry.kind not in ("proximity", "search", "triplets"):
+        sizes = ", ".join(name.partition("@")[2] for name in names[1:])
+        figures = pl.DataFrame({
+            "figure": [f"{names[0]} (all, {sizes})" if entry.few_shot else ", ".join(entry.measures)],
+            "value": [figures["value"].to_numpy().mean()],
+            "items": [figures["items"].min()],
+            "draws": [_draws(figures).mean(axis=0).tolist()],
+        })  # fmt: skip
+    ends = np.array([percentiles(draws) for draws in _draws(figures)])
+    low, high = (pl.when(pl.col("items") > 1).then(pl.Series(end)) for end in ends.T)
+    task = pl.lit(entry.name)
+    return figures.select(
+        "value", "items", "draws", task=task, title=pl.lit(entry.title), format=pl.lit(entry.format),
+        in_train=pl.lit(entry.in_train), averaged=pl.lit(entry.averaged), measure="figure", low=low, high=high,
+        label=task if len(figures) == 1 else pl.format("{} {}", task, "figure"),
+    )  # fmt: skip
+
+
+def _values(figures: pl.DataFrame) -> Floats:
+    return np.array(figures["value"])
+
+
+def _draws(figures: pl.DataFrame) -> Floats:
+    return np.array(figures["draws"].to_list())
+
+
+def means(figures: pl.DataFrame) -> pl.DataFrame:
+    """Return the averages of each system: ``system``, ``group`` (of :data:`GROUPS`), ``format`` (empty: all formats).
+
+    ``value`` is a fraction, ``low`` and ``high`` bound its 95% interval, ``figures`` is their number; null without any.
+    """
+    rows = []
+    for name, group, kind in itertools.product(_systems(figures), GROUPS, ("", *FORMATS)):
+        of_format = pl.col("format").is_in([kind] if kind else FORMATS)
+        counted = figures.filter(pl.col("averaged"), GROUPS[group], of_format, system=name)
+        rows.append((name, group, kind, *(_mean(_values(counted), _draws(counted)) if len(counted) else [None] * 4)))
+    return pl.DataFrame(rows, ["system", "group", "format", *_MEAN], orient="row", infer_schema_length=None)
+
+
+def difference(figures: pl.DataFrame, system: str, baseline: str, seed: int, kind: str = "") -> Row:
+    """Return how a system differs from the baseline over all figures, or a format's.
+
+    ``value``, ``low``, ``high`` and ``figures`` are as of :func:`means`; ``better`` is the number of figures that are
+    higher. The interval resamples test items, with the same draws for both systems. The test, whose p-value is ``p``,
+    flips the signs of the differences figure by figure: it asks whether the one system is better over tasks.
+    """
+    counted = figures.filter(pl.col("averaged"), pl.col("format").is_in([kind] if kind else FORMATS))
+    first, second = (counted.filter(system=name) for name in (system, baseline))
+    values = _values(first) - _values(second)
+    mean = dict(zip(_MEAN, _mean(values, _draws(first) - _draws(second)), strict=True))
+    p_value = float(paired_permutation(values[None], seed=seed, item="scirepeval")[0])
+    return {**mean, "p": p_value, "better": int(np.count_nonzero(values > 0))}
+
+
+def _mean(values: Floats, draws: Floats) -> tuple[float, float, float, int]:
+    return float(values.mean()), *percentiles(draws.mean(axis=0)), len(values)
+
+
+def averages(mean: pl.DataFrame, published: Mapping[str, str], samples: Sequence[str]) -> StudyTable:
+    """Return the averages beside the published ones (table 2), those of the system that ``published`` names.
+
+    ``samples`` are the tasks whose figures are of a training sample.
+    """
+    rows, measured, beside = [], dict[tuple[str, Column], Value](), dict[tuple[str, Column], Value]()
+    for row in mean.filter(format="").drop("format").iter_rows(named=True):
+        name, group = row["system"], row["group"]
+        printed = registry.published(published.get(name, name)).get(f"scirepeval.{group}")
+        measured[name, Column("measured", group)] = _cell(row)
+        beside[name, Column("published", group)] = None if printed is None else f"{printed:.1f}"
+        rows.append({"system": name, "group": group, "published": printed, **row})
+    inner, outer = (row["figures"] or 0 for row in rows[:2])
+    notes = [
+        f"Means of {inner} in-train and {outer} out-of-train figures; of the whole benchmark 7 and 20.",
+        "Intervals: 95%, bootstrap over test items, repetitions of few-shot rows, or blocks of S2AND.",
+    ]
+    if samples:
+        notes.append(f"Samples of training data, not comparable with published figures: {', '.join(samples)}.")
+    cells = measured | (beside if any(beside.values()) else {})
+    table = grid("SciRepEval: averages over tasks", "system", cells, notes)
+    return StudyTable("averages", table, pl.DataFrame(rows, infer_schema_length=None))
+
+
+def best_of(mean: pl.DataFrame) -> str:
+    """Return the system with the best average over all tasks, for the index of reports; empty where there is none."""
+    averaged = mean.filter(group="average", format="").drop_nulls("value")
+    if averaged.is_empty():
+        return ""
+    row = averaged.sort("value", descending=True, maintain_order=True).row(0, named=True)
+    return f"{row['system']}: average {percent(row['value'])} (mean over tasks)"
+
+
+def formats(mean: pl.DataFrame) -> StudyTable:
+    """Return the averages by format."""
+    shown = mean.filter(pl.col("group") != "average", pl.col("format") != "")
+    rows = shown.rows(named=True)
+    cells = {(row["system"], Column(row["group"], row["format"])): _cell(row) for row in rows}
+    return StudyTable("formats", grid("SciRepEval: averages by format", "system", cells, ()), shown)
+
+
+def codes(mean: pl.DataFrame, columns: Mapping[str, str]) -> StudyTable:
+    """Return every format's tasks on the vectors of every format's encoder, beside the published figures (table 3).
+
+    ``columns`` has the encoder of each format, and of ad-hoc queries; ``mean`` has them with a tilde before.
+    """
+    rows, cells = [], dict[tuple[str, str], Value]()
+    of_system = mean.rows_by_key(("system", "group", "format"), named=True, unique=True)
+    for group, kind, (code, name) in itertools.product(list(GROUPS)[:2], FORMATS, columns.items()):
+        printed = registry.published(name).get(f"scirepeval-codes.{group}-{kind}")
+        row = of_system[f"~{name}", group, kind]
+        rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **row})
+        beside = None if printed is None else printed / 100
+        cells[f"{kind}, {group}", code] = None if row["value"] is None else PublishedCell(row["value"], beside)
+    note = (
+        "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
+        "to the published figure, which is of one task a row."
+    )
+    table = grid("SciRepEval: confusion of formats", "tasks", cells, (note,))
+    return StudyTable("codes", table, pl.DataFrame(rows, infer_schema_length=None))
+
+
+def tasks(figures: pl.DataFrame) -> StudyTable:
+    """Return every figure, and what its task cost."""
+    by_figure = figures.with_columns(place=pl.int_range(pl.len()).over("system")).sort("place", maintain_order=True)
+    cells: dict[tuple[str, str], Value] = {}
+    for part in by_figure.partition_by("place", maintain_order=True):
+        best, seconds = part["value"].max(), part["seconds"].to_numpy().mean()
+        for row in part.iter_rows(named=True):
+            label = f"{row['title']}, {row['measure']}"
+            cells[label, row["system"]] = _cell(row, best=row["value"] == best and len(part) > 1)
+        trained = "in-train" if row["in_train"] else "out-of-train"
+        facts = f"{trained}, {row['files']}, {part['items'][0]:,}, {seconds:.0f} s"
+        cells[label, "trained, files, items, mean time"] = facts
+    notes = ("Proximity and search rank by Euclidean distance, whatever the encoder's own distance.",)
+    names = ("task", "measure", "system", "value", "low", "high", "items", "in_train", "files", "seconds")
+    return StudyTable("tasks", grid("SciRepEval: tasks", "task", cells, notes), by_figure.select(names))
+
+
+def differences(figures: pl.DataFrame, baseline: str, seed: int) -> StudyTable:
+    """Return the difference of each system from the baseline over all figures."""
+    rows, cells = [], dict[tuple[str, str], Value]()
+    for name in _systems(figures):
+        if name != baseline:
+            row = difference(figures, name, baseline, seed)
+            cells[name, "difference"] = _cell(row)
+            cells[name, "p"] = f"{row['p']:.4f}"
+            cells[name, "better"] = f"{row['better']} of {row['figures']}"
+            rows.append({"system": name, "baseline": baseline, **row})
+    notes = ("p: paired permutation test over figures. Interval: bootstrap over test items.",)
+    table = grid(f"SciRepEval: differences from {baseline}", "system", cells, notes)
+    return StudyTable("differences", table, pl.DataFrame(rows))
+
+
+def gains(figures: pl.DataFrame, baseline: str, seed: int, provenance: str) -> Chart:
+    """Return what each system gains over the baseline in each format, with 95% intervals."""
+    measured = figures.filter("averaged")["format"].unique().to_list()
+    places = [place for place, kind in enumerate(FORMATS) if kind in measured]
+    series = []
+    for name in _systems(figures):
+        if name != baseline:
+            rows = [difference(figures, name, baseline, seed, FORMATS[place]) for place in places]
+            series.append(Series(name, places, *([row[end] for row in rows] for end in ("value", "low", "high"))))
+    title = f"Gain over {baseline} by format"
+    return Chart(title, "", "points", {"difference": series}, categories=FORMATS, provenance=provenance)
+
+
+def correlations(figures: pl.DataFrame) -> tuple[list[str], Floats]:
+    """Return the labels, and Pearson's correlation over systems, ``[figures, figures]``; NaN where one is constant."""
+    names, values = _by_label(figures)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return names, np.corrcoef(values, rowvar=False).reshape(len(names), -1)
+
+
+def smallest_subset(figures: pl.DataFrame) -> list[str] | None:
+    """Return the fewest figures, up to four, whose mean orders the systems like the mean of all; None: no so few do."""
+    names, values = _by_label(figures)
+    order = np.argsort(-values.mean(axis=1), kind="stable").tolist()
+    for size in range(1, _LARGEST_SUBSET + 1):
+        for chosen in itertools.combinations(range(len(names)), size):
+            if np.argsort(-values[:, chosen].mean(axis=1), kind="stable").tolist() == order:
+                return [names[place] for place in chosen]
+    return None
+
+
+def _by_label(figures: pl.DataFrame) -> tuple[list[str], Floats]:
+    """Return the labels of the figures, and float64 ``[systems, figures]``."""
+    parts = figures.partition_by("system", maintain_order=True)
+    return parts[0]["label"].to_list(), np.array([_values(part) for part in parts])
+
+
+def correlated(figures: pl.DataFrame) -> StudyTable:
+    """Return the figure that each is nearest to over systems; the CSV file has all pairs."""
+    names, matrix = correlations(figures)
+    np.fill_diagonal(matrix, np.nan)
+    cells = ((*pair, value) for pair, value in zip(itertools.product(names, names), matrix.flat, strict=True))
+    pairs = pl.DataFrame(cells, ["figure", "other", "correlation"], orient="row").fill_nan(None)
+    highest = pl.col("correlation").max()
+    other = pl.col("other").sort_by("correlation", descending=True, nulls_last=True, maintain_order=True).first()
+    nearest = pl.when(highest.is_not_null()).then(other).alias("nearest")
+    rows = pairs.group_by("figure", maintain_order=True).agg(nearest, highest)
+    subset = smallest_subset(figures)
+    notes = [f"The mean of {' and '.join(subset)} orders the systems like the mean of all."] if subset else []
+    table = frame_table("SciRepEval: correlation of figures over systems", rows, notes, decimals=2)
+    return StudyTable("correlations", table, pairs.filter(pl.col("figure") != pl.col("other")))
+
+
+def draw_correlations(figure_class: Any, figures: pl.DataFrame) -> Any:
+    """Correlation of each two figures over systems."""
+    names, matrix = correlations(figures)
+    side = WIDTH + 0.2 * len(names)
+    figure = figure_class(figsize=(side, side), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(matrix, cmap="PuOr", vmin=-1, vmax=1)
+    axes.set_xticks(range(len(names)), names, rotation=90)
+    axes.set_yticks(range(len(names)), names)
+    figure.colorbar(image, ax=axes, label="Pearson's correlation", shrink=0.7)
+    return figure
+
+
+def leaks(made: Mapping[str, Artifact]) -> StudyTable:
+    """Return how many test papers of each task stand in training data."""
+    parts = [
+        pl.DataFrame(artifact.arrow("leaks.arrow")).with_columns(task=pl.lit(task)).select("task", *LEAKS.names)
+        for task, artifact in made.items()
+    ]
+    frame = pl.concat(parts)
+    heads = {"training": "training data", "papers": "test papers", "ids": "in it by id", "titles": "by title alone"}
+    return StudyTable("leaks", frame_table("SciRepEval: test papers in training data", frame.rename(heads)), frame)
+
+
+def counts(made: Made, systems: Sequence[str]) -> StudyTable:
+    """Return what each task counted with some systems; the table shows the first."""
+    rows = [
+        {"task": entry.name, "system": system, "count": name, "number": number}
+        for (entry, system), artifact in made.items()
+        for name, number in artifact.manifest.counts.items()
+        if system in systems and number and name != "figures"
+    ]
+    frame = pl.DataFrame(rows)
+    shown = frame.unique(["task", "count"], keep="first", maintain_order=True).drop("system")
+    shown = shown.with_columns(pl.col("count").str.replace_all("_", " "))
+    return StudyTable("counts", frame_table("SciRepEval: what was read and left out", shown), frame)
+
+
+def heats(figures: pl.DataFrame, confused: StudyTable | None, source: str) -> Iterator[Part]:
+    """Yield the heat maps: tasks by systems, correlation of tasks, confusion of formats."""
+    systems, (names, values) = _systems(figures), _by_label(figures)
+    yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.T.tolist()}, source)
+    if len(systems) >= LEAST_SYSTEMS:
+        _, matrix = correlations(figures)
+        cells = [[None if np.isnan(value) else value for value in row] for row in matrix.tolist()]
+        yield HeatMap("Correlation of tasks over systems", "task", names, names, {"percent": cells}, source)
+    if confused is not None:
+        table = confused.table
+        rows, columns = [line.label for line in table.lines], [column.label for column in table.columns]
+        cells = pl.Series(confused.frame["value"]).reshape((len(rows), -1)).to_list()
+        yield HeatMap("Confusion of formats", table.corner, rows, columns, {"percent": cells}, source)
+
+
+def _systems(figures: pl.DataFrame) -> list[str]:
+    return list(figures["system"].unique(maintain_order=True))
+
+
+def _cell(row: Row, *, best: bool = False) -> Value:
+    if row["value"] is None:
+        return None
+    low, high = (row["value"] if row[end] is None else row[end] for end in ("low", "high"))
+    return Cell(row["value"], None, low, high, best, marked=False)
